@@ -1,0 +1,42 @@
+PYTHON ?= python3
+VENV ?= .venv
+WORKERS ?= 2
+ARGS ?=
+
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help install test check bench format clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+# Every install goes through the constraints: unpinned, torch alone brings gigabytes.
+$(READY): pyproject.toml constraints.txt
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	@touch $@
+
+install: $(READY) ## create .venv and install the package with its tools
+
+# One thread a worker, lest the workers fight over the cores.
+test: $(READY) ## run the tests; ARGS="-k rotary" is passed on to pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+check: $(READY) ## formatting, lint, types, and the direction of imports
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_architecture.py
+
+bench: $(READY) ## measure against peers; ARGS is passed on to the benchmarks
+	$(BIN)/python -m benchmarks $(ARGS)
+
+format: $(READY) ## format, and fix what ruff can fix
+	$(BIN)/ruff check --fix-only --quiet
+	$(BIN)/ruff format
+
+clean: ## remove .venv, caches and builds
+	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,58 @@
+"""Visibility: which key each query may see.
+
+Positions say what an encoding computes with; slots, documents and padding say who sees whom. A query sees a
+key if the key is a real token, belongs to the same document, is not later (``causal``), and lies within the
+window. "Later" compares slots, never positions: image patches share a position, and random positions skip.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from situs.positions import Positions
+
+
+def visibility(
+    query: Positions, key: Positions, *, causal: bool = False, window: int | None = None
+) -> Bool[Tensor, "#batch query key"] | None:
+    """True where a query may see a key; None where every one sees all."""
+    if window is not None and window < 1:
+        raise ValueError(f"window must be 1 or more, since a query sees at least its own place; got {window}.")
+    allowed: Tensor | None = None
+    if key.valid is not None:
+        allowed = key.valid[:, None, :]
+    if (query.documents is None) != (key.documents is None):
+        raise ValueError(
+            f"queries and keys must both have documents or neither, since a token sees only its own; "
+            f"got {query!r} and {key!r}."
+        )
+    if query.documents is not None and key.documents is not None:
+        allowed = _both(allowed, query.documents[:, :, None] == key.documents[:, None, :])
+    if causal or window is not None:
+        ahead = _query_slots(query, key)[:, :, None] - _key_slots(key)[:, None, :]
+        if causal:
+            allowed = _both(allowed, ahead >= 0)
+        if window is not None:
+            allowed = _both(allowed, ahead.abs() < window)
+    return None if allowed is None else allowed.expand(-1, query.length, key.length)
+
+
+def _both(one: Tensor | None, other: Tensor) -> Tensor:
+    return other if one is None else one & other
+
+
+def _key_slots(key: Positions) -> Int[Tensor, "batch key"]:
+    slots = key.slots
+    return torch.arange(key.length, device=key.device).unsqueeze(0) if slots is None else slots
+
+
+def _query_slots(query: Positions, key: Positions) -> Int[Tensor, "batch query"]:
+    slots = query.slots
+    if slots is not None:
+        return slots
+    # bare ids do not say where they lie: they take the place of the last keys
+    if query.length <= key.length:
+        return _key_slots(key)[:, key.length - query.length :]
+    return torch.arange(query.length, device=query.device).unsqueeze(0)

@@ -1,0 +1,184 @@
+"""What an encoding is: a module named by the place where it acts on attention.
+
+    place         class             it computes
+    input         InputEncoding     x + p(i)
+    query/key     QueryKeyEncoding  R(i) q, R(j) k
+    score         BiasEncoding      + b(i, j), the same for any content
+    score         ScoreEncoding     + g(q_i, k_j, i, j)
+    nowhere       NoPE              nothing, the control
+
+An encoding of your own subclasses one of them, keeps its options under their own names, and is then
+checked by ``situs.check_encoding`` and run by ``situs.attention``. Masks are never an encoding's business.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from situs.positions import Positions, PositionsLike, align
+
+Role = Literal["query", "key"]
+
+# Tables that other implementations store in checkpoints, though they follow from the configuration.
+LEGACY_KEYS = frozenset(
+    {"inv_freq", "original_inv_freq", "freqs", "cos_cached", "sin_cached", "position_ids", "pe", "_float_tensor", "scale"}
+)
+
+
+class Encoding(nn.Module, ABC):
+    """The common ground of all encodings."""
+
+    place: ClassVar[str]
+    """Where it acts: "input", "query and key", "score" or "nowhere"."""
+
+    tags: frozenset[str] = frozenset()
+    """Properties that ``check_encoding`` then proves; see ``situs.checks.TAGS``."""
+
+    axes: int = 1
+    """Coordinates a position has."""
+
+    softmax_scale: float | None = None
+    """The factor of q . k that the method was made for; None is the usual 1 / sqrt(head_dim)."""
+
+    softmax_factor: float = 1.0
+    """What multiplies that factor, as YaRN's temperature does for DeepSeek's models."""
+
+    resolved: Mapping[str, object] = {}
+    """What the options came to, for ``describe``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_load_state_dict_pre_hook(_drop_legacy_keys)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The arguments that make this encoding again."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self).__init__).parameters if name != "self"}
+
+    def describe(self) -> dict[str, Any]:
+        """Everything that was chosen or derived: nothing hidden."""
+        summary: dict[str, Any] = {"encoding": type(self).__name__, "place": self.place, **self.config, **self.resolved}
+        summary["softmax_scale"] = "1/sqrt(head_dim)" if self.softmax_scale is None else self.softmax_scale
+        summary["softmax_factor"] = self.softmax_factor
+        summary["parameters"] = sum(parameter.numel() for parameter in self.parameters())
+        summary["tags"] = sorted(self.tags)
+        return summary
+
+    def extra_repr(self) -> str:
+        """Its options, as written to make it."""
+        return ", ".join(f"{name}={value!r}" for name, value in self.config.items())
+
+
+class InputEncoding(Encoding):
+    """Adds position to the token embeddings, before the first layer."""
+
+    place = "input"
+
+    @abstractmethod
+    def forward(
+        self, x: Float[Tensor, "batch sequence dim"], positions: PositionsLike = None
+    ) -> Float[Tensor, "batch sequence dim"]:
+        """``x`` with its positions in it."""
+
+
+class QueryKeyEncoding(Encoding):
+    """Changes queries and keys so that their products know the positions."""
+
+    place = "query and key"
+    head_dim: int
+
+    @abstractmethod
+    def forward(
+        self, x: Float[Tensor, "batch heads sequence head_dim"], positions: PositionsLike = None, *, role: Role = "query"
+    ) -> Float[Tensor, "batch heads sequence head_dim"]:
+        """Queries or keys with their positions in them; ``role`` matters to methods that treat them apart."""
+
+    def both(
+        self,
+        query: Float[Tensor, "batch heads query head_dim"],
+        key: Float[Tensor, "batch kv_heads key head_dim"],
+        positions: PositionsLike = None,
+        key_positions: PositionsLike = None,
+    ) -> tuple[Float[Tensor, "batch heads query head_dim"], Float[Tensor, "batch kv_heads key head_dim"]]:
+        """Queries and keys of one attention; queries are the last rows of the keys unless told otherwise."""
+        of_queries, of_keys = align(positions, key_positions, query.shape[-2], key.shape[-2], query.device)
+        self.require_agreement(of_queries, of_keys)
+        return self(query, of_queries), self(key, of_keys, role="key")
+
+    @abstractmethod
+    def require_agreement(self, query: Positions, key: Positions) -> None:
+        """Raise if these queries and keys would be encoded in ways that do not belong together."""
+
+
+class BiasEncoding(Encoding):
+    """Adds to every score a number that depends on the two positions alone."""
+
+    place = "score"
+
+    @abstractmethod
+    def forward(
+        self, query_positions: PositionsLike, key_positions: PositionsLike
+    ) -> Float[Tensor, "#batch heads query key"]:
+        """The bias to add to ``q . k scale``."""
+
+
+class ScoreEncoding(Encoding):
+    """Adds to every score a term that depends on the content too."""
+
+    place = "score"
+
+    @abstractmethod
+    def forward(
+        self,
+        query: Float[Tensor, "batch heads query head_dim"],
+        key: Float[Tensor, "batch kv_heads key head_dim"],
+        query_positions: Positions,
+        key_positions: Positions,
+    ) -> Float[Tensor, "batch heads query key"]:
+        """The term to add to ``q . k``, before the softmax scale."""
+
+
+def _drop_legacy_keys(
+    module: nn.Module, state: dict[str, Tensor], prefix: str, *_: object
+) -> None:  # a function, not a method, so that modules stay picklable
+    own = {prefix + name for name in (*module._parameters, *module._buffers)}
+    for key in [key for key in state if key.startswith(prefix)]:
+        if key.removeprefix(prefix) in LEGACY_KEYS and key not in own:
+            del state[key]
+
+
+def require_axes(encoding: Encoding, positions: Positions) -> None:
+    """Raise if positions have more or fewer coordinates than the encoding takes; one may stand for all."""
+    if positions.axes != encoding.axes:
+        raise ValueError(
+            f"positions must have {encoding.axes} coordinate{'s' * (encoding.axes > 1)} a place, since this "
+            f"{type(encoding).__name__} encodes that many; got {positions.axes} in {positions!r}."
+        )
+
+
+def require_choice(name: str, value: object, choices: tuple[object, ...], reason: str) -> None:
+    """Raise unless ``value`` is one of ``choices``."""
+    if value not in choices:
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"{name} must be one of {listed}, since {reason}; got {value!r}.")
+
+
+def require_width(encoding: Encoding, name: str, x: Tensor, width: int) -> None:
+    """Raise unless the last axis of ``x`` has the encoding's width."""
+    if x.shape[-1] != width:
+        raise ValueError(
+            f"x must have {width} channels, since {type(encoding).__name__} was made with {name}={width}; "
+            f"got shape {tuple(x.shape)}."
+        )
+
+
+def computing_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype to compute in for tensors of ``dtype``: float32 or wider."""
+    return torch.float64 if dtype == torch.float64 else torch.float32

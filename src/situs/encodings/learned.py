@@ -1,0 +1,148 @@
+"""Learned absolute positions: a table, one row a position.
+
+Paper    Gehring et al., arXiv:1705.03122; Devlin et al. (BERT), arXiv:1810.04805.
+Acts on  the input.    Learned: yes, rows x dim.    Relative: no.
+
+    x_n + table[n + offset]
+
+The table ends. A position past it is an error here, not a wrap, a clamp or a crash: raise ``extend`` to make it
+longer. OPT, BART and RoBERTa keep their first rows for other uses (``offset=2``).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import dropout
+
+from situs.encodings.base import InputEncoding, require_axes, require_choice, require_width
+from situs.functional.tables import stretch, with_more_rows
+from situs.positions import Positions, PositionsLike
+from situs.registry import register
+
+
+@final
+@register(
+    name="learned",
+    paper="Gehring et al. 2017, Convolutional Sequence to Sequence Learning, arXiv:1705.03122",
+    formula="x_n + table[n + offset]",
+)
+class Learned(InputEncoding):
+    """Add a trained vector for each position."""
+
+    tags = frozenset({"unique", "learned", "bounded"})
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        max_length: int,
+        offset: int = 0,
+        padding_row: int | None = None,
+        init_std: float = 0.02,
+        dropout: float = 0.0,
+    ) -> None:
+        """
+        dim: channels of an embedding.
+        max_length: rows of the table, as in a checkpoint's shape; ``usable_length`` is what the offset leaves.
+        offset: row of position 0: 0 for BERT and GPT-2; 2 for OPT, BART and RoBERTa.
+        padding_row: row that padded places take, kept at zero and without gradient, as RoBERTa's 1.
+        init_std: standard deviation of the normal start, 0.02 as in BERT and GPT-2.
+        """
+        super().__init__()
+        self.dim = dim
+        self.max_length = max_length
+        self.offset = offset
+        self.padding_row = padding_row
+        self.init_std = init_std
+        self.dropout = dropout
+        if dim < 1 or max_length < 1:
+            raise ValueError(f"dim and max_length must be 1 or more, since they size the table; got {dim} and {max_length}.")
+        if not 0 <= offset < max_length:
+            raise ValueError(f"offset must lie in 0 .. {max_length - 1}, since it is a row of the table; got {offset}.")
+        if padding_row is not None and not 0 <= padding_row < max_length:
+            raise ValueError(f"padding_row must lie in 0 .. {max_length - 1}, since it is a row of the table; got {padding_row}.")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must lie in 0 .. 1, since it is a probability; got {dropout}.")
+        self.table = nn.Parameter(torch.empty(max_length, dim))
+        self.resolved = {"usable_length": self.usable_length}
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw the table anew."""
+        self.table.normal_(std=self.init_std)
+        if self.padding_row is not None:
+            self.table[self.padding_row] = 0
+
+    @property
+    def usable_length(self) -> int:
+        """Positions that have a row: 0 .. usable_length - 1."""
+        return self.max_length - self.offset
+
+    def forward(
+        self, x: Float[Tensor, "batch sequence dim"], positions: PositionsLike = None
+    ) -> Float[Tensor, "batch sequence dim"]:
+        """``x`` plus each position's row."""
+        require_width(self, "dim", x, self.dim)
+        places = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
+        require_axes(self, places)
+        require_rows(places, self.usable_length)
+        if places.start is not None:
+            first = places.start + self.offset
+            added = self.table[first : first + places.length]
+        else:
+            rows = places.ids + self.offset
+            if self.padding_row is not None and places.valid is not None:
+                rows = torch.where(places.valid, rows, self.padding_row)
+            added = nn.functional.embedding(rows, self.table, padding_idx=self.padding_row)
+        return dropout(x + added.to(x.dtype), self.dropout, self.training)
+
+    @torch.no_grad()
+    def extend(self, new_length: int, *, method: Literal["interpolate", "keep"] = "interpolate") -> Learned:
+        """A longer copy, with ``new_length`` usable positions.
+
+        "interpolate" stretches the learnt rows over the new length. "keep" leaves each at its position, bit for
+        bit, and draws the new rows from a normal of the learnt rows' spread, to be trained.
+        """
+        require_choice("method", method, ("interpolate", "keep"), "old rows are stretched or kept")
+        if new_length < self.usable_length:
+            raise ValueError(
+                f"new_length must be at least {self.usable_length}, the present usable length, since rows are only added; got {new_length}."
+            )
+        longer = Learned(**{**self.config, "max_length": new_length + self.offset}).to(self.table)
+        reserved, learnt = self.table[: self.offset], self.table[self.offset :]
+        if method == "interpolate":
+            rows = stretch(learnt, new_length)
+        else:
+            fresh = torch.empty(new_length - len(learnt), self.dim).normal_(std=float(learnt.float().std(correction=0)))
+            rows = with_more_rows(learnt, fresh)
+        longer.table.copy_(torch.cat((reserved, rows)))
+        return longer.train(self.training)
+
+
+def require_rows(positions: Positions, usable_length: int) -> None:
+    """Raise if a position has no row. A range is judged by its ends and tensors on the host by their values;
+    on an accelerator, or in a graph, a device-side assertion stands in, which makes nobody wait."""
+    message = (
+        f"positions must lie in 0 .. {usable_length - 1}, since the table has a row for {usable_length} positions"
+    )
+    cure = "Use extend() for a longer table."
+    if positions.start is not None:
+        last = positions.start + positions.length - 1
+        if positions.length and not (positions.start >= 0 and last < usable_length):
+            raise ValueError(f"{message}; got {positions.start if positions.start < 0 else last}. {cure}")
+        return
+    ids = positions.ids
+    if ids.is_floating_point():
+        raise TypeError(f"positions must be whole numbers, since each picks a row of the table; got dtype {ids.dtype}.")
+    if ids.device.type == "cpu" and not torch.compiler.is_compiling():
+        if ids.numel():
+            low, high = int(ids.min()), int(ids.max())
+            if low < 0 or high >= usable_length:
+                raise ValueError(f"{message}; got {low if low < 0 else high}. {cure}")
+    elif ids.device.type != "meta":
+        torch._assert_async(((ids >= 0) & (ids < usable_length)).all(), f"{message}. {cure}")

@@ -1,0 +1,102 @@
+"""Learned positions of an image: a table with one row a patch, and rows for prefix tokens.
+
+Paper    Dosovitskiy et al. (ViT), arXiv:2010.11929, section 3.1 and appendix D.4.
+Acts on  the input.    Learned: yes, (prefix + height width) x dim.    Relative: no.
+
+    x_n + table[prefix + row width + column]
+
+At another resolution the patches' rows are resized as an image and the prefix rows (class and register tokens)
+are kept. Sizes are given as (height, width), never guessed from a square root or a scale factor.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from situs.encodings.base import InputEncoding, require_choice, require_width
+from situs.encodings.learned import require_rows
+from situs.functional.tables import resize_grid
+from situs.positions import Positions, PositionsLike
+from situs.registry import register
+
+
+@final
+@register(
+    name="learned_grid",
+    paper="Dosovitskiy et al. 2020, An Image is Worth 16x16 Words, arXiv:2010.11929",
+    formula="x_n + table[prefix + row * width + column]",
+)
+class LearnedGrid(InputEncoding):
+    """Add a trained vector for each patch of an image."""
+
+    tags = frozenset({"unique", "learned", "bounded"})
+
+    def __init__(self, *, dim: int, size: tuple[int, int], prefix: int = 0, init_std: float = 0.02) -> None:
+        """
+        dim: channels of an embedding.
+        size: (height, width) in patches.
+        prefix: tokens before the patches: 1 for a class token, more with registers.
+        """
+        super().__init__()
+        self.dim = dim
+        self.size = (int(size[0]), int(size[1]))
+        self.prefix = prefix
+        self.init_std = init_std
+        if dim < 1 or min(self.size) < 1 or prefix < 0:
+            raise ValueError(f"dim and size must be 1 or more and prefix 0 or more; got {dim}, {size} and {prefix}.")
+        self.table = nn.Parameter(torch.empty(self.usable_length, dim))
+        self.resolved = {"usable_length": self.usable_length}
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw the table anew, as ViT does: a normal cut off at two standard deviations."""
+        nn.init.trunc_normal_(self.table, std=self.init_std, a=-2 * self.init_std, b=2 * self.init_std)
+
+    @property
+    def usable_length(self) -> int:
+        """Tokens that have a row: the prefix and every patch."""
+        return self.prefix + self.size[0] * self.size[1]
+
+    def forward(
+        self, x: Float[Tensor, "batch sequence dim"], positions: PositionsLike = None
+    ) -> Float[Tensor, "batch sequence dim"]:
+        """``x`` plus each token's row. Positions count tokens, prefix first, or are (row, column) of patches."""
+        require_width(self, "dim", x, self.dim)
+        places = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
+        if places.axes == 2:
+            places = self._flattened(places)
+        require_rows(places, self.usable_length)
+        return x + nn.functional.embedding(places.ids, self.table).to(x.dtype)
+
+    @torch.no_grad()
+    def resize(
+        self,
+        size: tuple[int, int],
+        *,
+        mode: Literal["bicubic", "bilinear"] = "bicubic",
+        antialias: bool = False,
+    ) -> LearnedGrid:
+        """A copy for images of another size; the same size is the identity, and prefix rows are kept as they are."""
+        require_choice("mode", mode, ("bicubic", "bilinear"), "rows between patches are interpolated one of these ways")
+        if min(size) < 1:
+            raise ValueError(f"size must be (height, width) in patches, each 1 or more; got {size}.")
+        resized = LearnedGrid(**{**self.config, "size": size}).to(self.table)
+        patches = resize_grid(self.table[self.prefix :], self.size, resized.size, mode=mode, antialias=antialias)
+        resized.table.copy_(torch.cat((self.table[: self.prefix], patches)))
+        return resized.train(self.training)
+
+    def _flattened(self, places: Positions) -> Positions:
+        rows, columns = places.ids.unbind(-1)
+        if places.device.type == "cpu" and not torch.compiler.is_compiling() and places.length:
+            height, width = self.size
+            if int(places.ids.min()) < 0 or int(rows.max()) >= height or int(columns.max()) >= width:
+                raise ValueError(
+                    f"positions must lie in a grid of {height} x {width}, the table's size; got rows up to {int(rows.max())} "
+                    f"and columns up to {int(columns.max())}. Use resize() for another size."
+                )
+        return Positions.explicit(self.prefix + rows * self.size[1] + columns)

@@ -1,0 +1,31 @@
+"""NoPE: no position encoding, the control.
+
+Paper    Haviv et al., arXiv:2203.16634; Kazemnejad et al., arXiv:2305.19466.
+Acts     nowhere.    Learned: no.
+
+    score[i, j] = q_i . k_j / sqrt(d)
+
+Without a causal mask, attention is permutation *equivariant*: shuffled tokens give outputs shuffled the
+same way. (Often called invariant, which would mean the same outputs whatever the order.) Under a causal
+mask a model can still infer positions from how many tokens it sees.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from situs.encodings.base import Encoding
+from situs.registry import register
+
+
+@final
+@register(
+    name="none",
+    paper="Kazemnejad et al. 2023, The Impact of Positional Encoding on Length Generalization, arXiv:2305.19466",
+    formula="score[i, j] = q_i . k_j / sqrt(d)",
+)
+class NoPE(Encoding):
+    """Attention that is told nothing of order."""
+
+    place = "nowhere"
+    tags = frozenset({"relative", "bounded", "far"})

@@ -1,0 +1,152 @@
+"""RoPE: rotary position embedding.
+
+Paper    Su et al., arXiv:2104.09864, section 3.2.
+Acts on  queries and keys.    Learned: no.    Relative: yes.
+
+    q'_m = R(m) q_m,   k'_n = R(n) k_n,   R(m) turns pair i by m w_i,   w_i = base^(-2i/d)
+    q'_m . k'_n = q_m . R(n - m) k_n
+
+Departures: pairs may be neighbours, as the paper has them, or the two halves of a head, as most released
+checkpoints do (``pairing``). A scaling may add a magnitude to the rotation and a factor to the softmax scale.
+Not every position works: angles are periodic, but what a model has learnt is not, and pairs that turned only
+part of a circle in training show it angles it has never seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from typing import final
+
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from situs.encodings.base import Role, require_axes
+from situs.encodings.rotation import (
+    RotationEncoding,
+    check_head,
+    require_length,
+    require_same_length,
+)
+from situs.encodings.scalings import ScaledFrequencies, Scaling
+from situs.encodings.split import Sections, Split
+from situs.functional.frequencies import rotary_frequencies
+from situs.functional.rotation import Pairing
+from situs.positions import Positions
+from situs.registry import register
+
+
+@final
+@register(
+    name="rotary",
+    paper="Su et al. 2021, RoFormer: Enhanced Transformer with Rotary Position Embedding, arXiv:2104.09864",
+    formula="q'_m = R(m) q_m, k'_n = R(n) k_n; R(m) turns pair i by m base^(-2i/d)",
+)
+class Rotary(RotationEncoding):
+    """Turn every channel pair of queries and keys by an angle proportional to the position."""
+
+    def __init__(
+        self,
+        *,
+        head_dim: int,
+        base: float | Sequence[float] = 10000.0,
+        rotary_dim: int | None = None,
+        pairing: Pairing = "halves",
+        scaling: Scaling | None = None,
+        split: Split | None = None,
+    ) -> None:
+        """
+        head_dim: channels of a head.
+        base: sets the slowest wavelength, about ``2 pi base`` positions; a sequence gives each head its own.
+        rotary_dim: channels that turn, from the first; the rest pass unchanged. All by default.
+        pairing: "halves" (Llama, NeoX, Qwen) or "interleaved" (the paper, GPT-J).
+        scaling: how the frequencies are changed for a longer context.
+        split: how pairs are shared among coordinates: `Axial` or `Sections`.
+        """
+        super().__init__()
+        self.head_dim = head_dim
+        self.base = base if isinstance(base, (int, float)) else tuple(float(each) for each in base)
+        self.rotary_dim = head_dim if rotary_dim is None else rotary_dim
+        self.pairing = pairing
+        self.scaling = scaling
+        self.split = split
+        self.axes = 1 if split is None else split.axes
+        check_head(head_dim, self.rotary_dim, pairing)
+        if min((self.base,) if isinstance(self.base, (int, float)) else self.base) <= 1:
+            raise ValueError(f"base must be more than 1, since wavelengths grow by its powers; got {base}.")
+        if scaling is not None and scaling.by_length and not isinstance(self.base, (int, float)):
+            raise ValueError(
+                f"base must be one number with {type(scaling).__name__}, since its frequencies already differ by "
+                f"sequence; got {len(self.base)} bases."
+            )
+        self._ladder_dim = self.rotary_dim if split is None else split.ladder_dim(self.rotary_dim)
+        scaled = self._scaled(None)
+        frequencies, axis_of_pair = self._dealt(scaled.frequencies)
+        # plain numbers, not buffers: no cast, move, meta device or checkpoint can touch them
+        self._frequencies = tuple(map(tuple, frequencies.reshape(-1, frequencies.shape[-1]).tolist()))
+        self._axis_of_pair = tuple(axis_of_pair.tolist())
+        self.rotation_factor = scaled.rotation_factor
+        self.softmax_factor = scaled.softmax_factor
+        norm = {"norm"} if self.rotation_factor == 1.0 else set()
+        self.tags = frozenset({"relative", "bounded", "unique", "far", "real"} | norm)
+        self.resolved = {
+            "wavelengths": (2 * math.pi / max(map(max, self._frequencies)), 2 * math.pi / (min(map(min, self._frequencies)) or math.inf)),
+            "rotation_factor": self.rotation_factor,
+            "axes": self.axes,
+            "dialect": getattr(scaling, "dialect", None),
+        }
+
+    @property
+    def frequencies(self) -> Float64[Tensor, "heads pairs"]:
+        """Radians a position for each pair, before any choice by sequence length; heads is 1 where all share."""
+        return torch.tensor(self._frequencies, dtype=torch.float64, device="cpu")
+
+    @property
+    def axis_of_pair(self) -> Int64[Tensor, "pairs"]:
+        """Which coordinate turns each pair."""
+        return torch.tensor(self._axis_of_pair, device="cpu")
+
+    @property
+    def identity(self) -> Hashable:
+        """The whole configuration."""
+        return (type(self), self.head_dim, self.base, self.rotary_dim, self.pairing, self.scaling, self.split)
+
+    def angles_of(self, positions: Positions) -> tuple[Tensor, Float64[Tensor, "#batch #heads #sequence pairs"]]:
+        """Positions, (batch, 1, sequence, 1 or pairs), and frequencies."""
+        ids = positions.ids
+        if positions.axes == 1 and isinstance(self.split, Sections):
+            ids = ids[:, None, :, None]  # text only: one position stands for every coordinate
+        else:
+            require_axes(self, positions)
+            ids = ids[:, None, :, None] if self.axes == 1 else ids[:, None][..., list(self._axis_of_pair)]
+        if self.scaling is None or not self.scaling.by_length:
+            frequencies = torch.tensor(self._frequencies, dtype=torch.float64, device="cpu")
+            return ids, frequencies[None, :, None, :]
+        length = require_length(self, positions, type(self.scaling).__name__)
+        frequencies, _ = self._dealt(self._scaled(length).frequencies)
+        return ids, frequencies[:, None] if frequencies.ndim == 3 else frequencies[None, None, None]
+
+    def magnitude_of(self, positions: Positions, role: Role) -> float:
+        """The scaling's factor of cosine and sine."""
+        return self.rotation_factor
+
+    def require_agreement(self, query: Positions, key: Positions) -> None:
+        """Raise if a scaling that chooses by length was given two lengths that it treats differently."""
+        if self.scaling is None or not self.scaling.by_length or query is key:
+            return
+        ours, theirs = query.sequence_length, key.sequence_length
+        if isinstance(ours, int) and isinstance(theirs, int):
+            same = torch.equal(self._scaled(ours).frequencies, self._scaled(theirs).frequencies)
+            require_same_length(query, key, type(self.scaling).__name__, not same)
+
+    def _scaled(self, sequence_length: int | Tensor | None) -> ScaledFrequencies:
+        base = self.base if isinstance(self.base, (int, float)) else torch.tensor(self.base, dtype=torch.float64, device="cpu")
+        if self.scaling is None:
+            return ScaledFrequencies(rotary_frequencies(self._ladder_dim, base))
+        return self.scaling.resolve(self._ladder_dim, base, sequence_length)
+
+    def _dealt(self, ladder: Tensor) -> tuple[Tensor, Tensor]:
+        if self.split is None:
+            return ladder, torch.zeros(ladder.shape[-1], dtype=torch.int64, device="cpu")
+        return self.split.deal(ladder)

@@ -1,0 +1,180 @@
+"""What Rotary and XPos share: queries and keys turned, pair by pair, by a table of angles.
+
+A place's map is ``m R(t)``: a rotation by t and a magnitude m. Kept apart, they can be undone, composed
+and carried from one set of frequencies to another exactly.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Hashable
+
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from situs.encodings.base import QueryKeyEncoding, Role, computing_dtype, require_choice, require_width
+from situs.functional.angles import RANGE_SPLIT_LENGTH, range_unit_circle, unit_circle, widest
+from situs.functional.rotation import PAIRINGS, Pairing, RotationTable, rotate, rotation_matrix
+from situs.positions import Positions, PositionsLike
+
+
+class RotationEncoding(QueryKeyEncoding):
+    """An encoding that turns channel pairs."""
+
+    rotary_dim: int
+    pairing: Pairing
+    treats_roles_apart: bool = False
+    """Whether queries and keys are turned differently."""
+
+    @abstractmethod
+    def angles_of(self, positions: Positions) -> tuple[Tensor, Float64[Tensor, "#batch #heads #sequence pairs"]]:
+        """Positions and frequencies whose product is each pair's angle; (batch, heads, sequence, pairs)."""
+
+    @abstractmethod
+    def magnitude_of(self, positions: Positions, role: Role) -> float | Float64[Tensor, "#batch #heads sequence pairs"]:
+        """What a place's vectors are multiplied by."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> Hashable:
+        """The whole configuration: two encodings that differ in anything differ in it."""
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch heads sequence head_dim"],
+        positions: PositionsLike | RotationTable = None,
+        *,
+        role: Role = "query",
+    ) -> Float[Tensor, "batch heads sequence head_dim"]:
+        """Turn queries or keys. ``positions`` may be a ``table`` made before."""
+        require_width(self, "head_dim", x, self.head_dim)
+        if not isinstance(positions, RotationTable):
+            positions = self.table(
+                Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device),
+                dtype=computing_dtype(x.dtype),
+                role=role,
+            )
+        return rotate(x, positions, self.pairing)
+
+    def table(
+        self, positions: Positions, *, dtype: torch.dtype = torch.float32, role: Role = "query"
+    ) -> RotationTable:
+        """Cosines and sines of these positions, magnitude included. Made once for each `Positions` object:
+        layers that are handed the same one share it."""
+        require_choice("role", role, ("query", "key"), "a vector is one or the other")
+        if torch.compiler.is_compiling():
+            return self._make_table(positions, dtype, role)  # the compiler merges equal tables itself
+        key = (self.identity, dtype, role if self.treats_roles_apart else None)
+        if key not in positions.tables:
+            positions.tables[key] = self._make_table(positions, dtype, role)
+        table: RotationTable = positions.tables[key]
+        return table
+
+    def inverse(
+        self,
+        x: Float[Tensor, "batch heads sequence head_dim"],
+        positions: PositionsLike = None,
+        *,
+        role: Role = "query",
+    ) -> Float[Tensor, "batch heads sequence head_dim"]:
+        """Undo ``forward``: turn back, and divide by the magnitude."""
+        require_width(self, "head_dim", x, self.head_dim)
+        places = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
+        cos, sin = self._points(places, computing_dtype(x.dtype))
+        magnitude = self.magnitude_of(places, role)
+        return rotate(x, _scaled(cos, -sin, 1 / magnitude), self.pairing)
+
+    def rerotate(
+        self,
+        keys: Float[Tensor, "batch heads sequence head_dim"],
+        old_positions: PositionsLike,
+        new_positions: PositionsLike,
+        *,
+        source: RotationEncoding | None = None,
+    ) -> Float[Tensor, "batch heads sequence head_dim"]:
+        """Keys already turned for ``old_positions``, moved to ``new_positions``, as after evicting a cache.
+
+        ``source`` is the encoding that turned them, if it had other frequencies. The two maps are joined before
+        they touch the keys, so no magnitude is applied twice and a shift costs one rounding.
+        """
+        source = self if source is None else source
+        if (source.rotary_dim, source.pairing) != (self.rotary_dim, self.pairing):
+            raise ValueError(
+                f"source must turn the same channels, since keys are moved pair by pair; got rotary_dim="
+                f"{source.rotary_dim}, pairing={source.pairing!r} for {self.rotary_dim}, {self.pairing!r}."
+            )
+        places = [
+            Positions.of(given, keys.shape[-2], batch=keys.shape[0], device=keys.device)
+            for given in (old_positions, new_positions)
+        ]
+        wide = widest(keys.device)
+        old_cos, old_sin = source._points(places[0], wide)
+        new_cos, new_sin = self._points(places[1], wide)
+        ratio = self.magnitude_of(places[1], "key") / source.magnitude_of(places[0], "key")
+        turn = _scaled(new_cos * old_cos + new_sin * old_sin, new_sin * old_cos - new_cos * old_sin, ratio)
+        dtype = computing_dtype(keys.dtype)
+        return rotate(keys, RotationTable(turn.cos.to(dtype), turn.sin.to(dtype)), self.pairing)
+
+    def rotation_matrix(self, position: float, *, role: Role = "query") -> Float64[Tensor, "*heads head_dim head_dim"]:
+        """The map of one position as a dense float64 matrix; channels that do not turn have ones."""
+        at = Positions.explicit(torch.tensor([[position]], dtype=torch.float64, device="cpu"))
+        if self.axes > 1:
+            at = Positions.explicit(at.ids.unsqueeze(-1).expand(1, 1, self.axes))
+        table = self._make_table(at, torch.float64, role)
+        turned = rotation_matrix(table.cos[0, :, 0], table.sin[0, :, 0], self.pairing)
+        matrix = torch.eye(self.head_dim, dtype=torch.float64, device="cpu").repeat(turned.shape[0], 1, 1)
+        matrix[:, : self.rotary_dim, : self.rotary_dim] = turned
+        return matrix[0] if matrix.shape[0] == 1 else matrix
+
+    def _points(self, positions: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Cosines and sines, (batch, heads, sequence, pairs)."""
+        ids, frequencies = self.angles_of(positions)
+        straight = frequencies.shape[0] == 1 and frequencies.shape[2] == 1 and self.axes == 1
+        long = not torch.compiler.is_compiling() and positions.length >= RANGE_SPLIT_LENGTH
+        if long and straight and positions.start is not None and widest(ids.device) == torch.float64:
+            return range_unit_circle(positions.start, positions.length, frequencies.squeeze(2), dtype, ids.device)
+        return unit_circle(ids, frequencies, dtype)
+
+    def _make_table(self, positions: Positions, dtype: torch.dtype, role: Role) -> RotationTable:
+        cos, sin = self._points(positions, dtype)
+        return _scaled(cos, sin, self.magnitude_of(positions, role))
+
+
+def _scaled(cos: Tensor, sin: Tensor, magnitude: float | Tensor) -> RotationTable:
+    if isinstance(magnitude, Tensor):
+        return RotationTable((cos * magnitude).to(cos.dtype), (sin * magnitude).to(sin.dtype))
+    return RotationTable(cos, sin) if magnitude == 1.0 else RotationTable(cos * magnitude, sin * magnitude)
+
+
+def check_head(head_dim: int, rotary_dim: int, pairing: Pairing) -> None:
+    """Raise unless these sizes can be turned in pairs."""
+    require_choice("pairing", pairing, PAIRINGS, "checkpoints pair neighbouring channels or the two halves")
+    if head_dim < 2 or head_dim % 2:
+        raise ValueError(f"head_dim must be even, since rotary turns channel pairs; got {head_dim}.")
+    if rotary_dim % 2 or not 0 < rotary_dim <= head_dim:
+        raise ValueError(
+            f"rotary_dim must be even and at most head_dim={head_dim}, since it counts the channels that turn in "
+            f"pairs; got {rotary_dim}."
+        )
+
+
+def require_length(encoding: RotationEncoding, positions: Positions, method: str) -> int | Tensor:
+    """The length of the whole sequence; raise where it is unknown and ``method`` chooses by it."""
+    if positions.sequence_length is None:
+        raise ValueError(
+            f"positions must tell how long the whole sequence is, since {method} chooses by it and keys cached "
+            f"earlier must agree; got {positions!r}. Slice the positions of the whole sequence, or use "
+            f"positions.with_sequence_length(n)."
+        )
+    return positions.sequence_length
+
+
+def require_same_length(query: Positions, key: Positions, method: str, differs: bool) -> None:
+    """Raise if queries and keys were made for sequences that ``method`` treats differently."""
+    if differs:
+        raise ValueError(
+            f"queries and keys must be made for one sequence length, since {method} chooses by it and a mixed cache "
+            f"gives wrong scores; got lengths {query.sequence_length} and {key.sequence_length}. Plan both with "
+            f"positions.with_sequence_length(n), or move cached keys with rerotate()."
+        )

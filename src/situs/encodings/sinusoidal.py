@@ -1,0 +1,113 @@
+"""Sinusoidal position encoding.
+
+Paper    Vaswani et al., arXiv:1706.03762, section 3.5.
+Acts on  the input.    Learned: no.    Relative: no, but p(n) . p(m) depends on n - m alone.
+
+    x_n + p_n,    p_n[2i] = sin(n w_i),  p_n[2i + 1] = cos(n w_i),    w_i = base^(-2i/d)
+
+The paper says wavelengths run from 2 pi to 10000 2 pi; by its formula the last is 2 pi 10000^((d-2)/d), a little
+less. tensor2tensor, the authors' code, reaches it (``spacing="inclusive"``) and writes all sines before all
+cosines (``layout="concatenated"``). Several axes split the channels; each gets a table of its share.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import final
+
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+from torch.nn.functional import dropout
+
+from situs.encodings.base import InputEncoding, computing_dtype, require_axes, require_choice, require_width
+from situs.functional.sinusoids import SinusoidLayout, Spacing, frequencies_of, shift_matrix, sinusoids
+from situs.positions import Positions, PositionsLike
+from situs.registry import register
+
+
+@final
+@register(
+    name="sinusoidal",
+    paper="Vaswani et al. 2017, Attention Is All You Need, arXiv:1706.03762",
+    formula="x_n + p_n; p_n[2i] = sin(n base^(-2i/d)), p_n[2i+1] = cos(n base^(-2i/d))",
+)
+class Sinusoidal(InputEncoding):
+    """Add sines and cosines of geometrically growing wavelengths."""
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        base: float = 10000.0,
+        layout: SinusoidLayout = "interleaved",
+        spacing: Spacing = "exclusive",
+        axes: int = 1,
+        scale_embeddings: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        """
+        dim: channels of an embedding; odd ones work.
+        layout: "interleaved" as the paper writes it, "concatenated" as its code does.
+        spacing: whether the slowest wavelength is ``2 pi base`` ("inclusive") or just below ("exclusive").
+        axes: coordinates of a position: 1 for text, 2 for images, 3 for video.
+        scale_embeddings: multiply x by sqrt(dim) first, as the paper's section 3.4 does, since it draws embeddings
+            with variance 1/dim.
+        """
+        super().__init__()
+        self.dim = dim
+        self.base = base
+        self.layout = layout
+        self.spacing = spacing
+        self.axes = axes
+        self.scale_embeddings = scale_embeddings
+        self.dropout = dropout
+        require_choice("layout", layout, ("interleaved", "concatenated"), "sines alternate with cosines or precede them")
+        require_choice("spacing", spacing, ("exclusive", "inclusive"), "the slowest wavelength is left out or reached")
+        require_choice("axes", axes, (1, 2, 3), "positions have that many coordinates")
+        if dim < 2 * axes:
+            raise ValueError(f"dim must be at least {2 * axes}, since each of {axes} axes needs a sine and a cosine; got {dim}.")
+        if base <= 1:
+            raise ValueError(f"base must be more than 1, since wavelengths grow by its powers; got {base}.")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must lie in 0 .. 1, since it is a probability; got {dropout}.")
+        self._widths = tuple(dim // axes + (axis < dim % axes) for axis in range(axes))
+        self.tags = frozenset({"bounded", "unique", "far", "real", "stationary"})
+        self.resolved = {
+            "wavelengths": tuple(2 * math.pi / w for w in (1.0, min(self.frequencies(0).tolist()))),
+            "channels_per_axis": self._widths,
+        }
+
+    def frequencies(self, axis: int = 0) -> Float64[Tensor, "pairs"]:
+        """Radians a position for each (sine, cosine) pair of an axis."""
+        return frequencies_of(self._widths[axis], self.base, self.layout, self.spacing)
+
+    def encode(self, positions: Positions, dtype: torch.dtype = torch.float32) -> Float[Tensor, "#batch sequence dim"]:
+        """The encodings alone, p_n."""
+        require_axes(self, positions)
+        coordinates = positions.ids.unsqueeze(-1) if self.axes == 1 else positions.ids
+        parts = [
+            sinusoids(coordinates[..., axis], self.frequencies(axis), width, self.layout, dtype)
+            for axis, width in enumerate(self._widths)
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+    def forward(
+        self, x: Float[Tensor, "batch sequence dim"], positions: PositionsLike = None
+    ) -> Float[Tensor, "batch sequence dim"]:
+        """``x + p``, rounded once to the dtype of ``x``."""
+        require_width(self, "dim", x, self.dim)
+        places = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
+        wide = computing_dtype(x.dtype)
+        scaled = x.to(wide) * math.sqrt(self.dim) if self.scale_embeddings else x.to(wide)
+        return dropout((scaled + self.encode(places, wide)).to(x.dtype), self.dropout, self.training)
+
+    def shift_matrix(self, offset: float) -> Float64[Tensor, "dim dim"]:
+        """M with ``p(n + offset) = M p(n)`` for every n: position as a linear map."""
+        if self.axes > 1:
+            raise ValueError(f"shift_matrix takes one axis, since an offset is one number; got axes={self.axes}.")
+        if self.dim % 2 and self.layout == "interleaved":
+            raise ValueError(
+                f"dim must be even for shift_matrix, since the last sine of an odd one has no cosine to be turned with; got {self.dim}."
+            )
+        return shift_matrix(offset, self.frequencies(), self.dim, self.layout)

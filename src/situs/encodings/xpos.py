@@ -1,0 +1,121 @@
+"""xPos: rotary with a decay.
+
+Paper    Sun et al., arXiv:2212.10554, section 2.
+Acts on  queries and keys.    Learned: no.    Relative: yes.
+
+    q'_m = z^((m - c)/B) R(m) q_m,   k'_n = z^(-(n - c)/B) R(n) k_n,   z_i = (2i/d + g) / (1 + g)
+    q'_m . k'_n = sum over pairs of z_i^((m - n)/B) q_m,i . R(n - m) k_n,i
+
+The centre c cancels in the scores; it only keeps the two factors within a number's range. The released code
+takes the middle of the current call, so keys cached from a shorter call no longer fit. Here ``centre`` is
+"origin" (the paper's, c = 0), "middle" (the released code's ceil(L/2), but of the whole sequence, by
+``Positions.sequence_length``) or a number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from typing import Literal, final
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from situs.encodings.base import Role, require_axes
+from situs.encodings.rotation import RotationEncoding, check_head, require_length, require_same_length
+from situs.functional.angles import widest
+from situs.functional.frequencies import rotary_frequencies
+from situs.functional.rotation import Pairing
+from situs.positions import Positions
+from situs.registry import register
+
+# exp(88) is the largest power of e that float32 holds
+LARGEST_EXPONENT = 88.0
+
+
+@final
+@register(
+    name="xpos",
+    paper="Sun et al. 2022, A Length-Extrapolatable Transformer, arXiv:2212.10554",
+    formula="q'_m = z^(m/B) R(m) q_m, k'_n = z^(-n/B) R(n) k_n; z_i = (2i/d + g)/(1 + g)",
+)
+class XPos(RotationEncoding):
+    """Rotary whose products also fade with distance, faster in faster pairs. For causal attention."""
+
+    treats_roles_apart = True
+
+    def __init__(
+        self,
+        *,
+        head_dim: int,
+        base: float = 10000.0,
+        gamma: float = 0.4,
+        scale_base: float = 512.0,
+        pairing: Pairing = "interleaved",
+        centre: Literal["origin", "middle"] | float = "origin",
+    ) -> None:
+        """
+        head_dim: channels of a head.
+        gamma: the larger, the slower the decay; 0.4 in the paper.
+        scale_base: positions over which a pair fades by its z; 512 in the paper.
+        centre: where the factors are 1; see the module's text.
+        """
+        super().__init__()
+        self.head_dim = self.rotary_dim = head_dim
+        self.base = base
+        self.gamma = gamma
+        self.scale_base = scale_base
+        self.pairing = pairing
+        self.centre = centre
+        check_head(head_dim, head_dim, pairing)
+        if gamma <= 0 or scale_base <= 0:
+            raise ValueError(f"gamma and scale_base must be positive, since they set the decay; got {gamma} and {scale_base}.")
+        if isinstance(centre, str) and centre not in ("origin", "middle"):
+            raise ValueError(f'centre must be "origin", "middle" or a number, since it is a position; got {centre!r}.')
+        self._frequencies = tuple(rotary_frequencies(head_dim, base).tolist())
+        self._log_decay = tuple(math.log((2 * i / head_dim + gamma) / (1 + gamma)) / scale_base for i in range(head_dim // 2))
+        self.reach = LARGEST_EXPONENT / -min(self._log_decay)
+        self.tags = frozenset({"relative", "unique", "real", "decaying"})
+        self.resolved = {"reach": self.reach, "dialect": centre if isinstance(centre, str) else "fixed centre"}
+
+    @property
+    def identity(self) -> Hashable:
+        """The whole configuration."""
+        return (type(self), self.head_dim, self.base, self.gamma, self.scale_base, self.pairing, self.centre)
+
+    def angles_of(self, positions: Positions) -> tuple[Tensor, Float64[Tensor, "1 1 1 pairs"]]:
+        """Positions and the plain rotary ladder."""
+        require_axes(self, positions)
+        frequencies = torch.tensor(self._frequencies, dtype=torch.float64, device="cpu")
+        return positions.ids[:, None, :, None], frequencies[None, None, None]
+
+    def magnitude_of(self, positions: Positions, role: Role) -> Float64[Tensor, "#batch 1 sequence pairs"]:
+        """``z^((n - c)/B)`` for queries, its inverse for keys."""
+        distance = positions.ids.to(widest(positions.device)) - self._centre(positions)
+        self._require_reach(positions, distance)
+        log_decay = torch.tensor(self._log_decay, dtype=distance.dtype, device=distance.device)
+        exponent = distance[:, None, :, None] * log_decay
+        return exponent.exp() if role == "query" else (-exponent).exp()
+
+    def require_agreement(self, query: Positions, key: Positions) -> None:
+        """Raise if the middle is taken of two different sequences."""
+        ours, theirs = query.sequence_length, key.sequence_length
+        if self.centre == "middle" and isinstance(ours, int) and isinstance(theirs, int):
+            require_same_length(query, key, 'XPos(centre="middle")', ours != theirs)
+
+    def _centre(self, positions: Positions) -> float | Tensor:
+        if self.centre == "origin":
+            return 0.0
+        if self.centre == "middle":
+            return (require_length(self, positions, 'XPos(centre="middle")') + 1) // 2
+        return float(self.centre)
+
+    def _require_reach(self, positions: Positions, distance: Tensor) -> None:
+        if distance.device.type == "cpu" and not torch.compiler.is_compiling() and distance.numel():
+            farthest = float(distance.abs().max())
+            if farthest > self.reach:
+                raise ValueError(
+                    f"positions must lie within {self.reach:.0f} of the centre, since beyond it XPos's factor leaves "
+                    f"float32; got {farthest:.0f}. Set centre to a position in the middle of those in use."
+                )

@@ -1,0 +1,57 @@
+"""Pairing: carrying weights between the two ways of pairing a head's channels.
+
+A checkpoint whose heads pair neighbours (GPT-J, original Llama) computes the same attention in the form that
+pairs halves, if the rows of its query and key projections are permuted alike. Values, outputs and channels that
+do not turn stay where they are. It is a permutation, so going there and back is bit-exact.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Int64, Shaped
+from torch import Tensor
+
+from situs.functional.rotation import PAIRINGS, Pairing
+
+
+def pairing_permutation(
+    head_dim: int, *, source: Pairing, target: Pairing, rotary_dim: int | None = None
+) -> Int64[Tensor, "head_dim"]:
+    """For each channel of the target order, the source channel that goes there."""
+    for name, value in (("source", source), ("target", target)):
+        if value not in PAIRINGS:
+            raise ValueError(f'{name} must be "interleaved" or "halves"; got {value!r}.')
+    turning = head_dim if rotary_dim is None else rotary_dim
+    if turning % 2 or not 0 <= turning <= head_dim:
+        raise ValueError(f"rotary_dim must be even and at most head_dim={head_dim}, since channels turn in pairs; got {turning}.")
+    channels = torch.arange(head_dim, device="cpu")
+    if source != target:
+        pairs = (-1, 2) if source == "interleaved" else (2, -1)
+        channels[:turning] = channels[:turning].view(pairs).T.reshape(-1)
+    return channels
+
+
+def convert_pairing(
+    weight: Shaped[Tensor, "..."],
+    *,
+    head_dim: int,
+    source: Pairing,
+    target: Pairing,
+    rotary_dim: int | None = None,
+    dim: int = 0,
+) -> Shaped[Tensor, "..."]:
+    """Reorder the channels of ``weight`` along ``dim`` from one pairing to the other.
+
+    Use it on everything that ends in queries or keys: projection weights (out, in) and biases (out,) of any
+    number of heads, so grouped-query keys too; LoRA's B (out, rank), while its A stays as it is; and weights of a
+    norm on queries and keys (head_dim,). Other tensors are not to be touched.
+    """
+    size = weight.shape[dim]
+    if size % head_dim:
+        raise ValueError(
+            f"weight must have a multiple of head_dim={head_dim} channels along dim {dim}, since heads lie there one after "
+            f"another; got shape {tuple(weight.shape)}."
+        )
+    order = pairing_permutation(head_dim, source=source, target=target, rotary_dim=rotary_dim)
+    heads = torch.arange(0, size, head_dim, device="cpu").unsqueeze(-1)
+    return weight.index_select(dim, (heads + order).flatten().to(weight.device))

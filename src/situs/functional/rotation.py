@@ -1,0 +1,209 @@
+"""Rotation: turning channel pairs, in the three forms that the literature writes.
+
+    matrix    x' = R x,            R block-diagonal, blocks [[cos, -sin], [sin, cos]]     (RoFormer eq. 15)
+    complex   z' = z exp(i t),     z = x_a + i x_b
+    real      x_a' = x_a cos t - x_b sin t,    x_b' = x_a sin t + x_b cos t               (RoFormer eq. 34)
+
+A pair ``(a, b)`` is ``(2i, 2i + 1)`` for pairing "interleaved" and ``(i, i + dim/2)`` for "halves"; the
+two are the same map up to a permutation of channels, and mixing them up is the field's commonest bug.
+Channels beyond the table's pairs are left alone. Arithmetic is done in the table's dtype, float32 or
+wider, and rounded once to the input's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast
+
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from situs.functional import fused
+
+Pairing = Literal["interleaved", "halves"]
+PAIRINGS: tuple[Pairing, ...] = ("interleaved", "halves")
+
+# Temporaries of this size stay in a core's second-level cache; larger ones travel through memory.
+CHUNK_ELEMENTS = 1 << 17
+
+
+class RotationTable:
+    """Cosines and sines of every pair at every place, magnitude included: ready to turn vectors.
+
+    ``cos`` and ``sin`` are (batch, heads, sequence, pairs), float32 or wider, with size 1 where rows or
+    heads share. Compute once, use for queries and keys of every layer.
+    """
+
+    __slots__ = ("_polar", "_wide", "cos", "sin")
+
+    def __init__(
+        self,
+        cos: Float[Tensor, "batch heads sequence pairs"],
+        sin: Float[Tensor, "batch heads sequence pairs"],
+    ) -> None:
+        self.cos = cos
+        self.sin = sin
+        self._polar: Tensor | None = None
+        self._wide: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def polar(self) -> Complex[Tensor, "batch heads sequence pairs"]:
+        """``cos + i sin``."""
+        if self._polar is None:
+            self._polar = torch.complex(self.cos, self.sin)
+        return self._polar
+
+    @property
+    def wide(self) -> tuple[Float[Tensor, "batch heads sequence dim"], Float[Tensor, "batch heads sequence dim"]]:
+        """``[cos, cos]`` and ``[-sin, sin]``: what a half-swapped vector is multiplied by."""
+        if self._wide is None:
+            self._wide = torch.cat((self.cos, self.cos), -1), torch.cat((-self.sin, self.sin), -1)
+        return self._wide
+
+    def transposed(self) -> RotationTable:
+        """The table of the transposed maps: turns the other way, same magnitude."""
+        return RotationTable(self.cos, -self.sin)
+
+    def __repr__(self) -> str:
+        return f"RotationTable({tuple(self.cos.shape)}, {self.cos.dtype}, {self.cos.device})"
+
+
+def rotate(
+    x: Float[Tensor, "*batch heads sequence dim"], table: RotationTable, pairing: Pairing
+) -> Float[Tensor, "*batch heads sequence dim"]:
+    """Turn every pair of ``x`` by its table entry: the fastest form that serves.
+
+    Chosen from what the tensors are, never from what they hold.
+    """
+    if torch.compiler.is_compiling() or table.cos.requires_grad or x.ndim != 4 or x.device.type == "meta":
+        return rotate_real(x, table.cos, table.sin, pairing)
+    if pairing == "interleaved" and x.dtype == table.cos.dtype and x.shape[-1] == 2 * table.cos.shape[-1]:
+        return from_complex(rotate_complex(as_complex(x, pairing), table.polar), pairing)
+    if _is_differentiated(x):
+        return cast(Tensor, _Rotate.apply(x, table, pairing))
+    return _rotate_eagerly(x, table, pairing)
+
+
+def rotate_real(
+    x: Float[Tensor, "*batch heads sequence dim"],
+    cos: Float[Tensor, "*batch heads sequence pairs"],
+    sin: Float[Tensor, "*batch heads sequence pairs"],
+    pairing: Pairing,
+) -> Float[Tensor, "*batch heads sequence dim"]:
+    """The real form, in plain differentiable operations: compiles, exports and runs on any device."""
+    pairs = cos.shape[-1]
+    turning, still = x[..., : 2 * pairs].to(cos.dtype), x[..., 2 * pairs :]
+    if pairing == "interleaved":
+        first, second = turning[..., 0::2], turning[..., 1::2]
+    else:
+        first, second = turning[..., :pairs], turning[..., pairs:]
+    turned = (first * cos - second * sin, first * sin + second * cos)
+    joined = torch.stack(turned, -1).flatten(-2) if pairing == "interleaved" else torch.cat(turned, -1)
+    joined = joined.to(x.dtype)
+    return torch.cat((joined, still), -1) if still.shape[-1] else joined
+
+
+def rotate_complex(
+    z: Complex[Tensor, "*batch sequence pairs"], polar: Complex[Tensor, "*batch sequence pairs"]
+) -> Complex[Tensor, "*batch sequence pairs"]:
+    """The complex form: one multiplication a pair."""
+    return z * polar
+
+
+def rotate_matrix(
+    x: Float[Tensor, "*batch sequence dim"], matrix: Float[Tensor, "*batch sequence dim dim"]
+) -> Float[Tensor, "*batch sequence dim"]:
+    """The matrix form: one dense product a place. For understanding and tests; it costs dim times more."""
+    return (matrix @ x.unsqueeze(-1)).squeeze(-1)
+
+
+def rotation_matrix(
+    cos: Float[Tensor, "*batch pairs"], sin: Float[Tensor, "*batch pairs"], pairing: Pairing
+) -> Float[Tensor, "*batch dim dim"]:
+    """The block-diagonal matrix R of each place."""
+    pairs = cos.shape[-1]
+    index = torch.arange(pairs, device=cos.device)
+    first, second = (2 * index, 2 * index + 1) if pairing == "interleaved" else (index, index + pairs)
+    matrix = cos.new_zeros(*cos.shape[:-1], 2 * pairs, 2 * pairs)
+    matrix[..., first, first] = cos
+    matrix[..., second, second] = cos
+    matrix[..., first, second] = -sin
+    matrix[..., second, first] = sin
+    return matrix
+
+
+def as_complex(x: Float[Tensor, "*batch dim"], pairing: Pairing) -> Complex[Tensor, "*batch pairs"]:
+    """Channel pairs as complex numbers; float32 or float64 only. A view where the pairing allows one."""
+    if pairing == "halves":
+        return torch.complex(*x.unflatten(-1, (2, -1)).unbind(-2))
+    pairs = x.unflatten(-1, (-1, 2))
+    even = all(stride % 2 == 0 for stride in pairs.stride()[:-1]) and pairs.storage_offset() % 2 == 0
+    return torch.view_as_complex(pairs if even and pairs.stride(-1) == 1 else pairs.contiguous())
+
+
+def from_complex(z: Complex[Tensor, "*batch pairs"], pairing: Pairing) -> Float[Tensor, "*batch dim"]:
+    """The inverse of ``as_complex``."""
+    if pairing == "halves":
+        return torch.cat((z.real, z.imag), -1)
+    return torch.view_as_real(z).flatten(-2)
+
+
+def _is_differentiated(x: Tensor) -> bool:
+    """Whether something watches the operations on ``x``: reverse mode, forward mode or ``torch.func``."""
+    reverse = x.requires_grad and torch.is_grad_enabled()
+    return reverse or forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
+
+
+class _Rotate(torch.autograd.Function):
+    """The eager fast path with its derivative, which is itself, transposed."""
+
+    @staticmethod
+    def forward(x: Tensor, table: RotationTable, pairing: Pairing) -> Tensor:
+        return _rotate_eagerly(x, table, pairing)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, RotationTable, Pairing], output: Tensor) -> None:
+        _, ctx.table, ctx.pairing = inputs
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return rotate(grad, ctx.table.transposed(), ctx.pairing), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+        return rotate_real(tangent, ctx.table.cos, ctx.table.sin, ctx.pairing)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], x: Tensor, table: RotationTable, pairing: Pairing
+    ) -> tuple[Tensor, int]:
+        assert in_dims[0] is not None
+        return rotate_real(x.movedim(in_dims[0], 0), table.cos, table.sin, pairing), 0
+
+
+def _rotate_eagerly(x: Tensor, table: RotationTable, pairing: Pairing) -> Tensor:
+    if fused.serves(x, table.cos):
+        return fused.rotate(x, table.cos, table.sin, pairing)
+    turning = 2 * table.cos.shape[-1]
+    if x.numel() <= CHUNK_ELEMENTS and turning == x.shape[-1]:
+        return _rotate_piece(x, table, pairing, slice(None)).to(x.dtype)
+    out = torch.empty_like(x)
+    out[..., turning:] = x[..., turning:]
+    length = x.shape[-2]
+    rows = max(1, CHUNK_ELEMENTS * length // max(x.numel(), 1))
+    for start in range(0, length, rows):
+        piece = slice(start, start + rows)
+        out[:, :, piece, :turning] = _rotate_piece(x[:, :, piece, :turning], table, pairing, piece)
+    return out
+
+
+def _rotate_piece(x: Tensor, table: RotationTable, pairing: Pairing, piece: slice) -> Tensor:
+    """Turn a piece of a sequence small enough for its temporaries to stay in the cache."""
+    x = x.to(table.cos.dtype)
+    if pairing == "interleaved":
+        return from_complex(rotate_complex(as_complex(x, pairing), table.polar[:, :, piece]), pairing)
+    cos, sin = table.wide
+    half = x.shape[-1] // 2
+    swapped = torch.cat((x[..., half:], x[..., :half]), -1)
+    return swapped.mul_(sin[:, :, piece]).addcmul_(x, cos[:, :, piece])

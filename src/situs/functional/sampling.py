@@ -1,0 +1,29 @@
+"""Sampling: positions drawn from a longer range than the sequence needs.
+
+Training on sorted random positions shows a model positions it will meet only in longer texts.
+
+    randomised   a sorted sample of ``count`` from 0 .. high - 1        Ruoss et al. 2023, arXiv:2305.16843
+    skips        ``chunks`` runs of neighbours with random gaps before  PoSE, Zhu et al. 2023, arXiv:2309.10400
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+
+def randomised(count: int, high: int, seed: int) -> Int64[Tensor, "count"]:
+    """``count`` different positions below ``high``, ascending; the same for the same seed everywhere."""
+    generator = torch.Generator(device="cpu").manual_seed(seed)
+    return torch.randperm(high, generator=generator, device="cpu")[:count].sort().values
+
+
+def skips(count: int, high: int, chunks: int, seed: int) -> Int64[Tensor, "count"]:
+    """``0 .. count - 1`` in ``chunks`` random pieces, each moved up, in order, to end at most at ``high``."""
+    generator = torch.Generator(device="cpu").manual_seed(seed)
+    cuts = torch.randperm(count - 1, generator=generator, device="cpu")[: chunks - 1].sort().values + 1
+    gaps = torch.randint(0, high - count + 1, (chunks - 1,), generator=generator, device="cpu").sort().values
+    chunk_of_place = torch.bucketize(torch.arange(count, device="cpu"), cuts, right=True)
+    offsets = torch.cat((torch.zeros(1, dtype=torch.int64, device="cpu"), gaps))
+    return torch.arange(count, device="cpu") + offsets[chunk_of_place]

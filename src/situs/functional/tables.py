@@ -1,0 +1,45 @@
+"""Tables: making a learned table of positions longer or larger.
+
+What was learnt at a few positions is the only evidence there is, so new rows come from interpolation
+between old ones, or are left to be learnt.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+
+def stretch(table: Float[Tensor, "old dim"], length: int) -> Float[Tensor, "length dim"]:
+    """Linear interpolation that keeps the first and the last row in place."""
+    if len(table) == length:
+        return table.clone()
+    columns = interpolate(table.double().T.unsqueeze(0), size=length, mode="linear", align_corners=True)
+    stretched = columns.squeeze(0).T.to(table.dtype)
+    stretched[0], stretched[-1] = table[0], table[-1]
+    return stretched
+
+
+def resize_grid(
+    table: Float[Tensor, "places dim"],
+    old: tuple[int, int],
+    new: tuple[int, int],
+    *,
+    mode: Literal["bicubic", "bilinear"] = "bicubic",
+    antialias: bool = False,
+) -> Float[Tensor, "new_places dim"]:
+    """A row-major image table at another size, as vision transformers are fine-tuned at another resolution."""
+    if old == new:
+        return table.clone()
+    image = table.float().reshape(1, *old, -1).permute(0, 3, 1, 2)
+    resized = interpolate(image, size=new, mode=mode, align_corners=False, antialias=antialias)
+    return resized.permute(0, 2, 3, 1).reshape(new[0] * new[1], -1).to(table.dtype)
+
+
+def with_more_rows(table: Float[Tensor, "old dim"], new_rows: Float[Tensor, "more dim"]) -> Float[Tensor, "all dim"]:
+    """The old rows, bit for bit, and new ones behind them."""
+    return torch.cat((table, new_rows.to(table)))

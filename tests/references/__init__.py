@@ -1,0 +1,1 @@
+"""The papers' formulas in float64 NumPy, written independently of the library they judge."""
