@@ -35,9 +35,7 @@ def attention(
                 continue
             scores = [scale * float(q[head, row] @ k[group, column]) for column in seen]
             if bias is not None:
-                scores = [
-                    score + float(bias[head, row, column]) for score, column in zip(scores, seen, strict=True)
-                ]
+                scores = [score + float(bias[head, row, column]) for score, column in zip(scores, seen, strict=True)]
             largest = max(scores)  # taken off so that exp cannot overflow
             weights = [math.exp(score - largest) for score in scores]
             for weight, column in zip(weights, seen, strict=True):

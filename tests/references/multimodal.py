@@ -23,11 +23,6 @@ def ids(segments: list[int | tuple[int, int, int]]) -> tuple[NDArray[np.int64], 
             tokens += [(free + i, free + i, free + i) for i in range(segment)]
         else:
             time, height, width = segment
-            tokens += [
-                (free + a, free + b, free + c)
-                for a in range(time)
-                for b in range(height)
-                for c in range(width)
-            ]
+            tokens += [(free + a, free + b, free + c) for a in range(time) for b in range(height) for c in range(width)]
         free = max((max(token) for token in tokens), default=-1) + 1
     return np.array(tokens, dtype=np.int64).reshape(-1, 3), free - len(tokens)

@@ -83,12 +83,13 @@ def reference(
 def softmax_scale(encodings: Sequence[Encoding], head_dim: int, scale: float | None) -> float:
     """The factor of q . k: the caller's, else the encodings' own, else ``1 / sqrt(head_dim)``; times their factors."""
     if scale is None:
-        declared = {each.softmax_scale for each in encodings} - {None}
-        if len(declared) > 1:
-            raise ValueError(f"scale must be given, since these encodings declare different ones: {sorted(map(str, declared))}.")
-        own = declared.pop() if declared else None
-        scale = 1 / math.sqrt(head_dim) if own is None else own
-    return scale * math.prod(each.softmax_factor for each in encodings)
+        declared = [each.softmax_scale for each in encodings if each.softmax_scale is not None]
+        if any(each != declared[0] for each in declared):
+            raise ValueError(f"scale must be given, since these encodings declare different ones; got {declared}.")
+        scale = declared[0] if declared else 1 / math.sqrt(head_dim)
+    for each in encodings:
+        scale *= each.softmax_factor
+    return scale
 
 
 def _shared(tensor: Tensor, query: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ checked by ``situs.check_encoding`` and run by ``situs.attention``. Masks are ne
 from __future__ import annotations
 
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
@@ -28,7 +29,17 @@ Role = Literal["query", "key"]
 
 # Tables that other implementations store in checkpoints, though they follow from the configuration.
 LEGACY_KEYS = frozenset(
-    {"inv_freq", "original_inv_freq", "freqs", "cos_cached", "sin_cached", "position_ids", "pe", "_float_tensor", "scale"}
+    {
+        "inv_freq",
+        "original_inv_freq",
+        "freqs",
+        "cos_cached",
+        "sin_cached",
+        "position_ids",
+        "pe",
+        "_float_tensor",
+        "scale",
+    }
 )
 
 
@@ -50,6 +61,9 @@ class Encoding(nn.Module, ABC):
     softmax_factor: float = 1.0
     """What multiplies that factor, as YaRN's temperature does for DeepSeek's models."""
 
+    reach: float = math.inf
+    """How far from 0 positions may lie."""
+
     resolved: Mapping[str, object] = {}
     """What the options came to, for ``describe``."""
 
@@ -60,11 +74,18 @@ class Encoding(nn.Module, ABC):
     @property
     def config(self) -> dict[str, Any]:
         """The arguments that make this encoding again."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self).__init__).parameters if name != "self"}
+        return {
+            name: getattr(self, name) for name in inspect.signature(type(self).__init__).parameters if name != "self"
+        }
 
     def describe(self) -> dict[str, Any]:
         """Everything that was chosen or derived: nothing hidden."""
-        summary: dict[str, Any] = {"encoding": type(self).__name__, "place": self.place, **self.config, **self.resolved}
+        summary: dict[str, Any] = {
+            "encoding": type(self).__name__,
+            "place": self.place,
+            **self.config,
+            **self.resolved,
+        }
         summary["softmax_scale"] = "1/sqrt(head_dim)" if self.softmax_scale is None else self.softmax_scale
         summary["softmax_factor"] = self.softmax_factor
         summary["parameters"] = sum(parameter.numel() for parameter in self.parameters())
@@ -96,7 +117,11 @@ class QueryKeyEncoding(Encoding):
 
     @abstractmethod
     def forward(
-        self, x: Float[Tensor, "batch heads sequence head_dim"], positions: PositionsLike = None, *, role: Role = "query"
+        self,
+        x: Float[Tensor, "batch heads sequence head_dim"],
+        positions: PositionsLike = None,
+        *,
+        role: Role = "query",
     ) -> Float[Tensor, "batch heads sequence head_dim"]:
         """Queries or keys with their positions in them; ``role`` matters to methods that treat them apart."""
 

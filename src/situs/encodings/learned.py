@@ -60,11 +60,15 @@ class Learned(InputEncoding):
         self.init_std = init_std
         self.dropout = dropout
         if dim < 1 or max_length < 1:
-            raise ValueError(f"dim and max_length must be 1 or more, since they size the table; got {dim} and {max_length}.")
+            raise ValueError(
+                f"dim and max_length must be 1 or more, since they size the table; got {dim} and {max_length}."
+            )
         if not 0 <= offset < max_length:
             raise ValueError(f"offset must lie in 0 .. {max_length - 1}, since it is a row of the table; got {offset}.")
         if padding_row is not None and not 0 <= padding_row < max_length:
-            raise ValueError(f"padding_row must lie in 0 .. {max_length - 1}, since it is a row of the table; got {padding_row}.")
+            raise ValueError(
+                f"padding_row must lie in 0 .. {max_length - 1}, since it is a row of the table; got {padding_row}."
+            )
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must lie in 0 .. 1, since it is a probability; got {dropout}.")
         self.table = nn.Parameter(torch.empty(max_length, dim))
@@ -127,9 +131,7 @@ class Learned(InputEncoding):
 def require_rows(positions: Positions, usable_length: int) -> None:
     """Raise if a position has no row. A range is judged by its ends and tensors on the host by their values;
     on an accelerator, or in a graph, a device-side assertion stands in, which makes nobody wait."""
-    message = (
-        f"positions must lie in 0 .. {usable_length - 1}, since the table has a row for {usable_length} positions"
-    )
+    message = f"positions must lie in 0 .. {usable_length - 1}, since the table has a row for {usable_length} positions"
     cure = "Use extend() for a longer table."
     if positions.start is not None:
         last = positions.start + positions.length - 1

@@ -72,6 +72,7 @@ class Rotary(RotationEncoding):
         self.scaling = scaling
         self.split = split
         self.axes = 1 if split is None else split.axes
+        self.num_heads = None if isinstance(self.base, (int, float)) else len(self.base)
         check_head(head_dim, self.rotary_dim, pairing)
         if min((self.base,) if isinstance(self.base, (int, float)) else self.base) <= 1:
             raise ValueError(f"base must be more than 1, since wavelengths grow by its powers; got {base}.")
@@ -91,7 +92,10 @@ class Rotary(RotationEncoding):
         norm = {"norm"} if self.rotation_factor == 1.0 else set()
         self.tags = frozenset({"relative", "bounded", "unique", "far", "real"} | norm)
         self.resolved = {
-            "wavelengths": (2 * math.pi / max(map(max, self._frequencies)), 2 * math.pi / (min(map(min, self._frequencies)) or math.inf)),
+            "wavelengths": (
+                2 * math.pi / max(map(max, self._frequencies)),
+                2 * math.pi / (min(map(min, self._frequencies)) or math.inf),
+            ),
             "rotation_factor": self.rotation_factor,
             "axes": self.axes,
             "dialect": getattr(scaling, "dialect", None),
@@ -141,7 +145,11 @@ class Rotary(RotationEncoding):
             require_same_length(query, key, type(self.scaling).__name__, not same)
 
     def _scaled(self, sequence_length: int | Tensor | None) -> ScaledFrequencies:
-        base = self.base if isinstance(self.base, (int, float)) else torch.tensor(self.base, dtype=torch.float64, device="cpu")
+        base = (
+            self.base
+            if isinstance(self.base, (int, float))
+            else torch.tensor(self.base, dtype=torch.float64, device="cpu")
+        )
         if self.scaling is None:
             return ScaledFrequencies(rotary_frequencies(self._ladder_dim, base))
         return self.scaling.resolve(self._ladder_dim, base, sequence_length)

@@ -57,9 +57,7 @@ class RotationEncoding(QueryKeyEncoding):
             )
         return rotate(x, positions, self.pairing)
 
-    def table(
-        self, positions: Positions, *, dtype: torch.dtype = torch.float32, role: Role = "query"
-    ) -> RotationTable:
+    def table(self, positions: Positions, *, dtype: torch.dtype = torch.float32, role: Role = "query") -> RotationTable:
         """Cosines and sines of these positions, magnitude included. Made once for each `Positions` object:
         layers that are handed the same one share it."""
         require_choice("role", role, ("query", "key"), "a vector is one or the other")

@@ -141,7 +141,9 @@ class _Parts(_Stretch):
     def __post_init__(self) -> None:
         super().__post_init__()
         _ = self._original
-        require_choice("dialect", self.dialect, ("hf", "paper"), "released models ramp over pairs, the paper over turns")
+        require_choice(
+            "dialect", self.dialect, ("hf", "paper"), "released models ramp over pairs, the paper over turns"
+        )
         if not 0 < self.beta_slow < self.beta_fast:
             raise ValueError(
                 f"beta_slow and beta_fast must satisfy 0 < slow < fast, since the ramp runs between them; "
@@ -152,7 +154,7 @@ class _Parts(_Stretch):
         if self.dialect == "paper":
             ramp = scaling.ramp_over_turns(dim, base, self._original, self.beta_slow, self.beta_fast)
         else:
-            bases = torch.as_tensor(base, dtype=torch.float64).reshape(-1).tolist()
+            bases = base.reshape(-1).tolist() if isinstance(base, Tensor) else [base]
             ramps = [
                 scaling.ramp_over_pairs(dim, each, self._original, self.beta_slow, self.beta_fast, self.truncate)
                 for each in bases
@@ -246,7 +248,8 @@ class LongRoPE(_Stretch):
             frequencies = long if sequence_length is not None and self.is_long(sequence_length) else short
         factor = self.attention_factor
         return ScaledFrequencies(
-            frequencies, scaling.longrope_magnitude(self._factor, self._original) if factor is None else factor
+            frequencies,
+            scaling.longrope_magnitude(self._factor, self._original) if factor is None else factor,
         )
 
 

@@ -62,17 +62,23 @@ class Sinusoidal(InputEncoding):
         self.axes = axes
         self.scale_embeddings = scale_embeddings
         self.dropout = dropout
-        require_choice("layout", layout, ("interleaved", "concatenated"), "sines alternate with cosines or precede them")
+        require_choice(
+            "layout", layout, ("interleaved", "concatenated"), "sines alternate with cosines or precede them"
+        )
         require_choice("spacing", spacing, ("exclusive", "inclusive"), "the slowest wavelength is left out or reached")
         require_choice("axes", axes, (1, 2, 3), "positions have that many coordinates")
         if dim < 2 * axes:
-            raise ValueError(f"dim must be at least {2 * axes}, since each of {axes} axes needs a sine and a cosine; got {dim}.")
+            raise ValueError(
+                f"dim must be at least {2 * axes}, since each of {axes} axes needs a sine and a cosine; got {dim}."
+            )
         if base <= 1:
             raise ValueError(f"base must be more than 1, since wavelengths grow by its powers; got {base}.")
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must lie in 0 .. 1, since it is a probability; got {dropout}.")
         self._widths = tuple(dim // axes + (axis < dim % axes) for axis in range(axes))
-        self.tags = frozenset({"bounded", "unique", "far", "real", "stationary"})
+        # a sine without its cosine, at the end of an odd width, makes products depend on more than distance
+        paired = layout == "concatenated" or all(width % 2 == 0 for width in self._widths)
+        self.tags = frozenset({"bounded", "unique", "far", "real"} | ({"stationary"} if paired else set()))
         self.resolved = {
             "wavelengths": tuple(2 * math.pi / w for w in (1.0, min(self.frequencies(0).tolist()))),
             "channels_per_axis": self._widths,

@@ -1,7 +1,7 @@
 """Splits: which coordinate turns which channel pair, where a position has more than one.
 
-    Axial     each axis has pairs and a ladder of its own     RoPE-ViT, arXiv:2403.13298; Pixtral
-    Sections  one ladder, its pairs dealt out to the axes     M-RoPE, arXiv:2409.12191; Qwen3-VL
+Axial     each axis has pairs and a ladder of its own     RoPE-ViT, arXiv:2403.13298; Pixtral
+Sections  one ladder, its pairs dealt out to the axes     M-RoPE, arXiv:2409.12191; Qwen3-VL
 """
 
 from __future__ import annotations

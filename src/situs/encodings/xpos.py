@@ -70,14 +70,21 @@ class XPos(RotationEncoding):
         self.centre = centre
         check_head(head_dim, head_dim, pairing)
         if gamma <= 0 or scale_base <= 0:
-            raise ValueError(f"gamma and scale_base must be positive, since they set the decay; got {gamma} and {scale_base}.")
+            raise ValueError(
+                f"gamma and scale_base must be positive, since they set the decay; got {gamma} and {scale_base}."
+            )
         if isinstance(centre, str) and centre not in ("origin", "middle"):
             raise ValueError(f'centre must be "origin", "middle" or a number, since it is a position; got {centre!r}.')
         self._frequencies = tuple(rotary_frequencies(head_dim, base).tolist())
-        self._log_decay = tuple(math.log((2 * i / head_dim + gamma) / (1 + gamma)) / scale_base for i in range(head_dim // 2))
+        self._log_decay = tuple(
+            math.log((2 * i / head_dim + gamma) / (1 + gamma)) / scale_base for i in range(head_dim // 2)
+        )
         self.reach = LARGEST_EXPONENT / -min(self._log_decay)
         self.tags = frozenset({"relative", "unique", "real", "decaying"})
-        self.resolved = {"reach": self.reach, "dialect": centre if isinstance(centre, str) else "fixed centre"}
+        self.resolved = {
+            "reach": self.reach,
+            "dialect": centre if isinstance(centre, str) else "fixed centre",
+        }
 
     @property
     def identity(self) -> Hashable:

@@ -62,9 +62,7 @@ def range_unit_circle(
     return points.real.to(dtype).contiguous(), points.imag.to(dtype).contiguous()
 
 
-def reduced_angles(
-    positions: Num[Tensor, "*shape"], frequencies: Float64[Tensor, "*shape"]
-) -> Float[Tensor, "*shape"]:
+def reduced_angles(positions: Num[Tensor, "*shape"], frequencies: Float64[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """The same angles less whole turns, with float32 arithmetic only.
 
     A position is ``sum_k digit_k 4096^k + fraction``. For every k the turns of ``4096^k`` positions are

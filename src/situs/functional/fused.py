@@ -64,7 +64,7 @@ def rotate(
     """``rotation.rotate`` in one pass. Call ``serves`` first."""
     out = torch.empty_like(x)
     cos, sin = cos.contiguous(), sin.contiguous()
-    batch, heads, length, dim = x.shape
+    batch, _heads, _length, dim = x.shape
     kernel = _kernels()[x.dtype, pairing]
 
     # walk memory in its own order: whichever of heads and sequence lies farther apart is the outer loop

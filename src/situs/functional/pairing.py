@@ -23,7 +23,9 @@ def pairing_permutation(
             raise ValueError(f'{name} must be "interleaved" or "halves"; got {value!r}.')
     turning = head_dim if rotary_dim is None else rotary_dim
     if turning % 2 or not 0 <= turning <= head_dim:
-        raise ValueError(f"rotary_dim must be even and at most head_dim={head_dim}, since channels turn in pairs; got {turning}.")
+        raise ValueError(
+            f"rotary_dim must be even and at most head_dim={head_dim}, since channels turn in pairs; got {turning}."
+        )
     channels = torch.arange(head_dim, device="cpu")
     if source != target:
         pairs = (-1, 2) if source == "interleaved" else (2, -1)

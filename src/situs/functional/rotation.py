@@ -55,7 +55,9 @@ class RotationTable:
         return self._polar
 
     @property
-    def wide(self) -> tuple[Float[Tensor, "batch heads sequence dim"], Float[Tensor, "batch heads sequence dim"]]:
+    def wide(
+        self,
+    ) -> tuple[Float[Tensor, "batch heads sequence dim"], Float[Tensor, "batch heads sequence dim"]]:
         """``[cos, cos]`` and ``[-sin, sin]``: what a half-swapped vector is multiplied by."""
         if self._wide is None:
             self._wide = torch.cat((self.cos, self.cos), -1), torch.cat((-self.sin, self.sin), -1)

@@ -32,8 +32,9 @@ def ntk(dim: int, base: float | Tensor, factor: float | Tensor) -> Float64[Tenso
     ``factor`` may be a tensor, one value a row; its shape then leads the result's.
     """
     exponents = torch.arange(0, dim, 2, dtype=torch.float64, device="cpu") / max(dim - 2, 1)
-    factors = torch.as_tensor(factor, dtype=torch.float64).unsqueeze(-1)
-    return rotary_frequencies(dim, base).to(factors.device) * factors ** -exponents.to(factors.device)
+    device = factor.device if isinstance(factor, Tensor) else "cpu"
+    factors = torch.as_tensor(factor, dtype=torch.float64, device=device).unsqueeze(-1)
+    return rotary_frequencies(dim, base).to(device) * factors ** -exponents.to(device)
 
 
 def dynamic_ntk_factor(

@@ -1,0 +1,113 @@
+"""The invariants of every encoding: cached = full, padded = alone, packed = separate, and no memory."""
+
+from __future__ import annotations
+
+import torch
+
+from situs.checks.subject import Subject, require_close, require_equal
+from situs.encodings.base import Encoding
+from situs.positions import Positions
+
+
+def cached_equals_full(subject: Subject) -> None:
+    """Token by token, and in chunks of any size, decoding gives the rows of the full forward."""
+    count = subject.length(17)
+    x, positions = subject.tokens(count), subject.places(count)
+    full = subject.attend(x, positions)
+    for chunks in (
+        [1] * count,
+        [count - count // 3, *[1] * (count // 3)],
+        [3] * (count // 3) + [count % 3] * (count % 3 > 0),
+    ):
+        cached = subject.attend_cached(x, positions, chunks)
+        require_close(cached, full, f"decoding in chunks of {chunks[0]} then {chunks[-1]}")
+
+
+def padded_equals_alone(subject: Subject) -> None:
+    """A padded row gives what it gives by itself, wherever the padding stands."""
+    short, long = subject.length(7), subject.length(13)
+    x = subject.tokens(long, rows=2)
+    alone = subject.attend(x[:1, :short], subject.places(short))
+    for side in ("left", "right"):
+        positions = Positions.batch([subject.places(short), subject.places(long)], side=side)
+        where = slice(long - short, long) if side == "left" else slice(0, short)
+        padded = torch.zeros_like(x)
+        padded[0, where], padded[1] = x[0, :short], x[1]
+        require_close(subject.attend(padded, positions)[:1, :, where], alone, f"padding on the {side}")
+    if subject.encoding.axes == 1:
+        mask = torch.ones(1, short + 2, dtype=torch.bool)
+        mask[0, [0, short // 2]] = False
+        holes = torch.zeros(1, short + 2, subject.dim)
+        holes[:, mask[0]] = x[:1, :short]
+        require_close(subject.attend(holes, Positions.from_mask(mask))[:, :, mask[0]], alone, "padding in holes")
+
+
+def packed_equals_separate(subject: Subject) -> None:
+    """Documents packed in one row give what each gives by itself."""
+    lengths = [subject.length(count) for count in (5, 9, 3)]
+    x = subject.tokens(sum(lengths))
+    packed = subject.attend(x, Positions.pack([subject.places(count) for count in lengths]))
+    first = 0
+    for number, count in enumerate(lengths):
+        here = slice(first, first + count)
+        separate = subject.attend(x[:, here], subject.places(count))
+        require_close(packed[:, :, here], separate, f"document {number} of {len(lengths)}")
+        first += count
+
+
+def remembers_nothing(subject: Subject) -> None:
+    """A long call leaves no trace: a short one after it gives what it gave before, and the module is unchanged."""
+    short, long = subject.length(8), subject.length(300)
+    x = subject.tokens(long)
+    before = _state(subject.encoding)
+    first = subject.attend(x[:, :short], subject.places(short))
+    subject.attend(x, subject.places(long))
+    require_equal(subject.attend(x[:, :short], subject.places(short)), first, "a short call after a long one")
+    after = _state(subject.encoding)
+    changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    if changed:
+        raise AssertionError(f"forward wrote to {', '.join(changed)}; state kept on a module goes stale")
+
+
+def configurations_apart(subject: Subject) -> None:
+    """Two encodings that differ in their base give different results, in any order of calls."""
+    base = subject.encoding.config.get("base")
+    if not isinstance(base, (int, float)):
+        return
+    count = subject.length(16)
+    x, positions = subject.tokens(count), subject.places(count)
+    own = subject.encode(x, positions)
+    other = subject.with_encoding(type(subject.encoding)(**{**subject.encoding.config, "base": 50 * base}))
+    if torch.equal(other.encode(x, positions), own):
+        raise AssertionError(f"base {base} and base {50 * base} give one result; a table is shared that should not be")
+    require_equal(subject.encode(x, positions), own, "after another configuration was used")
+
+
+def keeps_shape_and_dtype(subject: Subject) -> None:
+    """The result has the shape and dtype of what went in."""
+    count = subject.length(6)
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+        x = subject.tokens(count, dtype=dtype)
+        result = subject.attend(x, subject.places(count))
+        if result.dtype != dtype:
+            raise AssertionError(f"{dtype} tokens give a result of {result.dtype}")
+        if not bool(torch.isfinite(result).all()):
+            raise AssertionError(f"{dtype} tokens give a result that is not finite")
+
+
+def _state(encoding: Encoding) -> dict[str, object]:
+    """What a module holds, in a form that can be compared."""
+    seen: dict[str, object] = {}
+    for path, module in encoding.named_modules():
+        for name, value in vars(module).items():
+            if name in ("_parameters", "_buffers"):
+                for key, tensor in value.items():
+                    seen[f"{path}{'.' * bool(path)}{key}"] = (
+                        None if tensor is None else (tensor._version, tuple(tensor.shape), tensor.data_ptr())
+                    )
+            elif name not in ("_modules",):
+                seen[f"{path}{'.' * bool(path)}{name}"] = (
+                    id(value),
+                    len(value) if hasattr(value, "__len__") else repr(value),
+                )
+    return seen

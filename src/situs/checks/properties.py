@@ -1,0 +1,159 @@
+"""The properties an encoding claims by its tags, each measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from situs.checks.subject import FAR, Subject, require_close
+from situs.encodings.base import InputEncoding
+from situs.positions import Positions
+
+
+def differentiates(subject: Subject) -> None:
+    """Gradients to tokens and to every parameter are exact, by finite differences in float64."""
+    count = subject.length(5)
+    encoding = subject.encoding.double()
+    try:
+        x = subject.tokens(count, dtype=torch.float64).requires_grad_()
+        names = [name for name, _ in encoding.named_parameters()]
+        values = [parameter.detach().clone().requires_grad_() for _, parameter in encoding.named_parameters()]
+        positions = subject.places(count)
+
+        def run(x: Tensor, *values: Tensor) -> Tensor:
+            return _with_parameters(subject, dict(zip(names, values, strict=True)), x, positions)
+
+        large = sum(value.numel() for value in values) > 500
+        if not torch.autograd.gradcheck(run, (x, *values), raise_exception=False, fast_mode=large):
+            raise AssertionError("a gradient differs from finite differences; is something detached or done in place?")
+    finally:
+        subject.encoding.float()
+
+
+def _with_parameters(subject: Subject, parameters: dict[str, Tensor], x: Tensor, positions: Positions) -> Tensor:
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoding = subject.encoding
+
+        def forward(self, x: Tensor) -> Tensor:
+            return subject.attend(x, positions)
+
+    named = {f"encoding.{name}": value for name, value in parameters.items()}
+    result: Tensor = torch.func.functional_call(Whole(), named, (x,))
+    return result
+
+
+def is_relative(subject: Subject) -> None:
+    """Moving every position by the same amount changes nothing."""
+    count = subject.length(12)
+    x = subject.tokens(count)
+    expected = subject.attend(x, subject.places(count))
+    for start in (start for start in (1, 137, 70_001) if start + count < subject.encoding.reach):
+        require_close(subject.attend(x, subject.places(count, start)), expected, f"positions moved by {start}")
+
+
+def reaches_far(subject: Subject) -> None:
+    """At position ten million the encoding is as exact as at 0."""
+    count = subject.length(12)
+    x = subject.tokens(count)
+    if "relative" in subject.encoding.tags:
+        require_close(
+            subject.attend(x, subject.places(count, FAR)),
+            subject.attend(x, subject.places(count)),
+            f"at position {FAR:,}",
+        )
+    if "stationary" in subject.encoding.tags:
+        require_close(_products(subject, FAR), _products(subject, 0), f"products at position {FAR:,}")
+    result = subject.encode(x, subject.places(count, FAR))
+    if not bool(torch.isfinite(result).all()):
+        raise AssertionError(f"at position {FAR:,} the result is not finite")
+
+
+def is_stationary(subject: Subject) -> None:
+    """Products of encodings depend on the distance of their positions alone."""
+    require_close(_products(subject, 1000), _products(subject, 0), "products of encodings moved by 1000")
+
+
+def keeps_norm(subject: Subject) -> None:
+    """Vectors keep their length."""
+    count = subject.length(16)
+    for start in (0, 5000):
+        vectors = subject.heads_of(subject.tokens(count, dtype=torch.float64), 0)
+        turned = subject.encoding(vectors, subject.places(count, start))
+        require_close(turned.norm(dim=-1), vectors.norm(dim=-1), f"norms from position {start} on", 1e-9)
+
+
+def is_bounded(subject: Subject) -> None:
+    """What it adds or multiplies does not grow with the position."""
+    count = subject.length(64)
+    zeros_or_tokens = torch.zeros_like if isinstance(subject.encoding, InputEncoding) else torch.clone
+    x = zeros_or_tokens(subject.tokens(1)).expand(1, count, -1)
+    near = float(subject.encode(x, subject.places(count)).detach().abs().max())
+    for start in (10_000, FAR) if subject.limit is None else (subject.limit - count,):
+        far = float(subject.encode(x, subject.places(count, start)).detach().abs().max())
+        if far > 2 * near:
+            raise AssertionError(f"values reach {far:.3g} from position {start:,} on, but {near:.3g} near 0")
+
+
+def is_unique(subject: Subject) -> None:
+    """No two positions are encoded alike."""
+    count = subject.length(512)
+    x = subject.tokens(1).expand(1, count, -1)
+    encoded = subject.encode(x, subject.places(count)).double()
+    flat = encoded.transpose(1, 2).flatten(2)[0] if encoded.ndim == 4 else encoded[0]
+    distances = torch.cdist(flat, flat) + torch.diag(flat.new_full((count,), torch.inf))
+    if float(distances.min()) < 1e-6:
+        one, other = divmod(int(distances.argmin()), count)
+        raise AssertionError(f"places {one} and {other} of {count} are encoded alike")
+
+
+def takes_real_positions(subject: Subject) -> None:
+    """Positions may be fractions and negative, and whole ones mean the same written as floats."""
+    count = 8
+    x, positions = subject.tokens(count), subject.places(count)
+    expected = subject.encode(x, positions)
+    as_floats = Positions.explicit(positions.ids.double(), sequence_length=count)
+    require_close(subject.encode(x, as_floats), expected, "whole positions written as floats", 1e-6)
+    between = subject.encode(x, Positions.explicit(positions.ids - 2.5, sequence_length=count))
+    if not bool(torch.isfinite(between).all()) or torch.equal(between, expected):
+        raise AssertionError("positions from -2.5 on are not encoded")
+
+
+def decays(subject: Subject) -> None:
+    """Products of queries and keys fade with distance."""
+    generator = torch.Generator().manual_seed(0)
+    head_dim: Any = getattr(subject.encoding, "head_dim", 16)
+    query, key = torch.randn(2, 2000, subject.heads, 1, head_dim, generator=generator, dtype=torch.float64)
+    spread = []
+    for distance in (0, 256, 2048):
+        places = (Positions.range(1, start=start, sequence_length=4096) for start in (distance, 0))
+        turned = subject.encoding(query, next(places)), subject.encoding(key, next(places), role="key")
+        spread.append(float((turned[0] * turned[1]).sum(-1).std()))
+    if not spread[0] > 1.02 * spread[1] > 1.02**2 * spread[2]:
+        raise AssertionError(f"products spread by {', '.join(f'{s:.3g}' for s in spread)} at distances 0, 256 and 2048")
+
+
+def learns(subject: Subject) -> None:
+    """Every parameter gets a gradient."""
+    count = subject.length(8)
+    parameters = dict(subject.encoding.named_parameters())
+    if not parameters:
+        raise AssertionError("it has no parameters")
+    loss = subject.attend(subject.tokens(count), subject.places(count)).square().sum()
+    gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+    dead = [
+        name
+        for name, gradient in zip(parameters, gradients, strict=True)
+        if gradient is None or not bool(gradient.any())
+    ]
+    if dead:
+        raise AssertionError(f"no gradient reaches {', '.join(dead)}")
+
+
+def _products(subject: Subject, start: int) -> Tensor:
+    """Products of an input encoding's vectors at neighbouring positions, summed in float64."""
+    vectors = subject.encode(torch.zeros(1, 12, subject.dim), subject.places(12, start)).double()[0]
+    return (vectors @ vectors.T) / subject.dim

@@ -1,0 +1,138 @@
+"""The subject of a check: an encoding, and a small attention around it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from situs.attention.reference import reference
+from situs.encodings.base import BiasEncoding, Encoding, InputEncoding, QueryKeyEncoding
+from situs.positions import Positions, PositionsLike
+
+FAR = 10_000_000
+
+
+class Subject:
+    """One attention layer with fixed random projections, so that every kind of encoding is asked the same."""
+
+    def __init__(self, encoding: Encoding) -> None:
+        self.encoding = encoding
+        own_heads, own_head_dim = (getattr(encoding, name, None) for name in ("num_heads", "head_dim"))
+        if isinstance(encoding, InputEncoding):
+            self.heads, self.dim = 1, int(getattr(encoding, "dim", 16))
+        else:
+            self.heads = own_heads or 2
+            self.dim = self.heads * (own_head_dim or 16)
+        generator = torch.Generator().manual_seed(100)
+        shape = 3, self.dim, self.dim
+        self._projections = torch.randn(shape, generator=generator, dtype=torch.float64) / self.dim**0.5
+
+    @property
+    def limit(self) -> int | None:
+        """Positions the encoding has, where it ends."""
+        return getattr(self.encoding, "usable_length", None)
+
+    def with_encoding(self, encoding: Encoding) -> Subject:
+        """The same layer around another encoding."""
+        return Subject(encoding)
+
+    def length(self, wanted: int) -> int:
+        """A sequence length, cut to what the encoding can take."""
+        return wanted if self.limit is None else min(wanted, self.limit)
+
+    def places(self, count: int, start: int = 0) -> Positions:
+        """One row of positions such as the encoding takes: a range, or cells of a grid moved by ``start``."""
+        axes = self.encoding.axes
+        if axes == 1:
+            return Positions.range(count, start=start, sequence_length=count)
+        grid = Positions.grid(-(-count // 4), *((4,) if axes == 2 else (2, 2)))[:count]
+        return Positions.explicit(grid.ids + start, sequence_length=count)[:count]
+
+    def tokens(self, count: int, *, rows: int = 1, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Random token vectors, (rows, count, dim)."""
+        generator = torch.Generator().manual_seed(seed)
+        return torch.randn(rows, count, self.dim, generator=generator, dtype=torch.float64).to(dtype)
+
+    def heads_of(self, x: Float[Tensor, "rows count dim"], which: int) -> Float[Tensor, "rows heads count head_dim"]:
+        """Queries (0), keys (1) or values (2) of token vectors."""
+        return (x @ self._projections[which].to(x.dtype)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+    def embed(self, x: Tensor, positions: PositionsLike) -> Tensor:
+        """Token vectors as the first layer sees them."""
+        return self.encoding(x, positions) if isinstance(self.encoding, InputEncoding) else x
+
+    def attend(
+        self, x: Tensor, positions: PositionsLike = None, *, causal: bool = True
+    ) -> Float[Tensor, "rows heads count head_dim"]:
+        """The layer's output for whole sequences."""
+        x = self.embed(x, positions)
+        query, key, value = (self.heads_of(x, which) for which in range(3))
+        return reference(
+            query,
+            key,
+            value,
+            encoding=self.encoding,
+            causal=causal,
+            positions=positions,
+            key_positions=positions,
+        )
+
+    def attend_cached(self, x: Tensor, positions: Positions, chunks: Sequence[int]) -> Tensor:
+        """The same output computed chunk by chunk, with keys encoded when they arrive and then kept."""
+        outputs, keys, values, first = [], [], [], 0
+        for size in chunks:
+            here = positions[first : first + size]
+            part = self.embed(x[:, first : first + size], here)
+            query, key, value = (self.heads_of(part, which) for which in range(3))
+            first += size
+            turns = isinstance(self.encoding, QueryKeyEncoding)
+            if turns:
+                query, key = self.encoding(query, here), self.encoding(key, here, role="key")
+            keys.append(key)
+            values.append(value)
+            outputs.append(
+                reference(
+                    query, torch.cat(keys, 2), torch.cat(values, 2), encoding=None if turns else self.encoding, causal=True,
+                    positions=here, key_positions=positions[:first],
+                    scale=(self.encoding.softmax_scale or query.shape[-1] ** -0.5) * self.encoding.softmax_factor if turns else None,
+                )
+            )  # fmt: skip
+        return torch.cat(outputs, 2)
+
+    def encode(self, x: Tensor, positions: Positions) -> Tensor:
+        """What the encoding itself gives, whatever its place; for scores, the bias or term."""
+        if isinstance(self.encoding, InputEncoding):
+            return self.embed(x, positions)
+        query, key = self.heads_of(x, 0), self.heads_of(x, 1)
+        if isinstance(self.encoding, QueryKeyEncoding):
+            return self.encoding(query, positions)
+        if isinstance(self.encoding, BiasEncoding):
+            bias: Tensor = self.encoding(positions, positions)
+            return bias
+        return (
+            self.attend(x, positions)
+            if self.encoding.place == "nowhere"
+            else self.encoding(query, key, positions, positions)
+        )
+
+
+def require_close(actual: Tensor, expected: Tensor, situation: str, tolerance: float = 2e-5) -> None:
+    """Raise with the size of the difference and where it is largest."""
+    if actual.shape != expected.shape:
+        raise AssertionError(f"{situation}: the shape is {tuple(actual.shape)} instead of {tuple(expected.shape)}")
+    actual, expected = actual.detach(), expected.detach()
+    difference = (actual.double() - expected.double()).abs()
+    worst = float(difference.max()) if difference.numel() else 0.0
+    if not worst <= tolerance * max(1.0, float(expected.abs().max()) if expected.numel() else 1.0):
+        place = tuple(
+            int(index) for index in torch.unravel_index(difference.nan_to_num(torch.inf).argmax(), difference.shape)
+        )
+        raise AssertionError(f"{situation}: outputs differ by {worst:.3g}, most at {place}")
+
+
+def require_equal(actual: Tensor, expected: Tensor, situation: str) -> None:
+    """Raise unless every bit is the same."""
+    require_close(actual, expected, situation, tolerance=0.0)

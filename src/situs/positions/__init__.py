@@ -1,0 +1,6 @@
+"""Positions: where each token stands, as data that every encoding takes."""
+
+from situs.positions.align import align
+from situs.positions.places import Positions, PositionsLike
+
+__all__ = ["Positions", "PositionsLike", "align"]

@@ -1,0 +1,54 @@
+"""Joining rows: into a batch, padded, or into one row, packed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+if TYPE_CHECKING:
+    from situs.positions.places import Positions
+
+
+def padded(row: Positions, places: int, side: Literal["left", "right"]) -> Positions:
+    """Add padded places, of position 0, at one side."""
+    ids, amount = row.ids, (places, 0) if side == "left" else (0, places)
+    valid = row.valid if row.valid is not None else torch.ones(1, row.length, dtype=torch.bool, device=row.device)
+    whole = row.sequence_length
+    return replace(
+        row,
+        structure="padded",
+        length=row.length + places,
+        given_ids=pad(ids, (0, 0, *amount) if ids.ndim == 3 else amount),
+        valid=pad(valid, amount),
+        documents=None if row.documents is None else pad(row.documents, amount),
+        sequence_length=whole.amax(-1, keepdim=True) if isinstance(whole, Tensor) else whole,
+    )
+
+
+def joined(rows: Sequence[Positions], name: Literal["documents", "valid"], dim: int) -> Tensor | None:
+    """A field of every row, if any row has it; the others are one document, all real tokens."""
+    fields: list[Tensor | None] = [getattr(row, name) for row in rows]
+    if all(field is None for field in fields):
+        return None
+    fill, dtype = (torch.zeros, torch.int64) if name == "documents" else (torch.ones, torch.bool)
+    whole = [
+        fill(1, row.length, dtype=dtype, device=row.device) if field is None else field
+        for row, field in zip(rows, fields, strict=True)
+    ]
+    return torch.cat(whole, dim)
+
+
+def joined_lengths(rows: Sequence[Positions], dim: int) -> Tensor | None:
+    """Lengths of the whole sequences: one a row (dim 0) or one a place (dim 1); None where any is unknown."""
+    parts = []
+    for row in rows:
+        if row.sequence_length is None:
+            return None
+        whole = torch.as_tensor(row.sequence_length, device=row.device).reshape(1, -1)
+        parts.append(whole[:, :1] if dim == 0 else whole.expand(1, row.length))
+    return torch.cat(parts, dim)

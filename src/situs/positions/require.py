@@ -1,0 +1,117 @@
+"""What is required of the tensors and numbers that positions are made from, and the words when it is missing."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from situs.positions.places import Positions
+
+SHAPES = "(sequence,), (batch, sequence) or (batch, sequence, axes)"
+
+
+def is_deferred(tensor: Tensor) -> bool:
+    """Whether reading the tensor's values would make the host wait, or break a graph."""
+    return tensor.device.type != "cpu" or torch.compiler.is_compiling()
+
+
+def mask(given: Tensor, side: str | None) -> None:
+    """A mask marks the tokens of each row; a declared side is where its padding stands."""
+    if given.ndim != 2:
+        raise ValueError(
+            f"mask must have shape (batch, sequence), since it marks the tokens of each row; got shape "
+            f"{tuple(given.shape)}. A (batch, heads, query, key) mask belongs to attention."
+        )
+    if given.is_floating_point():
+        raise TypeError(
+            f"mask must be bool or int with true at real tokens, since an additive mask has 0 there; "
+            f"got dtype {given.dtype}. Pass mask == 0 if yours is additive."
+        )
+    if side not in (None, "left", "right"):
+        raise ValueError(
+            f'side must be "left", "right" or None, since padding stands at an end or anywhere; got {side!r}.'
+        )
+    if side is None or is_deferred(given):
+        return
+    valid = given.bool()
+    ahead, behind = (valid[:, :-1], valid[:, 1:]) if side == "left" else (valid[:, 1:], valid[:, :-1])
+    if bool((ahead & ~behind).any()):
+        raise ValueError(
+            f'side must be where the padding stands; got "{side}", but a real token stands on that side of padding. '
+            f"Leave side out for padding anywhere."
+        )
+
+
+def ids(given: Tensor) -> None:
+    """Positions are numbers wide enough to tell neighbours apart."""
+    if given.dtype in (torch.float16, torch.bfloat16):
+        raise TypeError(
+            f"ids must be integers, float32 or float64, since in half precision neighbouring positions collide "
+            f"(bfloat16 from 257 on, float16 from 2049 on); got dtype {given.dtype}."
+        )
+    if given.dtype == torch.bool or given.is_complex():
+        raise TypeError(
+            f"ids must be numbers, since they are positions; got dtype {given.dtype}. A mask goes to Positions.from_mask."
+        )
+    if not 1 <= given.ndim <= 3:
+        raise ValueError(f"ids must have shape {SHAPES}; got shape {tuple(given.shape)}.")
+
+
+def one_a_place(name: str, given: Tensor | None, ids: Tensor) -> None:
+    """Documents and padding are told place by place."""
+    if given is not None and given.shape[-1] != ids.shape[1]:
+        raise ValueError(
+            f"{name} must have one value a place, since each belongs to a position; "
+            f"got shape {tuple(given.shape)} for ids of shape {tuple(ids.shape)}."
+        )
+
+
+def single_rows(rows: Sequence[Positions], name: str) -> None:
+    """Rows to be joined are one sequence each, of as many axes."""
+    if not rows or any(row.rows != 1 for row in rows):
+        raise ValueError(f"{name} joins one or more single rows; got {[row.rows for row in rows]} rows.")
+    if len({row.axes for row in rows}) > 1:
+        raise ValueError(f"{name} joins rows of as many axes each; got {[row.axes for row in rows]} axes.")
+
+
+def within(ids: Tensor, limit: int) -> None:
+    """Ids can be looked up in a sample of ``limit`` positions."""
+    if not is_deferred(ids) and ids.numel():
+        low, high = int(ids.min()), int(ids.max())
+        if low < 0 or high >= limit:
+            raise ValueError(f"ids must lie in 0 .. {limit - 1}, since count is {limit}; got {low} .. {high}.")
+
+
+def document_lengths(lengths: Sequence[int] | None, cu_seqlens: Tensor | None, length: int | None) -> list[int] | None:
+    """Document lengths as far as the host knows them; None where only a device does."""
+    if (lengths is None) == (cu_seqlens is None):
+        raise ValueError(
+            "packed needs either lengths or cu_seqlens, since one follows from the other; got both or none."
+        )
+    if lengths is not None:
+        known = [int(count) for count in lengths]
+    else:
+        assert cu_seqlens is not None
+        if is_deferred(cu_seqlens):
+            if length is None:
+                raise ValueError(
+                    f"length must be given with cu_seqlens on {cu_seqlens.device}, since reading it would make the host wait."
+                )
+            return None
+        bounds = cu_seqlens.tolist()
+        if not bounds or bounds[0] != 0:
+            raise ValueError(f"cu_seqlens must begin with 0, where the first document does; got {bounds}.")
+        known = [end - begin for begin, end in itertools.pairwise(bounds)]
+    if any(count < 0 for count in known):
+        raise ValueError(f"lengths must be 0 or more, since they count tokens; got {known}.")
+    if length is not None and sum(known) != length:
+        raise ValueError(
+            f"lengths must add up to length, since documents fill the row; got {known}, which makes {sum(known)}, and "
+            f"length={length}. Give the padding a document of its own."
+        )
+    return known

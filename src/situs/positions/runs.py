@@ -1,0 +1,29 @@
+"""Runs: slots that follow one another, known on the host as (first, past the last)."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+Runs: TypeAlias = tuple[tuple[int, int], ...]
+
+
+def as_tensor(runs: Runs, device: torch.device) -> Int[Tensor, "sequence"]:
+    """Every slot of the runs, in order."""
+    pieces = [torch.arange(first, last, device=device) for first, last in runs]
+    return pieces[0] if len(pieces) == 1 else torch.cat([torch.zeros(0, dtype=torch.int64, device=device), *pieces])
+
+
+def cut(runs: Runs, first: int, last: int) -> Runs:
+    """Places ``first .. last`` of the runs."""
+    taken = []
+    for begin, end in runs:
+        size = end - begin
+        low, high = min(max(first, 0), size), min(max(last, 0), size)
+        if high > low or len(runs) == 1:
+            taken.append((begin + low, begin + max(high, low)))
+        first, last = first - size, last - size
+    return tuple(taken)
