@@ -53,7 +53,8 @@ def register(*, name: str, paper: str, formula: str) -> Callable[[E], E]:
         known = _entries.get(name)
         if known is not None and known.cls.__qualname__ != cls.__qualname__:
             raise ValueError(
-                f"name must be new, since {name!r} already means {known.cls.__qualname__}; got it again for {cls.__qualname__}."
+                f"name must be new, since {name!r} already means {known.cls.__qualname__}; got it again for "
+                f"{cls.__qualname__}."
             )
         _entries[name] = Entry(name, cls, paper, formula)
         return cls

@@ -97,6 +97,7 @@ def _shared(tensor: Tensor, query: Tensor) -> Tensor:
     heads, kv_heads = query.shape[1], tensor.shape[1]
     if heads % kv_heads:
         raise ValueError(
-            f"query heads must be a multiple of key heads, since each key head serves as many; got {heads} and {kv_heads}."
+            f"query heads must be a multiple of key heads, since each key head serves as many; got {heads} and "
+            f"{kv_heads}."
         )
     return tensor.repeat_interleave(heads // kv_heads, 1)

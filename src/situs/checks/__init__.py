@@ -70,9 +70,8 @@ class CheckReport:
     def __str__(self) -> str:
         if self.ok:
             return f"{self.encoding} keeps the contract: {len(self.passed)} checks passed."
-        lines = [
-            f"{self.encoding} breaks the contract in {len(self.failures)} of {len(self.passed) + len(self.failures)} checks:"
-        ]
+        asked = len(self.passed) + len(self.failures)
+        lines = [f"{self.encoding} breaks the contract in {len(self.failures)} of {asked} checks:"]
         return "\n".join(lines + [f"  {name}: {words}" for name, words in self.failures.items()])
 
 

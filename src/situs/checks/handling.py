@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from situs.checks.subject import Subject, require_close, require_equal
-from situs.encodings.base import LEGACY_KEYS, Encoding
+from situs.encodings.base import LEGACY_KEYS, Encoding, InputEncoding, QueryKeyEncoding
 from situs.positions import Positions
 
 
@@ -36,11 +36,15 @@ def half_equals_plain(subject: Subject) -> None:
     for dtype in (torch.bfloat16, torch.float16):
         cast = copy.deepcopy(subject.encoding).to(dtype)
         plain = copy.deepcopy(cast).to(torch.float32)
+        halved, widened = subject.with_encoding(cast), subject.with_encoding(plain)
         x = subject.tokens(count, dtype=dtype)
-        if subject.encoding.place != "input":
-            x = x.float()  # projections round on their own; only the encoding is asked
-        expected = subject.with_encoding(plain).encode(x.float(), positions)
-        actual = subject.with_encoding(cast).encode(x, positions)
+        if isinstance(cast, QueryKeyEncoding):  # projections round on their own; only the encoding is asked
+            query = subject.heads_of(x, 0)
+            actual, expected = cast(query, positions), plain(query.float(), subject.places(count, start))
+        elif isinstance(cast, InputEncoding):
+            actual, expected = halved.embed(x, positions), widened.embed(x.float(), positions)
+        else:
+            actual, expected = halved.encode(x.float(), positions), widened.encode(x.float(), positions)
         require_close(actual, expected, f"{dtype} tokens", tolerance=2 * torch.finfo(dtype).eps)
 
 
@@ -48,17 +52,12 @@ def autocast_equals_plain(subject: Subject) -> None:
     """Under autocast the encoding of float32 tokens is what it is without."""
     count, start = _somewhere_far(subject)
     x, positions = subject.tokens(count), subject.places(count, start)
-    if subject.encoding.place == "input":
-        expected = subject.encode(x, positions)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            actual = subject.encode(x, subject.places(count, start))
-    elif subject.encoding.place == "query and key":
-        query = subject.heads_of(x, 0)
-        expected = subject.encoding(query, positions)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            actual = subject.encoding(query, subject.places(count, start))
-    else:
-        return
+    if not isinstance(subject.encoding, (InputEncoding, QueryKeyEncoding)):
+        return  # scores are formed by the attention around it, which autocast rightly rounds
+    x = x if isinstance(subject.encoding, InputEncoding) else subject.heads_of(x, 0)
+    expected = subject.encoding(x, positions)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        actual = subject.encoding(x, subject.places(count, start))
     require_equal(actual, expected, "under bfloat16 autocast")
 
 

@@ -102,7 +102,7 @@ def is_unique(subject: Subject) -> None:
     """No two positions are encoded alike."""
     count = subject.length(512)
     x = subject.tokens(1).expand(1, count, -1)
-    encoded = subject.encode(x, subject.places(count)).double()
+    encoded = subject.encode(x, subject.places(count)).detach().double()
     flat = encoded.transpose(1, 2).flatten(2)[0] if encoded.ndim == 4 else encoded[0]
     distances = torch.cdist(flat, flat) + torch.diag(flat.new_full((count,), torch.inf))
     if float(distances.min()) < 1e-6:
@@ -144,10 +144,9 @@ def learns(subject: Subject) -> None:
         raise AssertionError("it has no parameters")
     loss = subject.attend(subject.tokens(count), subject.places(count)).square().sum()
     gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+    reached: list[Tensor | None] = list(gradients)
     dead = [
-        name
-        for name, gradient in zip(parameters, gradients, strict=True)
-        if gradient is None or not bool(gradient.any())
+        name for name, gradient in zip(parameters, reached, strict=True) if gradient is None or not bool(gradient.any())
     ]
     if dead:
         raise AssertionError(f"no gradient reaches {', '.join(dead)}")

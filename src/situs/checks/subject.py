@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from situs.attention.reference import reference
+from situs.attention.reference import reference, softmax_scale
 from situs.encodings.base import BiasEncoding, Encoding, InputEncoding, QueryKeyEncoding
 from situs.positions import Positions, PositionsLike
 
@@ -58,11 +58,15 @@ class Subject:
 
     def heads_of(self, x: Float[Tensor, "rows count dim"], which: int) -> Float[Tensor, "rows heads count head_dim"]:
         """Queries (0), keys (1) or values (2) of token vectors."""
-        return (x @ self._projections[which].to(x.dtype)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        projected: Tensor = x @ self._projections[which].to(x.dtype)
+        return projected.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
     def embed(self, x: Tensor, positions: PositionsLike) -> Tensor:
         """Token vectors as the first layer sees them."""
-        return self.encoding(x, positions) if isinstance(self.encoding, InputEncoding) else x
+        if not isinstance(self.encoding, InputEncoding):
+            return x
+        embedded: Tensor = self.encoding(x, positions)
+        return embedded
 
     def attend(
         self, x: Tensor, positions: PositionsLike = None, *, causal: bool = True
@@ -83,40 +87,44 @@ class Subject:
     def attend_cached(self, x: Tensor, positions: Positions, chunks: Sequence[int]) -> Tensor:
         """The same output computed chunk by chunk, with keys encoded when they arrive and then kept."""
         outputs, keys, values, first = [], [], [], 0
+        turns = isinstance(self.encoding, QueryKeyEncoding)
         for size in chunks:
             here = positions[first : first + size]
             part = self.embed(x[:, first : first + size], here)
             query, key, value = (self.heads_of(part, which) for which in range(3))
             first += size
-            turns = isinstance(self.encoding, QueryKeyEncoding)
             if turns:
                 query, key = self.encoding(query, here), self.encoding(key, here, role="key")
             keys.append(key)
             values.append(value)
             outputs.append(
                 reference(
-                    query, torch.cat(keys, 2), torch.cat(values, 2), encoding=None if turns else self.encoding, causal=True,
-                    positions=here, key_positions=positions[:first],
-                    scale=(self.encoding.softmax_scale or query.shape[-1] ** -0.5) * self.encoding.softmax_factor if turns else None,
+                    query,
+                    torch.cat(keys, 2),
+                    torch.cat(values, 2),
+                    encoding=None if turns else self.encoding,
+                    causal=True,
+                    positions=here,
+                    key_positions=positions[:first],
+                    scale=softmax_scale([self.encoding], query.shape[-1], None) if turns else None,
                 )
-            )  # fmt: skip
+            )
         return torch.cat(outputs, 2)
 
     def encode(self, x: Tensor, positions: Positions) -> Tensor:
         """What the encoding itself gives, whatever its place; for scores, the bias or term."""
         if isinstance(self.encoding, InputEncoding):
             return self.embed(x, positions)
+        if self.encoding.place == "nowhere":
+            return self.attend(x, positions)
         query, key = self.heads_of(x, 0), self.heads_of(x, 1)
         if isinstance(self.encoding, QueryKeyEncoding):
-            return self.encoding(query, positions)
-        if isinstance(self.encoding, BiasEncoding):
-            bias: Tensor = self.encoding(positions, positions)
-            return bias
-        return (
-            self.attend(x, positions)
-            if self.encoding.place == "nowhere"
-            else self.encoding(query, key, positions, positions)
-        )
+            encoded: Tensor = self.encoding(query, positions)
+        elif isinstance(self.encoding, BiasEncoding):
+            encoded = self.encoding(positions, positions)
+        else:
+            encoded = self.encoding(query, key, positions, positions)
+        return encoded
 
 
 def require_close(actual: Tensor, expected: Tensor, situation: str, tolerance: float = 2e-5) -> None:

@@ -69,7 +69,7 @@ class Encoding(nn.Module, ABC):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_load_state_dict_pre_hook(_drop_legacy_keys)
+        self.register_load_state_dict_pre_hook(_drop_legacy_keys)  # type: ignore[no-untyped-call]
 
     @property
     def config(self) -> dict[str, Any]:

@@ -115,7 +115,8 @@ class Learned(InputEncoding):
         require_choice("method", method, ("interpolate", "keep"), "old rows are stretched or kept")
         if new_length < self.usable_length:
             raise ValueError(
-                f"new_length must be at least {self.usable_length}, the present usable length, since rows are only added; got {new_length}."
+                f"new_length must be at least {self.usable_length}, the present usable length, since rows are only "
+                f"added; got {new_length}."
             )
         longer = Learned(**{**self.config, "max_length": new_length + self.offset}).to(self.table)
         reserved, learnt = self.table[: self.offset], self.table[self.offset :]

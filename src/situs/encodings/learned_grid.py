@@ -96,7 +96,8 @@ class LearnedGrid(InputEncoding):
             height, width = self.size
             if int(places.ids.min()) < 0 or int(rows.max()) >= height or int(columns.max()) >= width:
                 raise ValueError(
-                    f"positions must lie in a grid of {height} x {width}, the table's size; got rows up to {int(rows.max())} "
+                    f"positions must lie in a grid of {height} x {width}, the table's size; got rows up to "
+                    f"{int(rows.max())} "
                     f"and columns up to {int(columns.max())}. Use resize() for another size."
                 )
         return Positions.explicit(self.prefix + rows * self.size[1] + columns)

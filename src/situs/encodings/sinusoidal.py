@@ -114,6 +114,7 @@ class Sinusoidal(InputEncoding):
             raise ValueError(f"shift_matrix takes one axis, since an offset is one number; got axes={self.axes}.")
         if self.dim % 2 and self.layout == "interleaved":
             raise ValueError(
-                f"dim must be even for shift_matrix, since the last sine of an odd one has no cosine to be turned with; got {self.dim}."
+                f"dim must be even for shift_matrix, since the last sine of an odd one has no cosine to be turned "
+                f"with; got {self.dim}."
             )
         return shift_matrix(offset, self.frequencies(), self.dim, self.layout)

@@ -53,7 +53,8 @@ class Axial(Split):
     def ladder_dim(self, rotary_dim: int) -> int:
         if rotary_dim % (2 * self.axes):
             raise ValueError(
-                f"rotary_dim must be a multiple of {2 * self.axes}, since {self.axes} axes get whole pairs each; got {rotary_dim}."
+                f"rotary_dim must be a multiple of {2 * self.axes}, since {self.axes} axes get whole pairs each; got "
+                f"{rotary_dim}."
             )
         return rotary_dim // self.axes if self.ladder == "own" else rotary_dim
 

@@ -55,7 +55,7 @@ def _kernel(load: Any, store: Any, interleaved: bool) -> Callable[..., None]:
     """Rows ``first .. last`` of the outer loop; arrays are flat, steps say how far apart rows lie."""
 
     @njit(nogil=True, error_model="numpy", cache=True)
-    def turn(
+    def turn(  # type: ignore[no-untyped-def]
         x, out, cos, sin, batch, first, last, inner, dim, pairs,
         x_batch, x_outer, x_inner, out_batch, out_outer, out_inner, t_batch, t_outer, t_inner,
     ):  # fmt: skip

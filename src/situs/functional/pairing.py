@@ -51,7 +51,8 @@ def convert_pairing(
     size = weight.shape[dim]
     if size % head_dim:
         raise ValueError(
-            f"weight must have a multiple of head_dim={head_dim} channels along dim {dim}, since heads lie there one after "
+            f"weight must have a multiple of head_dim={head_dim} channels along dim {dim}, since heads lie there "
+            f"one after "
             f"another; got shape {tuple(weight.shape)}."
         )
     order = pairing_permutation(head_dim, source=source, target=target, rotary_dim=rotary_dim)

@@ -83,7 +83,7 @@ def rotate(
     if pairing == "interleaved" and x.dtype == table.cos.dtype and x.shape[-1] == 2 * table.cos.shape[-1]:
         return from_complex(rotate_complex(as_complex(x, pairing), table.polar), pairing)
     if _is_differentiated(x):
-        return cast(Tensor, _Rotate.apply(x, table, pairing))
+        return cast(Tensor, _Rotate.apply(x, table, pairing))  # type: ignore[no-untyped-call]
     return _rotate_eagerly(x, table, pairing)
 
 
@@ -138,8 +138,8 @@ def rotation_matrix(
 def as_complex(x: Float[Tensor, "*batch dim"], pairing: Pairing) -> Complex[Tensor, "*batch pairs"]:
     """Channel pairs as complex numbers; float32 or float64 only. A view where the pairing allows one."""
     if pairing == "halves":
-        return torch.complex(*x.unflatten(-1, (2, -1)).unbind(-2))
-    pairs = x.unflatten(-1, (-1, 2))
+        return torch.complex(*x.chunk(2, -1))
+    pairs = x.view(*x.shape[:-1], -1, 2)
     even = all(stride % 2 == 0 for stride in pairs.stride()[:-1]) and pairs.storage_offset() % 2 == 0
     return torch.view_as_complex(pairs if even and pairs.stride(-1) == 1 else pairs.contiguous())
 

@@ -42,10 +42,8 @@ def dynamic_ntk_factor(
 ) -> float | Float64[Tensor, "*rows"]:
     """The ntk factor for a sequence: ``s L / L0 - (s - 1)`` beyond the original length L0, 1 within."""
     if isinstance(sequence_length, Tensor):
-        length = sequence_length.double().clamp(min=original_length)
-    else:
-        length = max(float(sequence_length), float(original_length))
-    return factor * length / original_length - (factor - 1)
+        return factor * sequence_length.double().clamp(min=original_length) / original_length - (factor - 1)
+    return factor * max(sequence_length, original_length) / original_length - (factor - 1)
 
 
 def by_parts(

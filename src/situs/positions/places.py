@@ -277,7 +277,7 @@ class Positions:
     def __getitem__(self, key: slice) -> Positions:
         """``positions[first:last]``: part of every sequence, as for chunked prefill. Nothing is forgotten:
         slots, documents and the whole sequence's length stay what they were."""
-        if not isinstance(key, slice) or key.step not in (None, 1):
+        if getattr(key, "step", 0) not in (None, 1):
             raise TypeError(f"positions are sliced along the sequence, as positions[first:last]; got {key!r}.")
         first, last, _ = key.indices(self.length)
         return self._take([(first, max(first, last))])
@@ -299,7 +299,8 @@ class Positions:
         if self.length % pieces:
             raise ValueError(
                 f"length must be a multiple of {pieces}, since {layout} sharding over {world_size} ranks cuts the "
-                f"sequence into {pieces} equal pieces; got {self.length}. Pad it to {-(-self.length // pieces) * pieces}."
+                f"sequence into {pieces} equal pieces; got {self.length}. "
+                f"Pad it to {-(-self.length // pieces) * pieces}."
             )
         size = self.length // pieces
         mine = [rank] if layout == "contiguous" else [rank, pieces - 1 - rank]
@@ -314,11 +315,7 @@ class Positions:
         if chunks < 1:
             raise ValueError(f"chunks must be 1 or more, since the sequence is cut into them; got {chunks}.")
         return self._resampled(
-            "high",
-            high,
-            count,
-            f"skipping below {high}",
-            lambda n: sampling.skips(n, high, min(chunks, n), seed),
+            high, count, f"skipping below {high}", lambda n: sampling.skips(n, high, min(chunks, n), seed)
         )
 
     def with_sequence_length(self, sequence_length: int | Int[Tensor, "#batch #sequence"]) -> Positions:
@@ -329,8 +326,9 @@ class Positions:
 
     def _map(self, change: Callable[[Tensor], Tensor], **others: Any) -> Positions:
         names = ("given_ids", "given_slots", "documents", "valid", "sequence_length")
-        tensors = {name: getattr(self, name) for name in names}
-        return replace(self, **{n: change(t) for n, t in tensors.items() if isinstance(t, Tensor)}, **others)
+        held = {name: getattr(self, name) for name in names}
+        changed: dict[str, Any] = {name: change(value) for name, value in held.items() if isinstance(value, Tensor)}
+        return replace(self, **changed, **others)
 
     def _take(self, pieces: list[tuple[int, int]]) -> Positions:
         """Some stretches of the sequence, joined."""

@@ -56,7 +56,8 @@ def ids(given: Tensor) -> None:
         )
     if given.dtype == torch.bool or given.is_complex():
         raise TypeError(
-            f"ids must be numbers, since they are positions; got dtype {given.dtype}. A mask goes to Positions.from_mask."
+            f"ids must be numbers, since they are positions; got dtype {given.dtype}. A mask goes to "
+            f"Positions.from_mask."
         )
     if not 1 <= given.ndim <= 3:
         raise ValueError(f"ids must have shape {SHAPES}; got shape {tuple(given.shape)}.")
@@ -100,7 +101,8 @@ def document_lengths(lengths: Sequence[int] | None, cu_seqlens: Tensor | None, l
         if is_deferred(cu_seqlens):
             if length is None:
                 raise ValueError(
-                    f"length must be given with cu_seqlens on {cu_seqlens.device}, since reading it would make the host wait."
+                    f"length must be given with cu_seqlens on {cu_seqlens.device}, "
+                    f"since reading it would make the host wait."
                 )
             return None
         bounds = cu_seqlens.tolist()

@@ -1,0 +1,75 @@
+"""``situs check``: run the contract over an encoding of ours, or over one of your own."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import situs
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+# What a registered encoding is checked at when no options are given.
+SIZES = {"dim": 32, "head_dim": 16, "num_heads": 2, "max_length": 400, "size": (20, 20)}
+
+
+def add_commands(commands: Commands) -> None:
+    """Add the command to the parser."""
+    check = commands.add_parser("check", help="check that an encoding keeps the contract")
+    check.add_argument("name", nargs="?", help="a registered name, or MODULE:CLASS; all registered ones if left out")
+    check.add_argument(
+        "options", nargs="*", metavar="OPTION=VALUE", help="arguments of the encoding, as Python literals"
+    )
+    check.add_argument("--json", action="store_true", help="for programs")
+    check.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check, print every failure, and return 1 if there is one."""
+    if options.name is None:
+        encodings = [situs.entry(name).build(**SIZES) for name in situs.names()]
+    else:
+        encodings = [load(options.name, dict(parse(option) for option in options.options))]
+    reports = [situs.check_encoding(encoding, raise_on_failure=False) for encoding in encodings]
+    if options.json:
+        rows = [{"encoding": r.encoding, "passed": r.passed, "failures": r.failures} for r in reports]
+        print(json.dumps(rows, indent=2))
+    else:
+        print("\n".join(map(str, reports)))
+    return 0 if all(report.ok for report in reports) else 1
+
+
+def parse(option: str) -> tuple[str, Any]:
+    """``head_dim=64`` as a name and a value; what is no Python literal is text."""
+    name, equals, text = option.partition("=")
+    if not equals or not name.isidentifier():
+        raise ValueError(f"options must be written NAME=VALUE, such as head_dim=64; got {option!r}.")
+    try:
+        return name, ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return name, text
+
+
+def load(name: str, options: dict[str, Any]) -> situs.Encoding:
+    """A registered encoding, or a class of the user's own."""
+    if ":" not in name:
+        return situs.create(name, **options) if options else situs.entry(name).build(**SIZES)
+    module_name, _, class_name = name.partition(":")
+    sys.path.insert(0, "")  # a module in the working directory, as python -m would find it
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as problem:
+        raise ValueError(
+            f"name must be MODULE:CLASS with a module that can be imported; got {name!r}: {problem}."
+        ) from problem
+    finally:
+        sys.path.remove("")
+    cls = getattr(module, class_name, None)
+    if not (isinstance(cls, type) and issubclass(cls, situs.Encoding)):
+        raise ValueError(f"{class_name} must be a situs.Encoding in module {module_name}; got {cls!r}.")
+    return cls(**options)

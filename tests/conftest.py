@@ -1,0 +1,24 @@
+"""Shapes in annotations are executed: every call of the package in a test is checked by jaxtyping and beartype.
+
+Not in tests marked ``compiled``, which run in a second process: torch.compile cannot see through the checks.
+"""
+
+import os
+
+import hypothesis
+import pytest
+import torch
+
+if os.environ.get("SITUS_CHECK_SHAPES") == "1":
+    import jaxtyping
+
+    jaxtyping.install_import_hook("situs", "beartype.beartype")
+
+hypothesis.settings.register_profile("situs", deadline=None, derandomize=True, max_examples=40)
+hypothesis.settings.load_profile("situs")
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Random data is the same in every run."""
+    torch.manual_seed(0)

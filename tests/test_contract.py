@@ -1,0 +1,133 @@
+"""The contract holds for every encoding of the registry, and fails for every classic mistake."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import situs
+from situs import check_encoding
+from situs.checks import CHECKS, TAGS, EncodingCheckError
+from situs.cli.check import SIZES
+from tests import broken_encodings
+from tests.broken_encodings import CAUGHT_BY
+
+pytestmark = pytest.mark.compiled
+
+SHORT, LONG = [1.0] * 8, [2.0 + pair for pair in range(8)]
+
+VARIANTS: list[situs.Encoding] = [
+    situs.Learned(dim=16, max_length=402, offset=2, padding_row=1),
+    situs.Sinusoidal(dim=33, layout="concatenated", spacing="inclusive", scale_embeddings=True),
+    situs.Sinusoidal(dim=40, axes=2),
+    situs.Sinusoidal(dim=41, axes=3),
+    situs.Rotary(head_dim=16, pairing="interleaved"),
+    situs.Rotary(head_dim=16, rotary_dim=8),
+    situs.Rotary(head_dim=16, base=(1e4, 5e5)),
+    situs.Rotary(head_dim=16, scaling=situs.Linear(factor=4.0)),
+    situs.Rotary(head_dim=16, scaling=situs.NTK(factor=4.0)),
+    situs.Rotary(head_dim=16, scaling=situs.DynamicNTK(factor=2.0, original_length=8)),
+    situs.Rotary(head_dim=16, scaling=situs.NTKByParts(factor=4.0, original_length=2048)),
+    situs.Rotary(head_dim=16, scaling=situs.YaRN(factor=4.0, original_length=2048, dialect="paper")),
+    situs.Rotary(
+        head_dim=16,
+        pairing="interleaved",
+        scaling=situs.YaRN(factor=40.0, original_length=4096, mscale=0.707, mscale_all_dim=1.0),
+    ),
+    situs.Rotary(
+        head_dim=16,
+        scaling=situs.LongRoPE(factor=4.0, original_length=8, short_factors=tuple(SHORT), long_factors=tuple(LONG)),
+    ),
+    situs.Rotary(head_dim=16, scaling=situs.Llama3(factor=8.0, original_length=8192)),
+    situs.Rotary(head_dim=16, scaling=situs.Proportional(fraction=0.5)),
+    situs.Rotary(head_dim=16, split=situs.Axial(axes=2)),
+    situs.Rotary(head_dim=24, split=situs.Axial(axes=3), pairing="interleaved"),
+    situs.Rotary(head_dim=16, split=situs.Axial(axes=2, ladder="shared")),
+    situs.Rotary(head_dim=16, split=situs.Sections(sizes=(2, 3, 3))),
+    situs.Rotary(head_dim=16, split=situs.Sections(sizes=(4, 2, 2), order="interleaved")),
+    situs.XPos(head_dim=16, centre="middle", pairing="halves"),
+    situs.XPos(head_dim=16, centre=1000.0),
+]
+
+
+@pytest.mark.parametrize("name", situs.names())
+def test_every_registered_encoding_keeps_the_contract(name: str) -> None:
+    report = check_encoding(situs.entry(name).build(**SIZES))
+    assert report.ok
+    assert len(report.passed) >= len(CHECKS)
+
+
+@pytest.mark.parametrize("encoding", VARIANTS, ids=repr)
+def test_every_variant_keeps_the_contract(encoding: situs.Encoding) -> None:
+    report = check_encoding(encoding, raise_on_failure=False)
+    assert report.failures == {}
+
+
+@pytest.mark.parametrize("broken", CAUGHT_BY, ids=lambda broken: broken.__name__)
+def test_a_broken_encoding_is_caught_by_the_check_named_for_it(broken: type[situs.Encoding]) -> None:
+    report = check_encoding(broken(), raise_on_failure=False)
+    assert CAUGHT_BY[broken] in report.failures, str(report)
+
+
+def test_a_sound_encoding_of_twenty_lines_keeps_the_contract() -> None:
+    assert check_encoding(broken_encodings.Sound()).ok
+
+
+def test_every_check_is_shown_to_fail() -> None:
+    shown = set(CAUGHT_BY.values())
+    others = {"autocast_equals_plain", "copied_equals_plain", "exported_equals_plain"}
+    assert {check.__name__ for check in (*CHECKS, *TAGS.values())} == shown | others
+    for name in others:  # these need a broken environment rather than one broken formula
+        assert name in {failure for broken in (Unpicklable, UnderAutocast) for failure in failures_of(broken)}
+
+
+class Unpicklable(broken_encodings.Broken):
+    """Holds a lambda, and branches on values, so that it can neither be pickled nor exported."""
+
+    def __init__(self, *, base: float = 10000.0) -> None:
+        super().__init__(base=base)
+        self.make = lambda: base
+
+    def forward(self, x: Tensor, positions: object = None, *, role: str = "query") -> Tensor:
+        return super().forward(x, positions, role=role) if bool(x.any()) else x
+
+
+class UnderAutocast(broken_encodings.Broken):
+    """Forms its angles by a matrix product, which autocast does in bfloat16."""
+
+    def forward(self, x: Tensor, positions: object = None, *, role: str = "query") -> Tensor:
+        ids = self.places(x, positions).ids[:, None, :, None].float()
+        angles = ids @ self.ladder().float()[None]
+        return broken_encodings.turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
+
+
+def failures_of(broken: type[situs.Encoding]) -> set[str]:
+    return set(check_encoding(broken(), raise_on_failure=False).failures)
+
+
+def test_the_error_lists_every_failure_in_words() -> None:
+    with pytest.raises(EncodingCheckError) as caught:
+        check_encoding(broken_encodings.LengthCentred())
+    text = str(caught.value)
+    assert text.startswith("LengthCentred(base=10000.0) breaks the contract in ")
+    assert "cached_equals_full: Token by token, and in chunks of any size, decoding gives the rows of the full" in text
+    assert "But decoding in chunks of 12 then 1: outputs differ by" in text
+
+
+def test_checking_leaves_the_encoding_as_it_was() -> None:
+    encoding = situs.Learned(dim=8, max_length=320, dropout=0.1).train()
+    before = encoding.table.detach().clone()
+    check_encoding(encoding)
+    assert encoding.training
+    assert torch.equal(encoding.table, before)
+    assert encoding.table.grad is None
+
+
+def test_only_encodings_and_known_tags_are_taken() -> None:
+    with pytest.raises(
+        TypeError, match=r"^encoding must be a situs.Encoding, since its place tells how to run it; got Linear.$"
+    ):
+        check_encoding(torch.nn.Linear(2, 2))  # type: ignore[arg-type]
+    encoding = broken_encodings.Sound()
+    encoding.tags = frozenset({"fast"})
+    with pytest.raises(ValueError, match=r"^tags must be among bounded, decaying, .*; got fast.$"):
+        check_encoding(encoding)
