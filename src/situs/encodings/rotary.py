@@ -84,18 +84,16 @@ class Rotary(RotationEncoding):
         self._ladder_dim = self.rotary_dim if split is None else split.ladder_dim(self.rotary_dim)
         scaled = self._scaled(None)
         frequencies, axis_of_pair = self._dealt(scaled.frequencies)
-        # plain numbers, not buffers: no cast, move, meta device or checkpoint can touch them
-        self._frequencies = tuple(map(tuple, frequencies.reshape(-1, frequencies.shape[-1]).tolist()))
+        # a host constant, not a buffer: no cast, move, meta device or checkpoint can touch it
+        self._frequencies = frequencies.reshape(-1, frequencies.shape[-1])
         self._axis_of_pair = tuple(axis_of_pair.tolist())
         self.rotation_factor = scaled.rotation_factor
         self.softmax_factor = scaled.softmax_factor
         norm = {"norm"} if self.rotation_factor == 1.0 else set()
         self.tags = frozenset({"relative", "bounded", "unique", "far", "real"} | norm)
+        turning = sorted(float(each) for each in self._frequencies.flatten() if each > 0) or [math.nan]
         self.resolved = {
-            "wavelengths": (
-                2 * math.pi / max(map(max, self._frequencies)),
-                2 * math.pi / (min(map(min, self._frequencies)) or math.inf),
-            ),
+            "wavelengths": tuple(2 * math.pi / turning[index] for index in (-1, 0)),
             "rotation_factor": self.rotation_factor,
             "axes": self.axes,
             "dialect": getattr(scaling, "dialect", None),
@@ -104,7 +102,7 @@ class Rotary(RotationEncoding):
     @property
     def frequencies(self) -> Float64[Tensor, "heads pairs"]:
         """Radians a position for each pair, before any choice by sequence length; heads is 1 where all share."""
-        return torch.tensor(self._frequencies, dtype=torch.float64, device="cpu")
+        return self._frequencies.clone()
 
     @property
     def axis_of_pair(self) -> Int64[Tensor, "pairs"]:
@@ -125,8 +123,7 @@ class Rotary(RotationEncoding):
             require_axes(self, positions)
             ids = ids[:, None, :, None] if self.axes == 1 else ids[:, None][..., list(self._axis_of_pair)]
         if self.scaling is None or not self.scaling.by_length:
-            frequencies = torch.tensor(self._frequencies, dtype=torch.float64, device="cpu")
-            return ids, frequencies[None, :, None, :]
+            return ids, self._frequencies[None, :, None, :]
         length = require_length(self, positions, type(self.scaling).__name__)
         frequencies, _ = self._dealt(self._scaled(length).frequencies)
         return ids, frequencies[:, None] if frequencies.ndim == 3 else frequencies[None, None, None]

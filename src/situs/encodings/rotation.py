@@ -14,7 +14,8 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from situs.encodings.base import QueryKeyEncoding, Role, computing_dtype, require_choice, require_width
-from situs.functional.angles import RANGE_SPLIT_LENGTH, range_unit_circle, unit_circle, widest
+from situs.encodings.points import points
+from situs.functional.angles import widest
 from situs.functional.rotation import PAIRINGS, Pairing, RotationTable, rotate, rotation_matrix
 from situs.positions import Positions, PositionsLike
 
@@ -61,8 +62,8 @@ class RotationEncoding(QueryKeyEncoding):
         """Cosines and sines of these positions, magnitude included. Made once for each `Positions` object:
         layers that are handed the same one share it."""
         require_choice("role", role, ("query", "key"), "a vector is one or the other")
-        if torch.compiler.is_compiling():
-            return self._make_table(positions, dtype, role)  # the compiler merges equal tables itself
+        if torch.compiler.is_compiling() and not positions.in_graph:
+            return self._make_table(positions, dtype, role)  # a graph leaves nothing in an object from outside
         key = (self.identity, dtype, role if self.treats_roles_apart else None)
         if key not in positions.tables:
             positions.tables[key] = self._make_table(positions, dtype, role)
@@ -128,11 +129,7 @@ class RotationEncoding(QueryKeyEncoding):
     def _points(self, positions: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Cosines and sines, (batch, heads, sequence, pairs)."""
         ids, frequencies = self.angles_of(positions)
-        straight = frequencies.shape[0] == 1 and frequencies.shape[2] == 1 and self.axes == 1
-        long = not torch.compiler.is_compiling() and positions.length >= RANGE_SPLIT_LENGTH
-        if long and straight and positions.start is not None and widest(ids.device) == torch.float64:
-            return range_unit_circle(positions.start, positions.length, frequencies.squeeze(2), dtype, ids.device)
-        return unit_circle(ids, frequencies, dtype)
+        return points(positions, ids, frequencies, dtype)
 
     def _make_table(self, positions: Positions, dtype: torch.dtype, role: Role) -> RotationTable:
         cos, sin = self._points(positions, dtype)

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn.functional import dropout
 
 from situs.encodings.base import InputEncoding, computing_dtype, require_axes, require_choice, require_width
+from situs.encodings.points import points
 from situs.functional.sinusoids import SinusoidLayout, Spacing, frequencies_of, shift_matrix, sinusoids
 from situs.positions import Positions, PositionsLike
 from situs.registry import register
@@ -76,6 +77,8 @@ class Sinusoidal(InputEncoding):
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must lie in 0 .. 1, since it is a probability; got {dropout}.")
         self._widths = tuple(dim // axes + (axis < dim % axes) for axis in range(axes))
+        # host constants, not buffers: no cast, move, meta device or checkpoint can touch them
+        self._frequencies = [frequencies_of(width, base, layout, spacing) for width in self._widths]
         # a sine without its cosine, at the end of an odd width, makes products depend on more than distance
         paired = layout == "concatenated" or all(width % 2 == 0 for width in self._widths)
         self.tags = frozenset({"bounded", "unique", "far", "real"} | ({"stationary"} if paired else set()))
@@ -86,14 +89,18 @@ class Sinusoidal(InputEncoding):
 
     def frequencies(self, axis: int = 0) -> Float64[Tensor, "pairs"]:
         """Radians a position for each (sine, cosine) pair of an axis."""
-        return frequencies_of(self._widths[axis], self.base, self.layout, self.spacing)
+        return self._frequencies[axis].clone()
 
     def encode(self, positions: Positions, dtype: torch.dtype = torch.float32) -> Float[Tensor, "#batch sequence dim"]:
         """The encodings alone, p_n."""
         require_axes(self, positions)
         coordinates = positions.ids.unsqueeze(-1) if self.axes == 1 else positions.ids
         parts = [
-            sinusoids(coordinates[..., axis], self.frequencies(axis), width, self.layout, dtype)
+            sinusoids(
+                *points(positions, coordinates[..., axis, None], self._frequencies[axis][None, None], dtype),
+                width,
+                self.layout,
+            )
             for axis, width in enumerate(self._widths)
         ]
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)

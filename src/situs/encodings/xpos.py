@@ -14,7 +14,6 @@ takes the middle of the current call, so keys cached from a shorter call no long
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable
 from typing import Literal, final
 
@@ -75,11 +74,11 @@ class XPos(RotationEncoding):
             )
         if isinstance(centre, str) and centre not in ("origin", "middle"):
             raise ValueError(f'centre must be "origin", "middle" or a number, since it is a position; got {centre!r}.')
-        self._frequencies = tuple(rotary_frequencies(head_dim, base).tolist())
-        self._log_decay = tuple(
-            math.log((2 * i / head_dim + gamma) / (1 + gamma)) / scale_base for i in range(head_dim // 2)
-        )
-        self.reach = LARGEST_EXPONENT / -min(self._log_decay)
+        # host constants, not buffers: no cast, move, meta device or checkpoint can touch them
+        self._frequencies = rotary_frequencies(head_dim, base)
+        zeta = (torch.arange(0, head_dim, 2, dtype=torch.float64, device="cpu") / head_dim + gamma) / (1 + gamma)
+        self._log_decay = zeta.log() / scale_base
+        self.reach = LARGEST_EXPONENT / -float(self._log_decay.min())
         self.tags = frozenset({"relative", "unique", "real", "decaying"})
         self.resolved = {
             "reach": self.reach,
@@ -94,15 +93,13 @@ class XPos(RotationEncoding):
     def angles_of(self, positions: Positions) -> tuple[Tensor, Float64[Tensor, "1 1 1 pairs"]]:
         """Positions and the plain rotary ladder."""
         require_axes(self, positions)
-        frequencies = torch.tensor(self._frequencies, dtype=torch.float64, device="cpu")
-        return positions.ids[:, None, :, None], frequencies[None, None, None]
+        return positions.ids[:, None, :, None], self._frequencies[None, None, None]
 
     def magnitude_of(self, positions: Positions, role: Role) -> Float64[Tensor, "#batch 1 sequence pairs"]:
         """``z^((n - c)/B)`` for queries, its inverse for keys."""
         distance = positions.ids.to(widest(positions.device)) - self._centre(positions)
         self._require_reach(positions, distance)
-        log_decay = torch.tensor(self._log_decay, dtype=distance.dtype, device=distance.device)
-        exponent = distance[:, None, :, None] * log_decay
+        exponent = distance[:, None, :, None] * self._log_decay.to(distance)
         return exponent.exp() if role == "query" else (-exponent).exp()
 
     def require_agreement(self, query: Positions, key: Positions) -> None:

@@ -11,10 +11,9 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Float64, Num
+from jaxtyping import Float, Float64
 from torch import Tensor
 
-from situs.functional.angles import unit_circle
 from situs.functional.frequencies import sinusoidal_frequencies
 
 SinusoidLayout = Literal["interleaved", "concatenated"]
@@ -28,14 +27,9 @@ def frequencies_of(dim: int, base: float, layout: SinusoidLayout, spacing: Spaci
 
 
 def sinusoids(
-    positions: Num[Tensor, "*places"],
-    frequencies: Float64[Tensor, "pairs"],
-    dim: int,
-    layout: SinusoidLayout,
-    dtype: torch.dtype,
+    cos: Float[Tensor, "*places pairs"], sin: Float[Tensor, "*places pairs"], dim: int, layout: SinusoidLayout
 ) -> Float[Tensor, "*places dim"]:
-    """The encoding of each position."""
-    cos, sin = unit_circle(positions.unsqueeze(-1), frequencies, dtype)
+    """Encodings from the cosines and sines of every angle, laid out."""
     if layout == "interleaved":
         return torch.stack((sin, cos), -1).flatten(-2)[..., :dim]
     joined = torch.cat((sin, cos), -1)

@@ -49,6 +49,7 @@ class Positions:
     side: Side | None = None
     note: str = ""
     tables: dict[Any, Any] = field(default_factory=dict)
+    in_graph: bool = field(default_factory=torch.compiler.is_compiling)
 
     # ------------------------------------------------------------------ constructors
 
