@@ -66,7 +66,7 @@ def reference(
     scores = scores * softmax_scale(encodings, query.shape[-1], scale)
     for each in encodings:
         if isinstance(each, BiasEncoding):
-            scores = scores + each(of_queries, of_keys)
+            scores = scores + each(of_queries, of_keys).to(dtype)
 
     allowed = visibility(of_queries, of_keys, causal=causal, window=window)
     if allowed is not None:

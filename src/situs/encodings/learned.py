@@ -51,6 +51,7 @@ class Learned(InputEncoding):
         offset: row of position 0: 0 for BERT and GPT-2; 2 for OPT, BART and RoBERTa.
         padding_row: row that padded places take, kept at zero and without gradient, as RoBERTa's 1.
         init_std: standard deviation of the normal start, 0.02 as in BERT and GPT-2.
+        dropout: probability of dropping a channel of the sum, in training.
         """
         super().__init__()
         self.dim = dim

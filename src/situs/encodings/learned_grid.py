@@ -40,6 +40,7 @@ class LearnedGrid(InputEncoding):
         dim: channels of an embedding.
         size: (height, width) in patches.
         prefix: tokens before the patches: 1 for a class token, more with registers.
+        init_std: standard deviation of the start, 0.02 as in ViT.
         """
         super().__init__()
         self.dim = dim

@@ -49,11 +49,13 @@ class Sinusoidal(InputEncoding):
     ) -> None:
         """
         dim: channels of an embedding; odd ones work.
+        base: sets the slowest wavelength, about ``2 pi base`` positions.
         layout: "interleaved" as the paper writes it, "concatenated" as its code does.
         spacing: whether the slowest wavelength is ``2 pi base`` ("inclusive") or just below ("exclusive").
         axes: coordinates of a position: 1 for text, 2 for images, 3 for video.
         scale_embeddings: multiply x by sqrt(dim) first, as the paper's section 3.4 does, since it draws embeddings
             with variance 1/dim.
+        dropout: probability of dropping a channel of the sum, in training.
         """
         super().__init__()
         self.dim = dim

@@ -56,9 +56,11 @@ class XPos(RotationEncoding):
     ) -> None:
         """
         head_dim: channels of a head.
+        base: sets the slowest wavelength, about ``2 pi base`` positions.
         gamma: the larger, the slower the decay; 0.4 in the paper.
         scale_base: positions over which a pair fades by its z; 512 in the paper.
-        centre: where the factors are 1; see the module's text.
+        pairing: "interleaved" (the paper, torchscale) or "halves".
+        centre: where the factors are 1: "origin", "middle" of the whole sequence, or a position.
         """
         super().__init__()
         self.head_dim = self.rotary_dim = head_dim

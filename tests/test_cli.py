@@ -1,0 +1,108 @@
+"""The command line, as a user meets it."""
+
+import json
+import pathlib
+
+import pytest
+
+import situs
+from situs.cli import main
+
+OWN = '''
+import torch
+import situs
+
+
+class Halfway(situs.InputEncoding):
+    """Adds the position, halved."""
+
+    def __init__(self, *, dim: int = 8) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x, positions=None):
+        places = situs.Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
+        return x + (places.ids.unsqueeze(-1).float() / 2).to(x.dtype)
+'''
+
+
+def test_list_prints_a_line_for_every_encoding(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == situs.names()
+    assert "rotary        query and key  q'_m = R(m) q_m" in "\n".join(lines)
+
+
+def test_list_as_json_can_be_read_by_a_program(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in rows] == situs.names()
+
+
+@pytest.mark.parametrize("name", situs.names())
+def test_show_explains_every_option(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", name, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["paper"]
+    assert facts["formula"]
+    assert [option["name"] for option in facts["options"]] == list(situs.entry(name).options)
+    assert all(option["meaning"] for option in facts["options"]), facts["options"]
+
+
+def test_show_names_place_paper_and_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "rotary"]) == 0
+    text = capsys.readouterr().out
+    assert "place    query and key" in text
+    assert "arXiv:2104.09864" in text
+    assert "pairing     default 'halves'" in text
+
+
+def test_a_misspelt_name_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "rotery"]) == 2
+    expected = f"situs show: name must be one of {', '.join(situs.names())}; got 'rotery'. Did you mean 'rotary'?\n"
+    assert capsys.readouterr().err == expected
+
+
+@pytest.mark.compiled
+def test_check_passes_ours_and_names_the_failures_of_others(
+    capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["check", "rotary", "head_dim=8", "pairing=interleaved"]) == 0
+    assert "keeps the contract" in capsys.readouterr().out
+    (tmp_path / "own_encoding.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", "own_encoding:Halfway", "--json"]) == 0
+    (report,) = json.loads(capsys.readouterr().out)
+    assert report["failures"] == {}
+    assert "cached_equals_full" in report["passed"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["rotary", "head_dim=15"], "head_dim must be even, since rotary turns channel pairs; got 15."),
+        (["rotary", "head_dim"], "options must be written NAME=VALUE, such as head_dim=64; got 'head_dim'."),
+        (
+            ["rotary", "headdim=16"],
+            "rotary takes head_dim, base, rotary_dim, pairing, scaling, split; got 'headdim'. Did you mean 'head_dim'?",
+        ),
+        (
+            ["nowhere_to_be_found:Thing"],
+            "name must be MODULE:CLASS with a module that can be imported; got 'nowhere_to_be_found:Thing': "
+            "No module named 'nowhere_to_be_found'.",
+        ),
+        (["json:loads"], "loads must be a situs.Encoding in module json; got "),
+    ],
+)
+def test_bad_input_gets_a_clear_sentence(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", *arguments]) == 2
+    assert capsys.readouterr().err.startswith(f"situs check: {message}")
+
+
+def test_a_name_can_be_registered_once() -> None:
+    with pytest.raises(
+        ValueError, match=r"^name must be new, since 'rotary' already means Rotary; got it again for XPos.$"
+    ):
+        situs.register(name="rotary", paper="-", formula="-")(situs.XPos)
