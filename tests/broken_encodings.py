@@ -31,9 +31,6 @@ class Broken(QueryKeyEncoding):
     def ladder(self) -> Tensor:
         return self.base ** -(torch.arange(0, HEAD_DIM, 2, dtype=torch.float64) / HEAD_DIM)
 
-    def require_agreement(self, query: Positions, key: Positions) -> None:
-        del query, key
-
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
         angles = self.places(x, positions).ids[:, None, :, None].double() * self.ladder()
         return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))

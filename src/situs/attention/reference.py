@@ -26,6 +26,7 @@ from situs.encodings.base import (
     computing_dtype,
 )
 from situs.encodings.nope import NoPE
+from situs.encodings.rotation import RotationEncoding
 from situs.positions import PositionsLike, align
 
 
@@ -55,7 +56,9 @@ def reference(
     terms = []
     for each in encodings:
         if isinstance(each, QueryKeyEncoding):
-            q, k = each.both(q, k, of_queries, of_keys)
+            if isinstance(each, RotationEncoding):
+                each.require_agreement(of_queries, of_keys)
+            q, k = each(q, of_queries), each(k, of_keys, role="key")
         elif isinstance(each, ScoreEncoding):
             terms.append(each(q, k, of_queries, of_keys))
         elif not isinstance(each, (BiasEncoding, InputEncoding, NoPE)):

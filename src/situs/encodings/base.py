@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from situs.positions import Positions, PositionsLike, align
+from situs.positions import Positions, PositionsLike
 
 Role = Literal["query", "key"]
 
@@ -124,22 +124,6 @@ class QueryKeyEncoding(Encoding):
         role: Role = "query",
     ) -> Float[Tensor, "batch heads sequence head_dim"]:
         """Queries or keys with their positions in them; ``role`` matters to methods that treat them apart."""
-
-    def both(
-        self,
-        query: Float[Tensor, "batch heads query head_dim"],
-        key: Float[Tensor, "batch kv_heads key head_dim"],
-        positions: PositionsLike = None,
-        key_positions: PositionsLike = None,
-    ) -> tuple[Float[Tensor, "batch heads query head_dim"], Float[Tensor, "batch kv_heads key head_dim"]]:
-        """Queries and keys of one attention; queries are the last rows of the keys unless told otherwise."""
-        of_queries, of_keys = align(positions, key_positions, query.shape[-2], key.shape[-2], query.device)
-        self.require_agreement(of_queries, of_keys)
-        return self(query, of_queries), self(key, of_keys, role="key")
-
-    @abstractmethod
-    def require_agreement(self, query: Positions, key: Positions) -> None:
-        """Raise if these queries and keys would be encoded in ways that do not belong together."""
 
 
 class BiasEncoding(Encoding):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
@@ -12,16 +14,25 @@ from situs.positions import Positions
 
 def points(
     positions: Positions,
-    ids: Tensor,
+    coordinates: Callable[[Positions], Tensor],
     frequencies: Float64[Tensor, "*rows sequence_or_1 pairs"],
     dtype: torch.dtype,
 ) -> tuple[Float[Tensor, "*rows sequence pairs"], Float[Tensor, "*rows sequence pairs"]]:
-    """Cosine and sine of ``ids * frequencies``. ``ids`` are those of ``positions``, shaped to broadcast; a range
-    that all pairs share is split, which is ten times faster and as exact."""
-    if torch.compiler.is_compiling():  # asked first, lest a graph be bound to one side of the length below
-        return unit_circle(ids, frequencies, dtype)
-    shared = ids.shape[-1] == 1 and frequencies.shape[-2] == 1 and frequencies.shape[0] == 1
-    start, length, device = positions.start, positions.length, ids.device
-    if shared and start is not None and length >= RANGE_SPLIT_LENGTH and widest(device) == torch.float64:
-        return range_unit_circle(start, length, frequencies.squeeze(-2), dtype, device)
-    return unit_circle(ids, frequencies, dtype)
+    """Cosine and sine of every coordinate times its frequency; ``coordinates`` shapes those of ``positions`` to
+    broadcast. A range whose pairs all share is never written out: one place is a product with a number, and many
+    are split, which is ten times faster than the cosines of each and as exact."""
+    if torch.compiler.is_compiling():  # asked first, lest a graph be bound to one side of the lengths below
+        return unit_circle(coordinates(positions), frequencies, dtype)
+    start, length, device = positions.start, positions.length, positions.device
+    if (
+        start is not None
+        and frequencies.shape[-2] == 1
+        and frequencies.shape[0] == 1
+        and widest(device) == torch.float64
+    ):
+        if length == 1:
+            angles = (frequencies if device.type == "cpu" else frequencies.to(device)) * start
+            return angles.cos().to(dtype), angles.sin().to(dtype)
+        if length >= RANGE_SPLIT_LENGTH:
+            return range_unit_circle(start, length, frequencies.squeeze(-2), dtype, device)
+    return unit_circle(coordinates(positions), frequencies, dtype)

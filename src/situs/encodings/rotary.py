@@ -15,11 +15,11 @@ part of a circle in training show it angles it has never seen.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import final
 
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64, Int64, Num
 from torch import Tensor
 
 from situs.encodings.base import Role, require_axes
@@ -85,8 +85,9 @@ class Rotary(RotationEncoding):
         scaled = self._scaled(None)
         frequencies, axis_of_pair = self._dealt(scaled.frequencies)
         # a host constant, not a buffer: no cast, move, meta device or checkpoint can touch it
-        self._frequencies = frequencies.reshape(-1, frequencies.shape[-1])
+        self._frequencies = frequencies.reshape(1, -1, 1, frequencies.shape[-1])
         self._axis_of_pair = tuple(axis_of_pair.tolist())
+        self.identity = (type(self), head_dim, self.base, self.rotary_dim, pairing, scaling, split)
         self.rotation_factor = scaled.rotation_factor
         self.softmax_factor = scaled.softmax_factor
         norm = {"norm"} if self.rotation_factor == 1.0 else set()
@@ -102,31 +103,28 @@ class Rotary(RotationEncoding):
     @property
     def frequencies(self) -> Float64[Tensor, "heads pairs"]:
         """Radians a position for each pair, before any choice by sequence length; heads is 1 where all share."""
-        return self._frequencies.clone()
+        return self._frequencies[0, :, 0].clone()
 
     @property
     def axis_of_pair(self) -> Int64[Tensor, "pairs"]:
         """Which coordinate turns each pair."""
         return torch.tensor(self._axis_of_pair, device="cpu")
 
-    @property
-    def identity(self) -> Hashable:
-        """The whole configuration."""
-        return (type(self), self.head_dim, self.base, self.rotary_dim, self.pairing, self.scaling, self.split)
+    def coordinates_at(self, positions: Positions) -> Num[Tensor, "batch 1 sequence pairs_or_1"]:
+        """Positions, one for all pairs or each pair's own."""
+        if positions.axes == 1:
+            return positions.ids[:, None, :, None]  # on several axes, text: one position stands for every coordinate
+        return positions.ids[:, None][..., list(self._axis_of_pair)]
 
-    def angles_of(self, positions: Positions) -> tuple[Tensor, Float64[Tensor, "#batch #heads #sequence pairs"]]:
-        """Positions, (batch, 1, sequence, 1 or pairs), and frequencies."""
-        ids = positions.ids
-        if positions.axes == 1 and isinstance(self.split, Sections):
-            ids = ids[:, None, :, None]  # text only: one position stands for every coordinate
-        else:
+    def frequencies_at(self, positions: Positions) -> Float64[Tensor, "#batch #heads #sequence pairs"]:
+        """The scaled ladder, for the sequence's length where the scaling chooses by it."""
+        if positions.axes != 1 or not isinstance(self.split, Sections):
             require_axes(self, positions)
-            ids = ids[:, None, :, None] if self.axes == 1 else ids[:, None][..., list(self._axis_of_pair)]
         if self.scaling is None or not self.scaling.by_length:
-            return ids, self._frequencies[None, :, None, :]
-        length = require_length(self, positions, type(self.scaling).__name__)
+            return self._frequencies
+        length = require_length(positions, type(self.scaling).__name__)
         frequencies, _ = self._dealt(self._scaled(length).frequencies)
-        return ids, frequencies[:, None] if frequencies.ndim == 3 else frequencies[None, None, None]
+        return frequencies[:, None] if frequencies.ndim == 3 else frequencies[None, None, None]
 
     def magnitude_of(self, positions: Positions, role: Role) -> float:
         """The scaling's factor of cosine and sine."""

@@ -10,14 +10,15 @@ from abc import abstractmethod
 from collections.abc import Hashable
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float64, Num
 from torch import Tensor
 
 from situs.encodings.base import QueryKeyEncoding, Role, computing_dtype, require_choice, require_width
 from situs.encodings.points import points
+from situs.functional import fused
 from situs.functional.angles import widest
 from situs.functional.rotation import PAIRINGS, Pairing, RotationTable, rotate, rotation_matrix
-from situs.positions import Positions, PositionsLike
+from situs.positions import Positions, PositionsLike, align
 
 
 class RotationEncoding(QueryKeyEncoding):
@@ -25,21 +26,26 @@ class RotationEncoding(QueryKeyEncoding):
 
     rotary_dim: int
     pairing: Pairing
+    num_heads: int | None = None
+    """Heads it is made for, where they differ."""
+
     treats_roles_apart: bool = False
     """Whether queries and keys are turned differently."""
 
+    identity: Hashable
+    """The whole configuration: two encodings that differ in anything differ in it."""
+
     @abstractmethod
-    def angles_of(self, positions: Positions) -> tuple[Tensor, Float64[Tensor, "#batch #heads #sequence pairs"]]:
-        """Positions and frequencies whose product is each pair's angle; (batch, heads, sequence, pairs)."""
+    def coordinates_at(self, positions: Positions) -> Num[Tensor, "batch 1 sequence pairs_or_1"]:
+        """What each pair's frequency is multiplied by."""
+
+    @abstractmethod
+    def frequencies_at(self, positions: Positions) -> Float64[Tensor, "#batch #heads #sequence pairs"]:
+        """Radians a position for each pair."""
 
     @abstractmethod
     def magnitude_of(self, positions: Positions, role: Role) -> float | Float64[Tensor, "#batch #heads sequence pairs"]:
         """What a place's vectors are multiplied by."""
-
-    @property
-    @abstractmethod
-    def identity(self) -> Hashable:
-        """The whole configuration: two encodings that differ in anything differ in it."""
 
     def forward(
         self,
@@ -57,6 +63,26 @@ class RotationEncoding(QueryKeyEncoding):
                 role=role,
             )
         return rotate(x, positions, self.pairing)
+
+    def both(
+        self,
+        query: Float[Tensor, "batch heads query head_dim"],
+        key: Float[Tensor, "batch kv_heads key head_dim"],
+        positions: PositionsLike = None,
+        key_positions: PositionsLike = None,
+    ) -> tuple[Float[Tensor, "batch heads query head_dim"], Float[Tensor, "batch kv_heads key head_dim"]]:
+        """Queries and keys of one attention; queries are the last rows of the keys unless told otherwise."""
+        of_queries, of_keys = align(positions, key_positions, query.shape[-2], key.shape[-2], query.device)
+        self.require_agreement(of_queries, of_keys)
+        alike = of_queries is of_keys and not self.treats_roles_apart and self.num_heads is None
+        if alike and query.numel() + key.numel() < fused.SMALLEST:  # decoding: its cost is the calls, not the work
+            turned = self(torch.cat((query, key), 1), of_queries)
+            return turned[:, : query.shape[1]], turned[:, query.shape[1] :]
+        return self(query, of_queries), self(key, of_keys, role="key")
+
+    @abstractmethod
+    def require_agreement(self, query: Positions, key: Positions) -> None:
+        """Raise if these queries and keys would be turned in ways that do not belong together."""
 
     def table(self, positions: Positions, *, dtype: torch.dtype = torch.float32, role: Role = "query") -> RotationTable:
         """Cosines and sines of these positions, magnitude included. Made once for each `Positions` object:
@@ -128,8 +154,7 @@ class RotationEncoding(QueryKeyEncoding):
 
     def _points(self, positions: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Cosines and sines, (batch, heads, sequence, pairs)."""
-        ids, frequencies = self.angles_of(positions)
-        return points(positions, ids, frequencies, dtype)
+        return points(positions, self.coordinates_at, self.frequencies_at(positions), dtype)
 
     def _make_table(self, positions: Positions, dtype: torch.dtype, role: Role) -> RotationTable:
         cos, sin = self._points(positions, dtype)
@@ -154,7 +179,7 @@ def check_head(head_dim: int, rotary_dim: int, pairing: Pairing) -> None:
         )
 
 
-def require_length(encoding: RotationEncoding, positions: Positions, method: str) -> int | Tensor:
+def require_length(positions: Positions, method: str) -> int | Tensor:
     """The length of the whole sequence; raise where it is unknown and ``method`` chooses by it."""
     if positions.sequence_length is None:
         raise ValueError(

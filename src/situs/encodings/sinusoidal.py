@@ -13,10 +13,11 @@ cosines (``layout="concatenated"``). Several axes split the channels; each gets 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import final
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float64, Num
 from torch import Tensor
 from torch.nn.functional import dropout
 
@@ -96,14 +97,9 @@ class Sinusoidal(InputEncoding):
     def encode(self, positions: Positions, dtype: torch.dtype = torch.float32) -> Float[Tensor, "#batch sequence dim"]:
         """The encodings alone, p_n."""
         require_axes(self, positions)
-        coordinates = positions.ids.unsqueeze(-1) if self.axes == 1 else positions.ids
         parts = [
-            sinusoids(
-                *points(positions, coordinates[..., axis, None], self._frequencies[axis][None, None], dtype),
-                width,
-                self.layout,
-            )
-            for axis, width in enumerate(self._widths)
+            sinusoids(*points(positions, partial(_coordinate, axis), ladder[None, None], dtype), width, self.layout)
+            for axis, (ladder, width) in enumerate(zip(self._frequencies, self._widths, strict=True))
         ]
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
@@ -127,3 +123,7 @@ class Sinusoidal(InputEncoding):
                 f"with; got {self.dim}."
             )
         return shift_matrix(offset, self.frequencies(), self.dim, self.layout)
+
+
+def _coordinate(axis: int, positions: Positions) -> Num[Tensor, "batch sequence 1"]:
+    return positions.ids.unsqueeze(-1) if positions.axes == 1 else positions.ids[..., axis, None]

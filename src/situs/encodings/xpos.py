@@ -14,11 +14,10 @@ takes the middle of the current call, so keys cached from a shorter call no long
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Literal, final
 
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float64, Num
 from torch import Tensor
 
 from situs.encodings.base import Role, require_axes
@@ -76,8 +75,9 @@ class XPos(RotationEncoding):
             )
         if isinstance(centre, str) and centre not in ("origin", "middle"):
             raise ValueError(f'centre must be "origin", "middle" or a number, since it is a position; got {centre!r}.')
+        self.identity = (type(self), head_dim, base, gamma, scale_base, pairing, centre)
         # host constants, not buffers: no cast, move, meta device or checkpoint can touch them
-        self._frequencies = rotary_frequencies(head_dim, base)
+        self._frequencies = rotary_frequencies(head_dim, base)[None, None, None]
         zeta = (torch.arange(0, head_dim, 2, dtype=torch.float64, device="cpu") / head_dim + gamma) / (1 + gamma)
         self._log_decay = zeta.log() / scale_base
         self.reach = LARGEST_EXPONENT / -float(self._log_decay.min())
@@ -87,15 +87,14 @@ class XPos(RotationEncoding):
             "dialect": centre if isinstance(centre, str) else "fixed centre",
         }
 
-    @property
-    def identity(self) -> Hashable:
-        """The whole configuration."""
-        return (type(self), self.head_dim, self.base, self.gamma, self.scale_base, self.pairing, self.centre)
+    def coordinates_at(self, positions: Positions) -> Num[Tensor, "batch 1 sequence 1"]:
+        """Positions, one for all pairs."""
+        return positions.ids[:, None, :, None]
 
-    def angles_of(self, positions: Positions) -> tuple[Tensor, Float64[Tensor, "1 1 1 pairs"]]:
-        """Positions and the plain rotary ladder."""
+    def frequencies_at(self, positions: Positions) -> Float64[Tensor, "1 1 1 pairs"]:
+        """The plain rotary ladder."""
         require_axes(self, positions)
-        return positions.ids[:, None, :, None], self._frequencies[None, None, None]
+        return self._frequencies
 
     def magnitude_of(self, positions: Positions, role: Role) -> Float64[Tensor, "#batch 1 sequence pairs"]:
         """``z^((n - c)/B)`` for queries, its inverse for keys."""
@@ -114,7 +113,7 @@ class XPos(RotationEncoding):
         if self.centre == "origin":
             return 0.0
         if self.centre == "middle":
-            return (require_length(self, positions, 'XPos(centre="middle")') + 1) // 2
+            return (require_length(positions, 'XPos(centre="middle")') + 1) // 2
         return float(self.centre)
 
     def _require_reach(self, positions: Positions, distance: Tensor) -> None:

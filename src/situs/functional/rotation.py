@@ -55,10 +55,8 @@ class RotationTable:
         return self._polar
 
     @property
-    def wide(
-        self,
-    ) -> tuple[Float[Tensor, "batch heads sequence dim"], Float[Tensor, "batch heads sequence dim"]]:
-        """``[cos, cos]`` and ``[-sin, sin]``: what a half-swapped vector is multiplied by."""
+    def wide(self) -> tuple[Float[Tensor, "batch heads sequence dim"], Float[Tensor, "batch heads sequence dim"]]:
+        """``[cos, cos]`` and ``[-sin, sin]``: what a vector and its swapped halves are multiplied by."""
         if self._wide is None:
             self._wide = torch.cat((self.cos, self.cos), -1), torch.cat((-self.sin, self.sin), -1)
         return self._wide
@@ -185,27 +183,28 @@ class _Rotate(torch.autograd.Function):
 
 
 def _rotate_eagerly(x: Tensor, table: RotationTable, pairing: Pairing) -> Tensor:
+    turning = 2 * table.cos.shape[-1]
+    elements = x.numel()
+    if elements < fused.SMALLEST and turning == x.shape[-1]:
+        return _rotate_piece(x, table, pairing, None).to(x.dtype)
     if fused.serves(x, table.cos):
         return fused.rotate(x, table.cos, table.sin, pairing)
-    turning = 2 * table.cos.shape[-1]
-    if x.numel() <= CHUNK_ELEMENTS and turning == x.shape[-1]:
-        return _rotate_piece(x, table, pairing, slice(None)).to(x.dtype)
     out = torch.empty_like(x)
     out[..., turning:] = x[..., turning:]
     length = x.shape[-2]
-    rows = max(1, CHUNK_ELEMENTS * length // max(x.numel(), 1))
+    rows = max(1, CHUNK_ELEMENTS * length // max(elements, 1))
     for start in range(0, length, rows):
         piece = slice(start, start + rows)
         out[:, :, piece, :turning] = _rotate_piece(x[:, :, piece, :turning], table, pairing, piece)
     return out
 
 
-def _rotate_piece(x: Tensor, table: RotationTable, pairing: Pairing, piece: slice) -> Tensor:
-    """Turn a piece of a sequence small enough for its temporaries to stay in the cache."""
-    x = x.to(table.cos.dtype)
+def _rotate_piece(x: Tensor, table: RotationTable, pairing: Pairing, piece: slice | None) -> Tensor:
+    """Turn a piece of a sequence, or a short one whole: small enough for its temporaries to stay in the cache."""
     if pairing == "interleaved":
-        return from_complex(rotate_complex(as_complex(x, pairing), table.polar[:, :, piece]), pairing)
-    cos, sin = table.wide
-    half = x.shape[-1] // 2
-    swapped = torch.cat((x[..., half:], x[..., :half]), -1)
-    return swapped.mul_(sin[:, :, piece]).addcmul_(x, cos[:, :, piece])
+        turned = (x if x.stride(-1) == 1 else x.contiguous()).to(table.cos.dtype, copy=True)
+        as_complex(turned, pairing).mul_(table.polar if piece is None else table.polar[:, :, piece])
+        return turned
+    x = x.to(table.cos.dtype)
+    cos, sin = table.wide if piece is None else (wide[:, :, piece] for wide in table.wide)
+    return x.roll(x.shape[-1] // 2, -1).mul_(sin).addcmul_(x, cos)
