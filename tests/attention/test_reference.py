@@ -10,13 +10,16 @@ from torch import Tensor
 import situs
 from situs import BiasEncoding, Positions, ScoreEncoding
 from situs.attention import reference, visibility
+from situs.positions import PositionsLike
 from tests.references import attention as formula
 
 
 class LinearBias(BiasEncoding):
     """A bias that grows with distance: enough to tell where biases are added."""
 
-    def forward(self, query_positions: Positions, key_positions: Positions) -> Tensor:
+    def forward(self, query_positions: PositionsLike, key_positions: PositionsLike) -> Tensor:
+        assert isinstance(query_positions, Positions)
+        assert isinstance(key_positions, Positions)
         q, k = query_positions.ids.double(), key_positions.ids.double()
         return -0.3 * (q[:, None, :, None] - k[:, None, None, :]).abs()
 

@@ -95,8 +95,8 @@ class Learned(InputEncoding):
         require_width(self, "dim", x, self.dim)
         places = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
         require_axes(self, places)
-        require_rows(places, self.usable_length)
-        if places.start is not None:
+        require_rows(places, self.usable_length, "Use extend() for a longer table.")
+        if places.start is not None and self.padding_row is None:
             first = places.start + self.offset
             added = self.table[first : first + places.length]
         else:
@@ -130,11 +130,10 @@ class Learned(InputEncoding):
         return longer.train(self.training)
 
 
-def require_rows(positions: Positions, usable_length: int) -> None:
+def require_rows(positions: Positions, usable_length: int, cure: str) -> None:
     """Raise if a position has no row. A range is judged by its ends and tensors on the host by their values;
     on an accelerator, or in a graph, a device-side assertion stands in, which makes nobody wait."""
     message = f"positions must lie in 0 .. {usable_length - 1}, since the table has a row for {usable_length} positions"
-    cure = "Use extend() for a longer table."
     if positions.start is not None:
         last = positions.start + positions.length - 1
         if positions.length and not (positions.start >= 0 and last < usable_length):

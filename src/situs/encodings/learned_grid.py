@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from situs.encodings.base import InputEncoding, require_choice, require_width
+from situs.encodings.base import InputEncoding, require_axes, require_choice, require_width
 from situs.encodings.learned import require_rows
 from situs.functional.tables import resize_grid
 from situs.positions import Positions, PositionsLike
@@ -71,7 +71,8 @@ class LearnedGrid(InputEncoding):
         places = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
         if places.axes == 2:
             places = self._flattened(places)
-        require_rows(places, self.usable_length)
+        require_axes(self, places)
+        require_rows(places, self.usable_length, "Use resize() for another size.")
         return x + nn.functional.embedding(places.ids, self.table).to(x.dtype)
 
     @torch.no_grad()
@@ -95,10 +96,11 @@ class LearnedGrid(InputEncoding):
         rows, columns = places.ids.unbind(-1)
         if places.device.type == "cpu" and not torch.compiler.is_compiling() and places.length:
             height, width = self.size
-            if int(places.ids.min()) < 0 or int(rows.max()) >= height or int(columns.max()) >= width:
+            outside = ((places.ids < 0) | (places.ids >= places.ids.new_tensor(self.size))).any(-1)
+            if bool(outside.any()):
+                row, column = places.ids[outside][0].tolist()
                 raise ValueError(
-                    f"positions must lie in a grid of {height} x {width}, the table's size; got rows up to "
-                    f"{int(rows.max())} "
-                    f"and columns up to {int(columns.max())}. Use resize() for another size."
+                    f"positions must lie in a grid of {height} x {width}, the table's size; got row {row}, "
+                    f"column {column}. Use resize() for another size."
                 )
         return Positions.explicit(self.prefix + rows * self.size[1] + columns)

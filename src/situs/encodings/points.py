@@ -15,7 +15,7 @@ from situs.positions import Positions
 def points(
     positions: Positions,
     coordinates: Callable[[Positions], Tensor],
-    frequencies: Float64[Tensor, "*rows sequence_or_1 pairs"],
+    frequencies: Float64[Tensor, "*rows_or_1 sequence_or_1 pairs"],
     dtype: torch.dtype,
 ) -> tuple[Float[Tensor, "*rows sequence pairs"], Float[Tensor, "*rows sequence pairs"]]:
     """Cosine and sine of every coordinate times its frequency; ``coordinates`` shapes those of ``positions`` to

@@ -26,6 +26,7 @@ from situs.encodings.base import Role, require_axes
 from situs.encodings.rotation import (
     RotationEncoding,
     check_head,
+    require_base,
     require_length,
     require_same_length,
 )
@@ -74,8 +75,7 @@ class Rotary(RotationEncoding):
         self.axes = 1 if split is None else split.axes
         self.num_heads = None if isinstance(self.base, (int, float)) else len(self.base)
         check_head(head_dim, self.rotary_dim, pairing)
-        if min((self.base,) if isinstance(self.base, (int, float)) else self.base) <= 1:
-            raise ValueError(f"base must be more than 1, since wavelengths grow by its powers; got {base}.")
+        require_base(base)
         if scaling is not None and scaling.by_length and not isinstance(self.base, (int, float)):
             raise ValueError(
                 f"base must be one number with {type(scaling).__name__}, since its frequencies already differ by "

@@ -7,7 +7,7 @@ and carried from one set of frequencies to another exactly.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 import torch
 from jaxtyping import Float, Float64, Num
@@ -56,6 +56,11 @@ class RotationEncoding(QueryKeyEncoding):
     ) -> Float[Tensor, "batch heads sequence head_dim"]:
         """Turn queries or keys. ``positions`` may be a ``table`` made before."""
         require_width(self, "head_dim", x, self.head_dim)
+        if self.num_heads not in (None, x.shape[1]):
+            raise ValueError(
+                f"x must have {self.num_heads} heads, since this {type(self).__name__} has a base for each; "
+                f"got shape {tuple(x.shape)}."
+            )
         if not isinstance(positions, RotationTable):
             positions = self.table(
                 Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device),
@@ -68,15 +73,21 @@ class RotationEncoding(QueryKeyEncoding):
         self,
         query: Float[Tensor, "batch heads query head_dim"],
         key: Float[Tensor, "batch kv_heads key head_dim"],
-        positions: PositionsLike = None,
+        positions: PositionsLike | RotationTable = None,
         key_positions: PositionsLike = None,
     ) -> tuple[Float[Tensor, "batch heads query head_dim"], Float[Tensor, "batch kv_heads key head_dim"]]:
-        """Queries and keys of one attention; queries are the last rows of the keys unless told otherwise."""
-        of_queries, of_keys = align(positions, key_positions, query.shape[-2], key.shape[-2], query.device)
-        self.require_agreement(of_queries, of_keys)
+        """Queries and keys of one attention; queries are the last rows of the keys unless told otherwise. A ``table``
+        made before serves both."""
+        of_queries: Positions | RotationTable
+        of_keys: Positions | RotationTable
+        if isinstance(positions, RotationTable):
+            of_queries = of_keys = positions
+        else:
+            of_queries, of_keys = align(positions, key_positions, query.shape[-2], key.shape[-2], query.device)
+            self.require_agreement(of_queries, of_keys)
         alike = of_queries is of_keys and not self.treats_roles_apart and self.num_heads is None
-        if alike and query.numel() + key.numel() < fused.SMALLEST:  # decoding: its cost is the calls, not the work
-            turned = self(torch.cat((query, key), 1), of_queries)
+        if alike and query.dtype == key.dtype and query.numel() + key.numel() < fused.SMALLEST:
+            turned = self(torch.cat((query, key), 1), of_queries)  # decoding: its cost is the calls, not the work
             return turned[:, : query.shape[1]], turned[:, query.shape[1] :]
         return self(query, of_queries), self(key, of_keys, role="key")
 
@@ -90,7 +101,9 @@ class RotationEncoding(QueryKeyEncoding):
         require_choice("role", role, ("query", "key"), "a vector is one or the other")
         if torch.compiler.is_compiling() and not positions.in_graph:
             return self._make_table(positions, dtype, role)  # a graph leaves nothing in an object from outside
-        key = (self.identity, dtype, role if self.treats_roles_apart else None)
+        # a table made in inference mode cannot serve training later
+        inference = not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()
+        key = (self.identity, dtype, role if self.treats_roles_apart else None, inference)
         if key not in positions.tables:
             positions.tables[key] = self._make_table(positions, dtype, role)
         table: RotationTable = positions.tables[key]
@@ -123,6 +136,7 @@ class RotationEncoding(QueryKeyEncoding):
         ``source`` is the encoding that turned them, if it had other frequencies. The two maps are joined before
         they touch the keys, so no magnitude is applied twice and a shift costs one rounding.
         """
+        require_width(self, "head_dim", keys, self.head_dim)
         source = self if source is None else source
         if (source.rotary_dim, source.pairing) != (self.rotary_dim, self.pairing):
             raise ValueError(
@@ -177,6 +191,12 @@ def check_head(head_dim: int, rotary_dim: int, pairing: Pairing) -> None:
             f"rotary_dim must be even and at most head_dim={head_dim}, since it counts the channels that turn in "
             f"pairs; got {rotary_dim}."
         )
+
+
+def require_base(base: float | Sequence[float]) -> None:
+    """Raise unless wavelengths grow."""
+    if min((base,) if isinstance(base, (int, float)) else base, default=0) <= 1:
+        raise ValueError(f"base must be more than 1, since wavelengths grow by its powers; got {base}.")
 
 
 def require_length(positions: Positions, method: str) -> int | Tensor:

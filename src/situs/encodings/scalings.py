@@ -8,6 +8,7 @@ two of ``factor``, ``original_length`` and ``target_length``; the third follows.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, final
 
@@ -61,7 +62,7 @@ class _Stretch(Scaling):
                     f"got factor={factor}, original_length={original}, target_length={target}."
                 )
             factor = target / original
-        elif original is not None and target is not None and abs(factor * original - target) > 0.5:
+        elif original is not None and target is not None and not _agree(factor, original, target):
             raise ValueError(
                 f"factor, original_length and target_length must agree, since factor = target / original; "
                 f"got factor={factor}, but {target} / {original} = {target / original:g}. Leave one of them out."
@@ -70,6 +71,11 @@ class _Stretch(Scaling):
             raise ValueError(f"factor must be 1 or more, since a context is stretched by it; got {factor}.")
         if original is None and target is not None:
             original = round(target / factor)
+            if original < 1:
+                raise ValueError(
+                    f"original_length must be 1 or more, since it counts tokens; got {original}. "
+                    f"It is target_length / factor, {target} / {factor}."
+                )
         elif target is None and original is not None:
             target = round(original * factor)
         object.__setattr__(self, "factor", factor)
@@ -88,6 +94,11 @@ class _Stretch(Scaling):
                 f"original_length must be given, since {type(self).__name__} measures wavelengths against it; got None."
             )
         return self.original_length
+
+
+def _agree(factor: float, original: int, target: int) -> bool:
+    """Whether either length is the other's, stretched and rounded to a whole number."""
+    return round(original * factor) == target or round(target / factor) == original
 
 
 @final
@@ -210,8 +221,8 @@ class LongRoPE(_Stretch):
 
     by_length: ClassVar[bool] = True
 
-    short_factors: tuple[float, ...] = ()
-    long_factors: tuple[float, ...] = ()
+    short_factors: Sequence[float | int] = ()
+    long_factors: Sequence[float | int] = ()
     attention_factor: float | None = None
 
     def __post_init__(self) -> None:

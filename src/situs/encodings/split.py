@@ -83,6 +83,14 @@ class Sections(Split):
         if len(self.sizes) < 2 or any(size < 0 for size in self.sizes):
             raise ValueError(f"sizes must be two or more counts of pairs, one an axis; got {self.sizes}.")
 
+        if self.order == "interleaved":
+            dealt = interleaved_axis_map(self.sizes).bincount(minlength=len(self.sizes)).tolist()
+            if tuple(dealt) != self.sizes:
+                raise ValueError(
+                    f"sizes must leave each axis its turns, since interleaved sections are dealt one pair an axis in "
+                    f"turns; got {self.sizes}, of which the axes would get {tuple(dealt)}."
+                )
+
     @property
     def axes(self) -> int:  # type: ignore[override]
         """Coordinates a position has."""

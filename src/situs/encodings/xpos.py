@@ -21,7 +21,7 @@ from jaxtyping import Float64, Num
 from torch import Tensor
 
 from situs.encodings.base import Role, require_axes
-from situs.encodings.rotation import RotationEncoding, check_head, require_length, require_same_length
+from situs.encodings.rotation import RotationEncoding, check_head, require_base, require_length, require_same_length
 from situs.functional.angles import widest
 from situs.functional.frequencies import rotary_frequencies
 from situs.functional.rotation import Pairing
@@ -69,6 +69,7 @@ class XPos(RotationEncoding):
         self.pairing = pairing
         self.centre = centre
         check_head(head_dim, head_dim, pairing)
+        require_base(base)
         if gamma <= 0 or scale_base <= 0:
             raise ValueError(
                 f"gamma and scale_base must be positive, since they set the decay; got {gamma} and {scale_base}."
@@ -109,7 +110,7 @@ class XPos(RotationEncoding):
         if self.centre == "middle" and isinstance(ours, int) and isinstance(theirs, int):
             require_same_length(query, key, 'XPos(centre="middle")', ours != theirs)
 
-    def _centre(self, positions: Positions) -> float | Tensor:
+    def _centre(self, positions: Positions) -> float | int | Tensor:
         if self.centre == "origin":
             return 0.0
         if self.centre == "middle":

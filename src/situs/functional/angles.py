@@ -27,10 +27,8 @@ def widest(device: torch.device) -> torch.dtype:
 
 
 def unit_circle(
-    positions: Num[Tensor, "*shape"],
-    frequencies: Float64[Tensor, "*shape"],
-    dtype: torch.dtype,
-) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
+    positions: Num[Tensor, "..."], frequencies: Float64[Tensor, "..."], dtype: torch.dtype
+) -> tuple[Float[Tensor, "*places pairs"], Float[Tensor, "*places pairs"]]:
     """``cos`` and ``sin`` of ``positions * frequencies``, rounded once to ``dtype``; shapes broadcast."""
     if positions.device.type in WITHOUT_FLOAT64:
         angles = reduced_angles(positions, frequencies)
@@ -62,7 +60,9 @@ def range_unit_circle(
     return points.real.to(dtype).contiguous(), points.imag.to(dtype).contiguous()
 
 
-def reduced_angles(positions: Num[Tensor, "*shape"], frequencies: Float64[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+def reduced_angles(
+    positions: Num[Tensor, "..."], frequencies: Float64[Tensor, "..."]
+) -> Float[Tensor, "*places pairs"]:
     """The same angles less whole turns, with float32 arithmetic only.
 
     A position is ``sum_k digit_k 4096^k + fraction``. For every k the turns of ``4096^k`` positions are

@@ -30,7 +30,7 @@ STORED_AS = {
     torch.float64: torch.float64,
     torch.float32: torch.float32,
     torch.bfloat16: torch.uint16,
-    torch.float16: torch.uint16,
+    torch.float16: torch.int16,
 }
 
 
@@ -49,6 +49,7 @@ def serves(x: Tensor, cos: Tensor) -> bool:
         and x.dtype in STORED_AS
         and type(x) in (Tensor, torch.nn.Parameter)
         and x.stride(-1) == 1
+        and not (x.is_neg() or torch._C._functorch.is_legacy_batchedtensor(x))
         and cos.device.type == "cpu"
         and cos.dtype == (torch.float64 if x.dtype == torch.float64 else torch.float32)
         and available()
@@ -65,7 +66,7 @@ def rotate(
     out = torch.empty_like(x)
     cos, sin = cos.contiguous(), sin.contiguous()
     batch, _heads, _length, dim = x.shape
-    kernel = _kernels()[x.dtype, pairing]
+    kernel = _kernels()[pairing]
 
     # walk memory in its own order: whichever of heads and sequence lies farther apart is the outer loop
     outer, inner = (1, 2) if x.stride(1) >= x.stride(2) else (2, 1)
@@ -104,7 +105,7 @@ def _pool() -> ThreadPoolExecutor:
 
 
 @cache
-def _kernels() -> dict[tuple[torch.dtype, str], Callable[..., None]]:
+def _kernels() -> dict[str, Callable[..., None]]:
     from situs.functional.fused_kernels import KERNELS
 
     return KERNELS

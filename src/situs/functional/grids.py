@@ -25,7 +25,14 @@ class Vision:
     time: int
     height: int
     width: int
-    time_step: float = 1
+    time_step: float | int = 1
+
+    def __post_init__(self) -> None:
+        if min(self.time, self.height, self.width) < 1:
+            raise ValueError(
+                f"time, height and width must be 1 or more, since they count tokens; "
+                f"got {self.time}, {self.height} and {self.width}."
+            )
 
 
 def grid_coordinates(*sizes: int) -> Num[Tensor, "places axes"]:
@@ -48,6 +55,8 @@ def multimodal_coordinates(segments: Sequence[int | Vision]) -> tuple[Num[Tensor
                 cells[:, 0] = (cells[:, 0] * segment.time_step).long()
             last = int(cells.max())
         else:
+            if segment < 0:
+                raise ValueError(f"a text segment must have 0 or more tokens; got {segment}.")
             cells = torch.arange(segment, device="cpu").unsqueeze(-1).expand(-1, 3)
             last = segment - 1
         parts.append(cells + free)

@@ -39,27 +39,47 @@ class RotationTable:
 
     def __init__(
         self,
-        cos: Float[Tensor, "batch heads sequence pairs"],
-        sin: Float[Tensor, "batch heads sequence pairs"],
+        cos: Float[Tensor, "*rows pairs"],
+        sin: Float[Tensor, "*rows pairs"],
     ) -> None:
         self.cos = cos
         self.sin = sin
         self._polar: Tensor | None = None
         self._wide: tuple[Tensor, Tensor] | None = None
 
+    def require_fit(self, x: Float[Tensor, "batch heads sequence dim"]) -> None:
+        """Raise unless the table has an entry for every vector of ``x``."""
+        rows, heads, places, pairs = self.cos.shape
+        fits = rows in (1, x.shape[0]) and heads in (1, x.shape[1]) and places == x.shape[2] and 2 * pairs <= x.shape[3]
+        if not fits:
+            raise ValueError(
+                f"table must have an entry for every place of x, and for one or all of its rows and heads, since it "
+                f"turns each vector; got a table of shape {tuple(self.cos.shape)} for x of shape {tuple(x.shape)}."
+            )
+
     @property
     def polar(self) -> Complex[Tensor, "batch heads sequence pairs"]:
         """``cos + i sin``."""
         if self._polar is None:
-            self._polar = torch.complex(self.cos, self.sin)
+            polar = torch.complex(self.cos, self.sin)
+            if not self._keeps(polar):
+                return polar
+            self._polar = polar
         return self._polar
 
     @property
     def wide(self) -> tuple[Float[Tensor, "batch heads sequence dim"], Float[Tensor, "batch heads sequence dim"]]:
         """``[cos, cos]`` and ``[-sin, sin]``: what a vector and its swapped halves are multiplied by."""
         if self._wide is None:
-            self._wide = torch.cat((self.cos, self.cos), -1), torch.cat((-self.sin, self.sin), -1)
+            wide = torch.cat((self.cos, self.cos), -1), torch.cat((-self.sin, self.sin), -1)
+            if not self._keeps(wide[0]):
+                return wide
+            self._wide = wide
         return self._wide
+
+    def _keeps(self, derived: Tensor) -> bool:
+        """Whether a derived form may be kept: one made in inference mode would be useless for training later."""
+        return derived.is_inference() == self.cos.is_inference()
 
     def transposed(self) -> RotationTable:
         """The table of the transposed maps: turns the other way, same magnitude."""
@@ -70,14 +90,15 @@ class RotationTable:
 
 
 def rotate(
-    x: Float[Tensor, "*batch heads sequence dim"], table: RotationTable, pairing: Pairing
-) -> Float[Tensor, "*batch heads sequence dim"]:
+    x: Float[Tensor, "*batch sequence dim"], table: RotationTable, pairing: Pairing
+) -> Float[Tensor, "*batch sequence dim"]:
     """Turn every pair of ``x`` by its table entry: the fastest form that serves.
 
     Chosen from what the tensors are, never from what they hold.
     """
     if torch.compiler.is_compiling() or table.cos.requires_grad or x.ndim != 4 or x.device.type == "meta":
         return rotate_real(x, table.cos, table.sin, pairing)
+    table.require_fit(x)
     if pairing == "interleaved" and x.dtype == table.cos.dtype and x.shape[-1] == 2 * table.cos.shape[-1]:
         return from_complex(rotate_complex(as_complex(x, pairing), table.polar), pairing)
     if _is_differentiated(x):
@@ -86,11 +107,11 @@ def rotate(
 
 
 def rotate_real(
-    x: Float[Tensor, "*batch heads sequence dim"],
-    cos: Float[Tensor, "*batch heads sequence pairs"],
-    sin: Float[Tensor, "*batch heads sequence pairs"],
+    x: Float[Tensor, "*batch sequence dim"],
+    cos: Float[Tensor, "*rows sequence pairs"],
+    sin: Float[Tensor, "*rows sequence pairs"],
     pairing: Pairing,
-) -> Float[Tensor, "*batch heads sequence dim"]:
+) -> Float[Tensor, "*batch sequence dim"]:
     """The real form, in plain differentiable operations: compiles, exports and runs on any device."""
     pairs = cos.shape[-1]
     turning, still = x[..., : 2 * pairs].to(cos.dtype), x[..., 2 * pairs :]
@@ -105,7 +126,7 @@ def rotate_real(
 
 
 def rotate_complex(
-    z: Complex[Tensor, "*batch sequence pairs"], polar: Complex[Tensor, "*batch sequence pairs"]
+    z: Complex[Tensor, "*batch sequence pairs"], polar: Complex[Tensor, "*batch_or_1 sequence pairs"]
 ) -> Complex[Tensor, "*batch sequence pairs"]:
     """The complex form: one multiplication a pair."""
     return z * polar
@@ -137,9 +158,11 @@ def as_complex(x: Float[Tensor, "*batch dim"], pairing: Pairing) -> Complex[Tens
     """Channel pairs as complex numbers; float32 or float64 only. A view where the pairing allows one."""
     if pairing == "halves":
         return torch.complex(*x.chunk(2, -1))
-    pairs = x.view(*x.shape[:-1], -1, 2)
+    pairs = x.view(*x.shape[:-1], x.shape[-1] // 2, 2)
     even = all(stride % 2 == 0 for stride in pairs.stride()[:-1]) and pairs.storage_offset() % 2 == 0
-    return torch.view_as_complex(pairs if even and pairs.stride(-1) == 1 else pairs.contiguous())
+    return torch.view_as_complex(
+        pairs if even and pairs.stride(-1) == 1 else pairs.clone(memory_format=torch.contiguous_format)
+    )
 
 
 def from_complex(z: Complex[Tensor, "*batch pairs"], pairing: Pairing) -> Float[Tensor, "*batch dim"]:
@@ -190,12 +213,16 @@ def _rotate_eagerly(x: Tensor, table: RotationTable, pairing: Pairing) -> Tensor
     if fused.serves(x, table.cos):
         return fused.rotate(x, table.cos, table.sin, pairing)
     out = torch.empty_like(x)
-    out[..., turning:] = x[..., turning:]
     length = x.shape[-2]
     rows = max(1, CHUNK_ELEMENTS * length // max(elements, 1))
+    source, target = x, out
+    if turning < x.shape[-1]:
+        out[..., turning:] = x[..., turning:]
+        source, target = x[..., :turning], out[..., :turning]
     for start in range(0, length, rows):
-        piece = slice(start, start + rows)
-        out[:, :, piece, :turning] = _rotate_piece(x[:, :, piece, :turning], table, pairing, piece)
+        size = min(rows, length - start)
+        turned = _rotate_piece(source.narrow(2, start, size), table, pairing, slice(start, start + size))
+        target.narrow(2, start, size).copy_(turned)
     return out
 
 

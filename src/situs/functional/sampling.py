@@ -21,6 +21,8 @@ def randomised(count: int, high: int, seed: int) -> Int64[Tensor, "count"]:
 
 def skips(count: int, high: int, chunks: int, seed: int) -> Int64[Tensor, "count"]:
     """``0 .. count - 1`` in ``chunks`` random pieces, each moved up, in order, to end at most at ``high``."""
+    if count == 0:
+        return torch.zeros(0, dtype=torch.int64, device="cpu")
     generator = torch.Generator(device="cpu").manual_seed(seed)
     cuts = torch.randperm(count - 1, generator=generator, device="cpu")[: chunks - 1].sort().values + 1
     gaps = torch.randint(0, high - count + 1, (chunks - 1,), generator=generator, device="cpu").sort().values

@@ -35,7 +35,8 @@ def resize_grid(
     """A row-major image table at another size, as vision transformers are fine-tuned at another resolution."""
     if old == new:
         return table.clone()
-    image = table.float().reshape(1, *old, -1).permute(0, 3, 1, 2)
+    wide = table if table.dtype == torch.float64 else table.float()
+    image = wide.reshape(1, *old, -1).permute(0, 3, 1, 2)
     resized = interpolate(image, size=new, mode=mode, align_corners=False, antialias=antialias)
     return resized.permute(0, 2, 3, 1).reshape(new[0] * new[1], -1).to(table.dtype)
 

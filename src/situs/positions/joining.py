@@ -26,7 +26,7 @@ def padded(row: Positions, places: int, side: Literal["left", "right"]) -> Posit
         given_ids=pad(ids, (0, 0, *amount) if ids.ndim == 3 else amount),
         valid=pad(valid, amount),
         documents=None if row.documents is None else pad(row.documents, amount),
-        sequence_length=whole.amax(-1, keepdim=True) if isinstance(whole, Tensor) else whole,
+        sequence_length=pad(whole, amount) if isinstance(whole, Tensor) and whole.shape[1] > 1 else whole,
     )
 
 
@@ -43,12 +43,22 @@ def joined(rows: Sequence[Positions], name: Literal["documents", "valid"], dim: 
     return torch.cat(whole, dim)
 
 
+def joined_slots(rows: Sequence[Positions]) -> Tensor | None:
+    """Slots of rows as long as each other, one row each; None where all have the same runs."""
+    if all(row.given_slots is None and row.runs == rows[0].runs for row in rows):
+        return None
+    own = [torch.arange(row.length, device=row.device)[None] if row.slots is None else row.slots for row in rows]
+    return torch.cat(own)
+
+
 def joined_lengths(rows: Sequence[Positions], dim: int) -> Tensor | None:
-    """Lengths of the whole sequences: one a row (dim 0) or one a place (dim 1); None where any is unknown."""
+    """Lengths of the whole sequences: one a row (dim 0), or one a place (dim 1, and where documents differ); None
+    where any is unknown."""
     parts = []
     for row in rows:
         if row.sequence_length is None:
             return None
-        whole = torch.as_tensor(row.sequence_length, device=row.device).reshape(1, -1)
-        parts.append(whole[:, :1] if dim == 0 else whole.expand(1, row.length))
+        parts.append(torch.as_tensor(row.sequence_length, device=row.device).reshape(1, -1))
+    if dim == 1 or any(part.shape[1] > 1 for part in parts):
+        parts = [part.expand(1, row.length) for part, row in zip(parts, rows, strict=True)]
     return torch.cat(parts, dim)

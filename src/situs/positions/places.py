@@ -65,6 +65,11 @@ class Positions:
         if length < 0:
             raise ValueError(f"length must be 0 or more, since it counts places; got {length}.")
         if isinstance(start, Tensor):
+            if start.ndim != 1:
+                raise ValueError(
+                    f"start must be an int, or a tensor with one for each row; got shape {tuple(start.shape)}. "
+                    f"Use int(start) for a single one."
+                )
             places = start.unsqueeze(-1) + torch.arange(length, device=start.device)
             return replace(
                 Positions.explicit(places),
@@ -111,7 +116,7 @@ class Positions:
             assert length is not None
             return Positions._packed_on_device(cu_seqlens, length)
         device = device if cu_seqlens is None else cu_seqlens.device
-        return Positions.pack([Positions.range(count, device=device) for count in known] or [Positions.range(0)])
+        return Positions.pack([Positions.range(count, device=device) for count in known or [0]])
 
     @staticmethod
     def explicit(
@@ -126,6 +131,7 @@ class Positions:
         require.ids(ids)
         ids = ids if ids.is_floating_point() else ids.long()
         ids = ids.unsqueeze(0) if ids.ndim == 1 else ids
+        ids = ids.squeeze(-1) if ids.ndim == 3 and ids.shape[-1] == 1 else ids
         documents = documents.unsqueeze(0) if documents is not None and documents.ndim == 1 else documents
         valid = valid.unsqueeze(0) if valid is not None and valid.ndim == 1 else valid
         require.one_a_place("documents", documents, ids)
@@ -140,7 +146,8 @@ class Positions:
         """Coordinates of an image (height, width) or video (time, height, width), row by row."""
         if not 1 <= len(sizes) <= 3 or any(size < 1 for size in sizes):
             raise ValueError(f"grid needs one to three sizes of 1 or more, since it has that many axes; got {sizes}.")
-        ids = grids.grid_coordinates(*sizes).unsqueeze(0).to(device)
+        cells = grids.grid_coordinates(*sizes)
+        ids = (cells if len(sizes) > 1 else cells.squeeze(-1)).unsqueeze(0).to(device)
         return Positions(
             "grid", ids.shape[1], ids.device, ((0, ids.shape[1]),), ids,
             sequence_length=ids.shape[1], note=" x ".join(map(str, sizes)),
@@ -163,12 +170,14 @@ class Positions:
         longest = max(row.length for row in rows)
         uneven = any(row.length < longest for row in rows)
         whole = [joining.padded(row, longest - row.length, side) for row in rows] if uneven else rows
+        slots = None if uneven else joining.joined_slots(rows)
         return Positions(
             "padded" if uneven else "explicit",
             longest,
             rows[0].device,
-            ((0, longest),) if uneven or any(row.runs != rows[0].runs for row in rows) else rows[0].runs,
+            None if slots is not None else ((0, longest),) if uneven else rows[0].runs,
             torch.cat([row.ids for row in whole]),
+            slots,
             documents=joining.joined(whole, "documents", 0),
             valid=joining.joined(whole, "valid", 0),
             sequence_length=joining.joined_lengths(whole, 0),
@@ -367,7 +376,10 @@ class Positions:
                 f"high must be at least {count}, since that many different positions are drawn; got {high}."
             )
         require.within(ids, count)
-        return replace(self, structure="explicit", given_ids=draw(count).to(self.device)[ids], note=note, tables={})
+        drawn = draw(count).to(self.device)[ids]
+        if self.valid is not None:  # padded places keep position 0
+            drawn = torch.where(self.valid if drawn.ndim == 2 else self.valid.unsqueeze(-1), drawn, 0)
+        return replace(self, structure="explicit", given_ids=drawn, note=note, tables={})
 
     @staticmethod
     def _packed_on_device(cu_seqlens: Tensor, length: int) -> Positions:

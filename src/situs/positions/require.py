@@ -49,6 +49,11 @@ def mask(given: Tensor, side: str | None) -> None:
 
 def ids(given: Tensor) -> None:
     """Positions are numbers wide enough to tell neighbours apart."""
+    if not isinstance(given, Tensor):
+        raise TypeError(
+            f"ids must be a tensor of positions; got {type(given).__name__}. "
+            f"Use torch.as_tensor(...) on lists and arrays."
+        )
     if given.dtype in (torch.float16, torch.bfloat16):
         raise TypeError(
             f"ids must be integers, float32 or float64, since in half precision neighbouring positions collide "
@@ -63,9 +68,14 @@ def ids(given: Tensor) -> None:
         raise ValueError(f"ids must have shape {SHAPES}; got shape {tuple(given.shape)}.")
 
 
+def fitting_rows(given: Tensor, ids: Tensor) -> bool:
+    """Whether two fields have as many rows, or one that all share."""
+    return given.shape[0] == ids.shape[0] or 1 in (given.shape[0], ids.shape[0])
+
+
 def one_a_place(name: str, given: Tensor | None, ids: Tensor) -> None:
     """Documents and padding are told place by place."""
-    if given is not None and given.shape[-1] != ids.shape[1]:
+    if given is not None and (given.shape[-1] != ids.shape[1] or not fitting_rows(given, ids)):
         raise ValueError(
             f"{name} must have one value a place, since each belongs to a position; "
             f"got shape {tuple(given.shape)} for ids of shape {tuple(ids.shape)}."

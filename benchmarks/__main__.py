@@ -1,0 +1,87 @@
+"""``python -m benchmarks``: measure everything in one process, print it, and write it down."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import TypeVar
+
+import torch
+
+from benchmarks import accuracy, apply, compiled, decode, machine, report, startup, tables, targets
+from benchmarks.results import Results
+from benchmarks.timing import Effort
+from situs.functional import fused
+from situs.functional.rotation import PAIRINGS
+
+Result = TypeVar("Result")
+
+
+def main() -> None:
+    """Parse, measure, print, write."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Situs against its peers.")
+    parser.add_argument("--quick", action="store_true", help="a smoke test: fewer cases, under a minute")
+    parser.add_argument("--full", action="store_true", help="more rounds, as FULL=1")
+    parser.add_argument("--out", type=Path, help="directory to write to; beside this file, or a new one with --quick")
+    arguments = parser.parse_args()
+    if not fused.available():
+        parser.error("Numba is needed to measure the fused loop: pip install 'situs[bench]', and unset SITUS_FUSED.")
+    full = arguments.full or os.environ.get("FULL", "0") not in ("", "0")
+    mode = "quick" if arguments.quick else "full" if full else "default"
+    out = arguments.out or (Path(tempfile.mkdtemp(prefix="situs-bench-")) if mode == "quick" else Path(__file__).parent)
+
+    results = measure(mode)
+    words = report.markdown(results)
+    print(words)
+    out.mkdir(parents=True, exist_ok=True)
+    results.write(out / "results.json")
+    (out / "RESULTS.md").write_text(words)
+    print(f"Wrote {out / 'results.json'} and {out / 'RESULTS.md'}.")
+
+
+def measure(mode: str) -> Results:
+    """Every question, in this process; "quick" leaves out cases and the second thread, "full" takes its time."""
+    quick = mode == "quick"
+    effort = {"quick": Effort(0.1, 3), "default": Effort(0.6, 3), "full": Effort(4.0, 9)}[mode]
+    lengths = (512,) if quick else apply.LENGTHS
+    dtypes = ("float32", "bfloat16") if quick else tuple(apply.DTYPES)
+    threads = (1,) if quick else (1, 2)
+    seconds: dict[str, float] = {}
+
+    def timed(name: str, work: Callable[[], Result]) -> Result:
+        print(name, file=sys.stderr, flush=True)
+        began = perf_counter()
+        torch.set_num_threads(1 if quick else os.cpu_count() or 1)
+        result = work()
+        seconds[name] = perf_counter() - began
+        return result
+
+    description, others = machine.description(), machine.Bystanders()
+    rows = timed("apply", lambda: list(apply.measure(effort, lengths, dtypes, threads)))
+    made = timed("tables", lambda: list(tables.measure(effort.scaled(0.5), lengths, threads)))
+    steps = timed("decode", lambda: list(decode.measure(effort.scaled(1.5), threads)))
+    errors = timed("accuracy", lambda: list(accuracy.measure()))
+    angles = timed("angles", accuracy.angle_errors)
+    compiled_dtypes = ("float32", "bfloat16") if mode == "full" else ("float32",)
+    pairings = PAIRINGS[-1:] if quick else PAIRINGS
+    counts = timed("compilations", lambda: list(compiled.count(pairings)))
+    programs = timed("compiled", lambda: list(compiled.measure(effort, compiled_dtypes, pairings)))
+    imports = timed("imports", lambda: startup.imports(1 if quick else 5))
+    first = timed("first call", lambda: startup.first_fused_call(1 if quick else 3))
+    contracts = timed("contract", lambda: list(startup.contracts(pairings)))
+    description["load_after"] = os.getloadavg()[0]
+    description["share_of_others"] = others.share()
+    results = Results(
+        description, mode, seconds, rows, made, steps, errors, angles, counts, programs, imports, first, contracts
+    )
+    return replace(results, targets=targets.judge(results))
+
+
+if __name__ == "__main__":
+    main()

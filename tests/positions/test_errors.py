@@ -1,0 +1,248 @@
+"""Every error of positions, word for word."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from situs import Positions
+from situs.positions import align, require
+from tests.raising import raises_exactly
+
+Make = Callable[[], object]
+
+BARE = Positions.explicit(torch.arange(3))
+TWO_ROWS = Positions.explicit(torch.zeros(2, 3, dtype=torch.int64))
+
+VALUE_ERRORS: list[tuple[Make, str]] = [
+    (
+        lambda: Positions.range(-1),
+        "length must be 0 or more, since it counts places; got -1.",
+    ),
+    (
+        lambda: Positions.grid(),
+        "grid needs one to three sizes of 1 or more, since it has that many axes; got ().",
+    ),
+    (
+        lambda: Positions.grid(2, 0),
+        "grid needs one to three sizes of 1 or more, since it has that many axes; got (2, 0).",
+    ),
+    (
+        lambda: Positions.grid(1, 2, 3, 4),
+        "grid needs one to three sizes of 1 or more, since it has that many axes; got (1, 2, 3, 4).",
+    ),
+    (
+        lambda: Positions.pack([Positions.packed([1, 2]), BARE]),
+        "pack joins rows of one document each, since it numbers them; got a row with documents.",
+    ),
+    (
+        lambda: Positions.batch([]),
+        "batch joins one or more single rows; got [] rows.",
+    ),
+    (
+        lambda: Positions.pack([TWO_ROWS, BARE]),
+        "pack joins one or more single rows; got [2, 1] rows.",
+    ),
+    (
+        lambda: Positions.batch([BARE, Positions.grid(2, 2)]),
+        "batch joins rows of as many axes each; got [1, 2] axes.",
+    ),
+    (
+        lambda: Positions.of(Positions.range(9)[2:5], 4),
+        "positions must have one place for each of the 4 tokens, since each token stands somewhere; got "
+        "Positions(range 2..4, length 3, of a sequence of 9). Slice them with positions[first:last], or pass those "
+        "of this call only.",
+    ),
+    (
+        lambda: Positions.of(TWO_ROWS, 3, batch=5),
+        "positions must have one row, or one for each of the 5 sequences; got 2 rows.",
+    ),
+    (
+        lambda: Positions.range(8).shard(2, 2),
+        "rank must lie in 0 .. 1, since there are 2 ranks; got 2.",
+    ),
+    (
+        lambda: Positions.range(8).shard(-1, 2),
+        "rank must lie in 0 .. 1, since there are 2 ranks; got -1.",
+    ),
+    (
+        lambda: Positions.range(8).shard(0, 2, layout="striped"),  # type: ignore[arg-type]
+        'layout must be "contiguous" or "zigzag"; got \'striped\'.',
+    ),
+    (
+        lambda: Positions.range(10).shard(0, 4),
+        "length must be a multiple of 4, since contiguous sharding over 4 ranks cuts the sequence into 4 equal "
+        "pieces; got 10. Pad it to 12.",
+    ),
+    (
+        lambda: Positions.range(12).shard(0, 4, layout="zigzag"),
+        "length must be a multiple of 8, since zigzag sharding over 4 ranks cuts the sequence into 8 equal pieces; "
+        "got 12. Pad it to 16.",
+    ),
+    (
+        lambda: Positions.range(8).skipped(20, seed=0, chunks=0),
+        "chunks must be 1 or more, since the sequence is cut into them; got 0.",
+    ),
+    (
+        lambda: BARE.randomised(20, seed=0),
+        "count must be given for bare ids, since it says how many positions to draw; got none.",
+    ),
+    (
+        lambda: Positions.range(8).randomised(7, seed=0),
+        "high must be at least 8, since that many different positions are drawn; got 7.",
+    ),
+    (
+        lambda: Positions.range(8).skipped(7, seed=0),
+        "high must be at least 8, since that many different positions are drawn; got 7.",
+    ),
+    (
+        lambda: Positions.explicit(torch.tensor([0, 5])).randomised(20, seed=0, count=5),
+        "ids must lie in 0 .. 4, since count is 5; got 0 .. 5.",
+    ),
+    (
+        lambda: Positions.explicit(torch.tensor([-2, 1])).skipped(20, seed=0, count=5),
+        "ids must lie in 0 .. 4, since count is 5; got -2 .. 1.",
+    ),
+    (
+        lambda: Positions.from_mask(torch.ones(2, 1, 4, 4, dtype=torch.bool)),
+        "mask must have shape (batch, sequence), since it marks the tokens of each row; got shape (2, 1, 4, 4). A "
+        "(batch, heads, query, key) mask belongs to attention.",
+    ),
+    (
+        lambda: Positions.from_mask(torch.ones(2, 4, dtype=torch.bool), side="both"),  # type: ignore[arg-type]
+        'side must be "left", "right" or None, since padding stands at an end or anywhere; got \'both\'.',
+    ),
+    (
+        lambda: Positions.from_mask(torch.tensor([[1, 1, 1], [1, 1, 0]]), side="left"),
+        'side must be where the padding stands; got "left", but a real token stands on that side of padding. Leave '
+        "side out for padding anywhere.",
+    ),
+    (
+        lambda: Positions.from_mask(torch.tensor([[1, 0, 1]]), side="right"),
+        'side must be where the padding stands; got "right", but a real token stands on that side of padding. Leave '
+        "side out for padding anywhere.",
+    ),
+    (
+        lambda: Positions.explicit(torch.zeros(1, 2, 3, 4)),
+        "ids must have shape (sequence,), (batch, sequence) or (batch, sequence, axes); got shape (1, 2, 3, 4).",
+    ),
+    (
+        lambda: Positions.explicit(torch.tensor(3)),
+        "ids must have shape (sequence,), (batch, sequence) or (batch, sequence, axes); got shape ().",
+    ),
+    (
+        lambda: Positions.explicit(torch.arange(3), documents=torch.zeros(4, dtype=torch.int64)),
+        "documents must have one value a place, since each belongs to a position; got shape (1, 4) for ids of shape "
+        "(1, 3).",
+    ),
+    (
+        lambda: Positions.explicit(torch.arange(3), valid=torch.ones(2, 1, dtype=torch.bool)),
+        "valid must have one value a place, since each belongs to a position; got shape (2, 1) for ids of shape "
+        "(1, 3).",
+    ),
+    (
+        lambda: Positions.packed(),
+        "packed needs either lengths or cu_seqlens, since one follows from the other; got both or none.",
+    ),
+    (
+        lambda: Positions.packed([3], cu_seqlens=torch.tensor([0, 3])),
+        "packed needs either lengths or cu_seqlens, since one follows from the other; got both or none.",
+    ),
+    (
+        lambda: Positions.packed(cu_seqlens=torch.zeros(2, dtype=torch.int32, device="meta")),
+        "length must be given with cu_seqlens on meta, since reading it would make the host wait.",
+    ),
+    (
+        lambda: Positions.packed(cu_seqlens=torch.tensor([1, 3])),
+        "cu_seqlens must begin with 0, where the first document does; got [1, 3].",
+    ),
+    (
+        lambda: Positions.packed(cu_seqlens=torch.zeros(0, dtype=torch.int32)),
+        "cu_seqlens must begin with 0, where the first document does; got [].",
+    ),
+    (
+        lambda: Positions.packed([2, -1]),
+        "lengths must be 0 or more, since they count tokens; got [2, -1].",
+    ),
+    (
+        lambda: Positions.packed(cu_seqlens=torch.tensor([0, 4, 3])),
+        "lengths must be 0 or more, since they count tokens; got [4, -1].",
+    ),
+    (
+        lambda: Positions.packed([2, 3], length=8),
+        "lengths must add up to length, since documents fill the row; got [2, 3], which makes 5, and length=8. Give "
+        "the padding a document of its own.",
+    ),
+    (
+        lambda: align(torch.tensor([4, 9]), None, 2, 6),
+        "key_positions must be given, since 6 keys cannot be placed from the positions of 2 queries; got "
+        "Positions(explicit, length 2) for the queries.",
+    ),
+    (
+        lambda: align(3, None, 2, 6),
+        "key_positions must be given, since 6 keys cannot be placed from the positions of 2 queries; got "
+        "Positions(range 3..4, length 2) for the queries.",
+    ),
+]
+
+TYPE_ERRORS: list[tuple[Make, str]] = [
+    (
+        lambda: Positions.range(8)[::2],
+        "positions are sliced along the sequence, as positions[first:last]; got slice(None, None, 2).",
+    ),
+    (
+        lambda: Positions.range(8)[3],  # type: ignore[index]
+        "positions are sliced along the sequence, as positions[first:last]; got 3.",
+    ),
+    (
+        lambda: Positions.explicit(torch.tensor([0.5, 1.5])).randomised(9, seed=0, count=3),
+        "randomised positions need whole ones to count by; got ids of dtype torch.float32.",
+    ),
+    (
+        lambda: Positions.from_mask(torch.zeros(2, 4)),
+        "mask must be bool or int with true at real tokens, since an additive mask has 0 there; got dtype "
+        "torch.float32. Pass mask == 0 if yours is additive.",
+    ),
+    (
+        lambda: Positions.explicit(torch.zeros(3, dtype=torch.bfloat16)),
+        "ids must be integers, float32 or float64, since in half precision neighbouring positions collide (bfloat16 "
+        "from 257 on, float16 from 2049 on); got dtype torch.bfloat16.",
+    ),
+    (
+        lambda: Positions.explicit(torch.zeros(3, dtype=torch.float16)),
+        "ids must be integers, float32 or float64, since in half precision neighbouring positions collide (bfloat16 "
+        "from 257 on, float16 from 2049 on); got dtype torch.float16.",
+    ),
+    (
+        lambda: Positions.explicit(torch.zeros(3, dtype=torch.bool)),
+        "ids must be numbers, since they are positions; got dtype torch.bool. A mask goes to Positions.from_mask.",
+    ),
+    (
+        lambda: Positions.explicit(torch.zeros(3, dtype=torch.complex64)),
+        "ids must be numbers, since they are positions; got dtype torch.complex64. A mask goes to Positions.from_mask.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), VALUE_ERRORS, ids=[message for _, message in VALUE_ERRORS])
+def test_a_wrong_value_is_refused_in_these_words(make: Make, message: str) -> None:
+    with raises_exactly(ValueError, message):
+        make()
+
+
+@pytest.mark.parametrize(("make", "message"), TYPE_ERRORS, ids=[message for _, message in TYPE_ERRORS])
+def test_a_wrong_type_is_refused_in_these_words(make: Make, message: str) -> None:
+    with raises_exactly(TypeError, message):
+        make()
+
+
+@pytest.mark.parametrize("number", [2, -3])
+def test_a_missing_row_is_refused_in_these_words(number: int) -> None:
+    with raises_exactly(IndexError, f"row must be below 2, the number of rows; got {number}."):
+        TWO_ROWS.row(number)
+
+
+def test_values_that_cannot_be_read_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(require, "is_deferred", lambda tensor: True)
+    assert Positions.from_mask(torch.tensor([[1, 0, 1]]), side="left").side == "left"
+    require.within(torch.tensor([9]), 3)
