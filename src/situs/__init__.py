@@ -5,8 +5,9 @@
 >>> queries = rotary(torch.randn(2, 8, 16, 64))
 """
 
+from typing import TYPE_CHECKING
+
 from situs import attention, functional
-from situs.checks import CheckReport, EncodingCheckError, check_encoding
 from situs.encodings import (
     NTK,
     Axial,
@@ -37,6 +38,9 @@ from situs.functional.grids import Vision
 from situs.functional.pairing import convert_pairing
 from situs.positions import Positions
 from situs.registry import create, entry, names, register
+
+if TYPE_CHECKING:
+    from situs.checks import CheckReport, EncodingCheckError, check_encoding
 
 __all__ = [
     "NTK",
@@ -76,3 +80,12 @@ __all__ = [
     "names",
     "register",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """The contract is loaded when it is first asked for: most programs never do."""
+    if name not in ("CheckReport", "EncodingCheckError", "check_encoding"):
+        raise AttributeError(f"module 'situs' has no attribute {name!r}")
+    from situs import checks
+
+    return getattr(checks, name)

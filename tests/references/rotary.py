@@ -47,7 +47,7 @@ def rotate(
     """
     ladders = np.broadcast_to(frequencies, (len(x), frequencies.shape[-1]))
     width = 2 * frequencies.shape[-1]
-    rotated = x.copy()
+    rotated: NDArray[np.float64] = x.copy()
     for row in range(len(x)):
         rotated[row, :width] = factor * matrix(positions[row], ladders[row], pairing) @ x[row, :width]
     return rotated
@@ -92,7 +92,7 @@ def rotate_axes(
     Shapes: x (n, D), coordinates (n, axes), frequencies and axis_of_pair (R,), 2R <= D -> (n, D).
     """
     width = 2 * len(frequencies)
-    rotated = x.copy()
+    rotated: NDArray[np.float64] = x.copy()
     for row in range(len(x)):
         angles = np.array([coordinates[row, a] * f for a, f in zip(axis_of_pair, frequencies, strict=True)])
         rotated[row, :width] = matrix(1.0, angles, pairing) @ x[row, :width]

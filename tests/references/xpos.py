@@ -37,7 +37,7 @@ def rotate(
     pairs = len(frequencies)
     zeta = scales(2 * pairs, gamma)
     sign = {"query": 1.0, "key": -1.0}[role]
-    encoded = x.copy()
+    encoded: NDArray[np.float64] = x.copy()
     for row, position in enumerate(positions):
         for i in range(pairs):
             first, second = {"interleaved": (2 * i, 2 * i + 1), "halves": (i, i + pairs)}[pairing]
