@@ -5,34 +5,26 @@
 >>> queries = rotary(torch.randn(2, 8, 16, 64))
 """
 
+import importlib
 from typing import TYPE_CHECKING
 
 from situs import attention, functional
 from situs.encodings import (
-    NTK,
-    Axial,
     BiasEncoding,
-    DynamicNTK,
     Encoding,
     InputEncoding,
     Learned,
     LearnedGrid,
-    Linear,
-    Llama3,
-    LongRoPE,
     NoPE,
-    NTKByParts,
-    Proportional,
     QueryKeyEncoding,
     Rotary,
     RotationEncoding,
     ScaledFrequencies,
     Scaling,
     ScoreEncoding,
-    Sections,
     Sinusoidal,
+    Split,
     XPos,
-    YaRN,
 )
 from situs.functional.grids import Vision
 from situs.functional.pairing import convert_pairing
@@ -41,6 +33,17 @@ from situs.registry import create, entry, names, register
 
 if TYPE_CHECKING:
     from situs.checks import CheckReport, EncodingCheckError, check_encoding
+    from situs.encodings.scalings import NTK, DynamicNTK, Linear, Llama3, LongRoPE, NTKByParts, Proportional, YaRN
+    from situs.encodings.splits import Axial, Sections
+
+# What most programs never use is loaded when it is first asked for.
+_ON_DEMAND = {
+    "situs.checks": ("CheckReport", "EncodingCheckError", "check_encoding"),
+    "situs.encodings.scalings": (
+        "NTK", "DynamicNTK", "Linear", "Llama3", "LongRoPE", "NTKByParts", "Proportional", "YaRN",
+    ),
+    "situs.encodings.splits": ("Axial", "Sections"),
+}  # fmt: skip
 
 __all__ = [
     "NTK",
@@ -68,6 +71,7 @@ __all__ = [
     "ScoreEncoding",
     "Sections",
     "Sinusoidal",
+    "Split",
     "Vision",
     "XPos",
     "YaRN",
@@ -83,9 +87,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """The contract is loaded when it is first asked for: most programs never do."""
-    if name not in ("CheckReport", "EncodingCheckError", "check_encoding"):
-        raise AttributeError(f"module 'situs' has no attribute {name!r}")
-    from situs import checks
-
-    return getattr(checks, name)
+    for module, names_in_it in _ON_DEMAND.items():
+        if name in names_in_it:
+            return getattr(importlib.import_module(module), name)
+    raise AttributeError(f"module 'situs' has no attribute {name!r}")

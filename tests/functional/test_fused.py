@@ -113,6 +113,19 @@ def test_every_half_number_is_read_and_written_unchanged_at_position_zero(dtype:
     assert torch.equal(fused.rotate(x, still, still * 0, "interleaved")[..., 0], x[..., 0])
 
 
+@pytest.mark.parametrize("dtype", HALVES)
+def test_ties_go_to_the_even_neighbour_and_every_nan_stays_one(dtype: torch.dtype) -> None:
+    half_step = torch.finfo(dtype).eps / 2
+    strange = torch.tensor([0x7FFFFFFF, -1, 0x7F800001], dtype=torch.int32).view(torch.float32)  # nan, all bits set
+    factors = torch.cat((1 + torch.arange(8) * half_step, -1 - torch.arange(8) * half_step, strange))
+    cos = factors.view(1, 1, -1, 1)
+    x = torch.tensor([1.0, 0.0]).to(dtype).expand(1, 1, len(factors), 2)
+    turned = fused.rotate(x, cos, torch.zeros_like(cos), "interleaved")[0, 0, :, 0]
+    assert turned[:4].tolist() == [1, 1, 1 + 2 * half_step, 1 + 4 * half_step]
+    assert torch.equal(turned[:16], factors[:16].to(dtype))
+    assert bool(turned[16:].isnan().all())
+
+
 @both_pairings
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_two_threads_give_the_bits_of_one(

@@ -30,8 +30,8 @@ from situs.encodings.rotation import (
     require_length,
     require_same_length,
 )
-from situs.encodings.scalings import ScaledFrequencies, Scaling
-from situs.encodings.split import Sections, Split
+from situs.encodings.scaling import ScaledFrequencies, Scaling
+from situs.encodings.split import Split
 from situs.functional.frequencies import rotary_frequencies
 from situs.functional.rotation import Pairing
 from situs.positions import Positions
@@ -118,7 +118,7 @@ class Rotary(RotationEncoding):
 
     def frequencies_at(self, positions: Positions) -> Float64[Tensor, "#batch #heads #sequence pairs"]:
         """The scaled ladder, for the sequence's length where the scaling chooses by it."""
-        if positions.axes != 1 or not isinstance(self.split, Sections):
+        if positions.axes != 1 or self.split is None or not self.split.text_has_one:
             require_axes(self, positions)
         if self.scaling is None or not self.scaling.by_length:
             return self._frequencies

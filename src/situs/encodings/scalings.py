@@ -7,38 +7,18 @@ two of ``factor``, ``original_length`` and ``target_length``; the third follows.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, final
+from typing import ClassVar, Literal, final
 
 import torch
 from jaxtyping import Float64
 from torch import Tensor
 
 from situs.encodings.base import require_choice
+from situs.encodings.scaling import ScaledFrequencies, Scaling
 from situs.functional import scaling
 from situs.functional.frequencies import rotary_frequencies
-
-
-class ScaledFrequencies(NamedTuple):
-    """What a scaling resolves to."""
-
-    frequencies: Float64[Tensor, "*rows pairs"]
-    rotation_factor: float = 1.0
-    softmax_factor: float = 1.0
-
-
-class Scaling(ABC):
-    """A way to stretch a context."""
-
-    by_length: ClassVar[bool] = False
-    """Whether the frequencies depend on how long the sequence is."""
-
-    @abstractmethod
-    def resolve(self, dim: int, base: float | Tensor, sequence_length: int | Tensor | None = None) -> ScaledFrequencies:
-        """Frequencies of ``dim / 2`` pairs; a tensor of bases gives one ladder a head, a tensor of lengths
-        (only for methods that choose by length) one a row."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # A call into the compiled loop costs as much as a few tensor operations on this many elements,
 # and a second thread pays for its start with this many.
 SMALLEST = 1 << 14
-SMALLEST_PER_THREAD = 1 << 19
+SMALLEST_PER_THREAD = 1 << 18
 
 STORED_AS = {
     torch.float64: torch.float64,
@@ -83,8 +83,14 @@ def rotate(
 
 def _memory(tensor: Tensor) -> Any:
     """The tensor's memory from its first to its last element, as a flat NumPy array."""
-    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.detach().as_strided((span,), (1,)).view(STORED_AS[tensor.dtype]).numpy()
+    flat = tensor.detach()
+    if flat.is_contiguous():
+        flat = flat.view(-1)
+    else:
+        flat = flat.as_strided(
+            (1 + sum((n - 1) * step for n, step in zip(flat.shape, flat.stride(), strict=True)),), (1,)
+        )
+    return (flat if STORED_AS[flat.dtype] == flat.dtype else flat.view(STORED_AS[flat.dtype])).numpy()
 
 
 def _in_threads(work: Callable[[int, int], None], count: int, most: int) -> None:

@@ -25,7 +25,7 @@ Pairing = Literal["interleaved", "halves"]
 PAIRINGS: tuple[Pairing, ...] = ("interleaved", "halves")
 
 # Temporaries of this size stay in a core's second-level cache; larger ones travel through memory.
-CHUNK_ELEMENTS = 1 << 17
+CHUNK_ELEMENTS = 1 << 18
 
 
 class RotationTable:
@@ -216,14 +216,27 @@ def _rotate_eagerly(x: Tensor, table: RotationTable, pairing: Pairing) -> Tensor
     length = x.shape[-2]
     rows = max(1, CHUNK_ELEMENTS * length // max(elements, 1))
     source, target = x, out
+    # gradients batched by autograd itself cannot be written into a given output
+    direct = pairing == "halves" and x.dtype == table.cos.dtype and not torch._C._functorch.is_legacy_batchedtensor(x)
     if turning < x.shape[-1]:
         out[..., turning:] = x[..., turning:]
         source, target = x[..., :turning], out[..., :turning]
     for start in range(0, length, rows):
         size = min(rows, length - start)
-        turned = _rotate_piece(source.narrow(2, start, size), table, pairing, slice(start, start + size))
-        target.narrow(2, start, size).copy_(turned)
+        piece, here, there = slice(start, start + size), source.narrow(2, start, size), target.narrow(2, start, size)
+        if direct:
+            _rotate_halves_into(there, here, table.cos[:, :, piece], table.sin[:, :, piece])
+        else:
+            there.copy_(_rotate_piece(here, table, pairing, piece))
     return out
+
+
+def _rotate_halves_into(out: Tensor, x: Tensor, cos: Tensor, sin: Tensor) -> None:
+    """The real form in four operations that need no temporary; half precision would be rounded between them."""
+    first, second = x.chunk(2, -1)
+    new_first, new_second = out.chunk(2, -1)
+    torch.mul(first, cos, out=new_first).addcmul_(second, sin, value=-1)
+    torch.mul(second, cos, out=new_second).addcmul_(first, sin)
 
 
 def _rotate_piece(x: Tensor, table: RotationTable, pairing: Pairing, piece: slice | None) -> Tensor:
