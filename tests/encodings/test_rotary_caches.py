@@ -152,9 +152,23 @@ def test_a_method_that_chooses_by_length_must_be_told_it(name: str) -> None:
 def test_both_turns_queries_and_keys_as_each_alone(name: str, queries: int, length: int) -> None:
     encoding = ENCODINGS[name]
     query, key = torch.randn(1, 2, queries, 8), torch.randn(1, 2, length, 8)
-    turned_query, turned_key = encoding.both(query, key)
-    assert torch.allclose(turned_query, encoding(query, length - queries), rtol=0, atol=1e-6)
-    assert torch.allclose(turned_key, encoding(key, role="key"), rtol=0, atol=1e-6)
+    whole = Positions.range(length)
+    late = whole if queries == length else whole[length - queries :]
+    for given in ((), (None, whole), (late, whole), (late,)):
+        turned_query, turned_key = encoding.both(query, key, *given)
+        assert torch.allclose(turned_query, encoding(query, length - queries), rtol=0, atol=1e-6)
+        assert torch.allclose(turned_key, encoding(key, role="key"), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("length", [3, 1300])
+def test_one_table_serves_both_where_queries_and_keys_are_turned_alike(length: int) -> None:
+    query, key = torch.randn(1, 4, length, 8), torch.randn(1, 2, length, 8)
+    for encoding in (Rotary(head_dim=8), Rotary(head_dim=8, scaling=YARN)):
+        turned = encoding.both(query, key, encoding.table(Positions.range(length)))
+        assert all(map(torch.equal, turned, encoding.both(query, key)))
+    xpos = XPos(head_dim=8)
+    with pytest.raises(ValueError, match=r"must .*; got .*"):
+        xpos.both(query, key, xpos.table(Positions.range(length)))
 
 
 @pytest.mark.parametrize("length", [3, 1300])
@@ -209,11 +223,16 @@ def test_grids_share_tables_never_among_splits() -> None:
 def test_a_table_made_in_inference_mode_serves_training_too(pairing: Pairing) -> None:
     encoding, positions = Rotary(head_dim=8, pairing=pairing), Positions.range(5)
     x = torch.randn(1, 1, 5, 8)
+    table = encoding.table(Positions.range(5))  # made before, used within
     with torch.inference_mode():
-        encoding(x, positions)
-    trained = x.clone().requires_grad_()
-    encoding(trained, positions).square().sum().backward()
-    assert trained.grad is not None
+        expected = encoding(x, positions)
+        assert torch.equal(encoding(x, table), expected)
+    for given in (positions, table):
+        trained = x.clone().requires_grad_()
+        turned = encoding(trained, given)
+        turned.square().sum().backward()
+        assert torch.equal(turned, expected)
+        assert trained.grad is not None
 
 
 @both_pairings

@@ -155,6 +155,14 @@ def test_a_split_ladder_can_be_scaled_and_made_again(split: Split) -> None:
     assert hash(split) == hash(again.split)
 
 
+@both_pairings
+def test_the_matrix_of_a_position_stands_for_all_axes(pairing: Pairing) -> None:
+    encoding = Rotary(head_dim=12, pairing=pairing, split=Axial(axes=3))
+    x = torch.randn(1, 1, 1, 12, dtype=torch.float64)
+    turned = encoding(x, Positions.explicit(torch.full((1, 1, 3), 65_537)))
+    assert torch.allclose(encoding.rotation_matrix(65_537.0) @ x[0, 0, 0], turned[0, 0, 0], rtol=0, atol=1e-10)
+
+
 def test_positions_with_other_axes_are_refused() -> None:
     x = torch.zeros(1, 1, 4, 16)
     with raises_exactly(

@@ -90,6 +90,13 @@ def test_the_released_ramp_over_pairs(
     assert bool((ramp <= 1).all())
 
 
+@pytest.mark.parametrize("original", [2, 6, 7])
+def test_the_released_ramp_becomes_a_step_where_its_ends_meet(original: int) -> None:
+    ramp = scaling.ramp_over_pairs(16, 10000.0, original, 1.0, 32.0, True)
+    assert_close(scaling.by_parts(16, 10000.0, 8.0, ramp), reference.by_parts(16, 10000.0, 8.0, original)[0])
+    assert bool(torch.isfinite(ramp).all())
+
+
 def test_fast_pairs_are_kept_and_slow_ones_divided() -> None:
     """Llama 2's head: turned round, as it has been released elsewhere, the ends would change places."""
     plain = rotary_frequencies(128, 10000.0)
