@@ -95,7 +95,7 @@ def _turns(length: int, head_dim: int, dtype: torch.dtype, pairing: Pairing, sta
     table = rotary.table(Positions.range(length, start=start))
 
     def situs(query: Tensor, key: Tensor) -> Both:
-        return rotary(query, table), rotary(key, table, role="key")
+        return rotary.both(query, key, table)
 
     turns: dict[str, Turn] = {CLONE: lambda query, key: (query.clone(), key.clone()), SITUS: situs, TORCH_ONLY: situs}
     if pairing == "halves":

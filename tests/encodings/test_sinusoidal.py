@@ -172,8 +172,8 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
         "'even'.",
     ),
     ({"dim": 8, "axes": 4}, "axes must be one of 1, 2, 3, since positions have that many coordinates; got 4."),
-    ({"dim": 1}, "dim must be at least 2, since each of 1 axes needs a sine and a cosine; got 1."),
-    ({"dim": 5, "axes": 3}, "dim must be at least 6, since each of 3 axes needs a sine and a cosine; got 5."),
+    ({"dim": 1}, "dim must be at least 2, since every axis needs a sine and a cosine; got 1."),
+    ({"dim": 5, "axes": 3}, "dim must be at least 6, since every axis needs a sine and a cosine; got 5."),
     ({"dim": 8, "base": 1.0}, "base must be more than 1, since wavelengths grow by its powers; got 1.0."),
     ({"dim": 8, "dropout": 1.0}, "dropout must lie in 0 .. 1, since it is a probability; got 1.0."),
 ]

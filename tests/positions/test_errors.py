@@ -238,7 +238,7 @@ def test_a_wrong_type_is_refused_in_these_words(make: Make, message: str) -> Non
 
 @pytest.mark.parametrize("number", [2, -3])
 def test_a_missing_row_is_refused_in_these_words(number: int) -> None:
-    with raises_exactly(IndexError, f"row must be below 2, the number of rows; got {number}."):
+    with raises_exactly(IndexError, f"row must lie in -2 .. 1, since there are 2; got {number}."):
         TWO_ROWS.row(number)
 
 

@@ -239,3 +239,26 @@ def test_positions_are_frozen_and_derived_ones_start_without_tables() -> None:
     assert len(positions.tables) == 1
     derived = (positions[:4], positions.row(0), positions.shard(0, 2), positions.with_sequence_length(9))
     assert all(other.tables == {} for other in (*derived, positions.randomised(9, seed=0)))
+
+
+def test_decoding_continues_after_a_range_and_after_images() -> None:
+    after = Positions.range(5).continued(2)
+    assert (after.ids.tolist(), after.runs) == ([[5, 6]], ((5, 7),))
+    prompt = Positions.mixed([2, Vision(1, 2, 2), 1])
+    whole = Positions.mixed([2, Vision(1, 2, 2), 3])
+    after = prompt.continued(2)
+    assert torch.equal(after.ids, whole[7:].ids)
+    assert after.runs == whole[7:].runs
+    assert torch.equal(after[1:].ids, whole[8:].ids)
+    with pytest.raises(ValueError, match=r"^positions must be a range or mixed to be continued, .*; got Positions"):
+        Positions.packed([2, 2]).continued(1)
+
+
+def test_shards_of_one_sequence_draw_one_sample() -> None:
+    whole = Positions.range(16)
+    drawn = whole.randomised(100, seed=5)
+    for rank in range(2):
+        assert torch.equal(
+            whole.shard(rank, 2, layout="zigzag").randomised(100, seed=5).ids,
+            drawn.shard(rank, 2, layout="zigzag").ids,
+        )

@@ -81,6 +81,11 @@ class RotationEncoding(QueryKeyEncoding):
         of_queries: Positions | RotationTable
         of_keys: Positions | RotationTable
         if isinstance(positions, RotationTable):
+            if self.treats_roles_apart or key_positions is not None:
+                raise ValueError(
+                    f"positions must not be a table where queries and keys are turned apart, since it serves one of "
+                    f"them; got {positions!r}. Turn each with its own: encoding(key, table, role='key')."
+                )
             of_queries = of_keys = positions
         else:
             of_queries, of_keys = align(positions, key_positions, query.shape[-2], key.shape[-2], query.device)
@@ -155,11 +160,13 @@ class RotationEncoding(QueryKeyEncoding):
         dtype = computing_dtype(keys.dtype)
         return rotate(keys, RotationTable(turn.cos.to(dtype), turn.sin.to(dtype)), self.pairing)
 
-    def rotation_matrix(self, position: float, *, role: Role = "query") -> Float64[Tensor, "*heads head_dim head_dim"]:
-        """The map of one position as a dense float64 matrix; channels that do not turn have ones."""
-        at = Positions.explicit(torch.tensor([[position]], dtype=torch.float64, device="cpu"))
-        if self.axes > 1:
-            at = Positions.explicit(at.ids.unsqueeze(-1).expand(1, 1, self.axes))
+    def rotation_matrix(
+        self, position: float, *, role: Role = "query", sequence_length: int | None = None
+    ) -> Float64[Tensor, "*heads head_dim head_dim"]:
+        """The map of one position as a dense float64 matrix; channels that do not turn have ones.
+        ``sequence_length`` is for methods that choose by it."""
+        ids = torch.full((1, 1, self.axes), float(position), dtype=torch.float64, device="cpu")
+        at = Positions.explicit(ids, sequence_length=sequence_length)
         table = self._make_table(at, torch.float64, role)
         turned = rotation_matrix(table.cos[0, :, 0], table.sin[0, :, 0], self.pairing)
         matrix = torch.eye(self.head_dim, dtype=torch.float64, device="cpu").repeat(turned.shape[0], 1, 1)

@@ -208,6 +208,10 @@ class LongRoPE(_Stretch):
     def __post_init__(self) -> None:
         super().__post_init__()
         _ = self._original
+        if self._original < 2:
+            raise ValueError(
+                f"original_length must be 2 or more, since LongRoPE divides by its logarithm; got {self._original}."
+            )
         object.__setattr__(self, "short_factors", tuple(float(each) for each in self.short_factors))
         object.__setattr__(self, "long_factors", tuple(float(each) for each in self.long_factors))
         if not self.short_factors or len(self.short_factors) != len(self.long_factors):

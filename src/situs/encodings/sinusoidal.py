@@ -72,9 +72,7 @@ class Sinusoidal(InputEncoding):
         require_choice("spacing", spacing, ("exclusive", "inclusive"), "the slowest wavelength is left out or reached")
         require_choice("axes", axes, (1, 2, 3), "positions have that many coordinates")
         if dim < 2 * axes:
-            raise ValueError(
-                f"dim must be at least {2 * axes}, since each of {axes} axes needs a sine and a cosine; got {dim}."
-            )
+            raise ValueError(f"dim must be at least {2 * axes}, since every axis needs a sine and a cosine; got {dim}.")
         if base <= 1:
             raise ValueError(f"base must be more than 1, since wavelengths grow by its powers; got {base}.")
         if not 0 <= dropout < 1:

@@ -106,7 +106,8 @@ def _in_threads(work: Callable[[int, int], None], count: int, most: int) -> None
 @cache
 def _pool() -> ThreadPoolExecutor:
     # threads do not survive a fork, so a child makes its own
-    os.register_at_fork(after_in_child=_pool.cache_clear)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_pool.cache_clear)
     return ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="situs")
 
 

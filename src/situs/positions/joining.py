@@ -62,3 +62,12 @@ def joined_lengths(rows: Sequence[Positions], dim: int) -> Tensor | None:
     if dim == 1 or any(part.shape[1] > 1 for part in parts):
         parts = [part.expand(1, row.length) for part, row in zip(parts, rows, strict=True)]
     return torch.cat(parts, dim)
+
+
+def counted_from_bounds(cu_seqlens: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Ids, documents and document lengths of a packed row from where its documents begin, read by the device alone."""
+    places = torch.arange(length, device=cu_seqlens.device)
+    documents = torch.bucketize(places, cu_seqlens[1:], right=True)
+    bounds = torch.cat((cu_seqlens, cu_seqlens.new_full((1,), length))).long()
+    lengths = (bounds[1:] - bounds[:-1])[documents]
+    return (places - bounds[documents])[None], documents[None], lengths[None]

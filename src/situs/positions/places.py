@@ -47,11 +47,10 @@ class Positions:
     sequence_length: int | Int[Tensor, "#batch #sequence"] | None = None
     document_lengths: tuple[int, ...] | None = None
     side: Side | None = None
+    delta: int = 0
     note: str = ""
     tables: dict[Any, Any] = field(default_factory=dict)
     in_graph: bool = field(default_factory=torch.compiler.is_compiling)
-
-    # ------------------------------------------------------------------ constructors
 
     @staticmethod
     def range(
@@ -114,7 +113,9 @@ class Positions:
         if known is None:
             assert cu_seqlens is not None
             assert length is not None
-            return Positions._packed_on_device(cu_seqlens, length)
+            ids, numbers, whole = joining.counted_from_bounds(cu_seqlens, length)
+            row = Positions("packed", length, cu_seqlens.device, ((0, length),), ids)
+            return replace(row, documents=numbers, sequence_length=whole)
         device = device if cu_seqlens is None else cu_seqlens.device
         return Positions.pack([Positions.range(count, device=device) for count in known or [0]])
 
@@ -160,7 +161,7 @@ class Positions:
         ids = ids.unsqueeze(0).to(device)
         return Positions(
             "mixed", ids.shape[1], ids.device, ((0, ids.shape[1]),), ids,
-            sequence_length=ids.shape[1], note=f"{len(segments)} segments, delta {delta}",
+            sequence_length=ids.shape[1], delta=delta, note=f"{len(segments)} segments, delta {delta}",
         )  # fmt: skip
 
     @staticmethod
@@ -223,8 +224,6 @@ class Positions:
             )
         return positions
 
-    # ------------------------------------------------------------------ what it knows
-
     @property
     def ids(self) -> Num[Tensor, "..."]:
         """Positions, (batch, sequence) or (batch, sequence, axes); batch is 1 where rows share."""
@@ -275,8 +274,6 @@ class Positions:
         facts += [f"on {self.device}"] if self.device.type != "cpu" else []
         return f"Positions({', '.join(facts)})"
 
-    # ------------------------------------------------------------------ what can be made of it
-
     def to(self, device: torch.device | str) -> Positions:
         """The same places on another device; a range moves without a copy."""
         device = torch.device(device)
@@ -295,7 +292,9 @@ class Positions:
     def row(self, number: int) -> Positions:
         """One sequence of the batch."""
         if not -self.rows <= number < self.rows:
-            raise IndexError(f"row must be below {self.rows}, the number of rows; got {number}.")
+            raise IndexError(
+                f"row must lie in {-self.rows} .. {self.rows - 1}, since there are {self.rows}; got {number}."
+            )
         chosen = slice(number, None) if number == -1 else slice(number, number + 1)
         return self._map(lambda tensor: tensor[chosen] if tensor.shape[0] > 1 else tensor, tables={})
 
@@ -328,11 +327,23 @@ class Positions:
             high, count, f"skipping below {high}", lambda n: sampling.skips(n, high, min(chunks, n), seed)
         )
 
+    def continued(self, count: int) -> Positions:
+        """The next places after a single range, or after text among images, for the tokens decoded next. Positions
+        after images lag behind the slots, by ``delta``."""
+        if self.runs is None or self.rows > 1 or self.structure not in ("range", "mixed"):
+            raise ValueError(
+                f"positions must be a range or mixed to be continued, since others do not end; got {self!r}."
+            )
+        end = max((last for _, last in self.runs), default=0)
+        if self.structure == "range":
+            return Positions.range(count, start=end, device=self.device)
+        ids = torch.arange(end, end + count, device=self.device) + self.delta
+        places = Positions.explicit(ids[None, :, None].expand(1, count, self.axes))
+        return replace(places, runs=((end, end + count),), delta=self.delta)
+
     def with_sequence_length(self, sequence_length: int | Int[Tensor, "#batch #sequence"]) -> Positions:
         """The same places of a sequence that is, or will be, this long in all."""
         return replace(self, sequence_length=sequence_length, tables={})
-
-    # ------------------------------------------------------------------ internal
 
     def _map(self, change: Callable[[Tensor], Tensor], **others: Any) -> Positions:
         names = ("given_ids", "given_slots", "documents", "valid", "sequence_length")
@@ -370,7 +381,8 @@ class Positions:
                 raise ValueError(
                     "count must be given for bare ids, since it says how many positions to draw; got none."
                 )
-            count = max((last for _, last in self.runs), default=0)
+            whole = self.sequence_length if isinstance(self.sequence_length, int) else 0
+            count = max(whole, max((last for _, last in self.runs), default=0))  # every part draws the same sample
         if high < count:
             raise ValueError(
                 f"high must be at least {count}, since that many different positions are drawn; got {high}."
@@ -380,17 +392,6 @@ class Positions:
         if self.valid is not None:  # padded places keep position 0
             drawn = torch.where(self.valid if drawn.ndim == 2 else self.valid.unsqueeze(-1), drawn, 0)
         return replace(self, structure="explicit", given_ids=drawn, note=note, tables={})
-
-    @staticmethod
-    def _packed_on_device(cu_seqlens: Tensor, length: int) -> Positions:
-        places = torch.arange(length, device=cu_seqlens.device)
-        documents = torch.bucketize(places, cu_seqlens[1:], right=True)
-        bounds = torch.cat((cu_seqlens, cu_seqlens.new_full((1,), length))).long()
-        ids = places - bounds[documents]
-        return Positions(
-            "packed", length, cu_seqlens.device, ((0, length),), ids.unsqueeze(0), documents=documents.unsqueeze(0),
-            sequence_length=(bounds[1:] - bounds[:-1])[documents].unsqueeze(0),
-        )  # fmt: skip
 
 
 PositionsLike: TypeAlias = Positions | Tensor | int | None
