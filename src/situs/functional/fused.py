@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # A call into the compiled loop costs as much as a few tensor operations on this many elements,
 # and a second thread pays for its start with this many.
 SMALLEST = 1 << 14
-SMALLEST_PER_THREAD = 1 << 18
+SMALLEST_PER_THREAD = 1 << 20
 
 STORED_AS = {
     torch.float64: torch.float64,
