@@ -100,6 +100,15 @@ def test_a_cache_of_short_factors_cannot_meet_a_query_of_long_ones() -> None:
         )
 
 
+def test_rows_of_a_padded_cache_cannot_meet_queries_of_another_length() -> None:
+    rotary = situs.Rotary(head_dim=16, scaling=situs.DynamicNTK(factor=4.0, original_length=4))
+    x = torch.randn(2, 1, 8, 16)
+    keys = Positions.from_mask(torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1], [1] * 8]))
+    rotary.both(x[:, :, :1], x, keys[7:], keys)
+    with pytest.raises(ValueError, match=r"^queries and keys must be made for one sequence length, since DynamicNTK"):
+        rotary.both(x[:, :, :1], x, keys[7:].with_sequence_length(torch.tensor([[6], [9]])), keys)
+
+
 def test_left_padding_does_not_shift_positions() -> None:
     rotary = situs.Rotary(head_dim=16)
     x = torch.randn(1, 1, 4, 16)

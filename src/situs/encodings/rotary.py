@@ -25,6 +25,7 @@ from torch import Tensor
 from situs.encodings.base import Role, require_axes
 from situs.encodings.rotation import (
     RotationEncoding,
+    can_compare,
     check_head,
     require_base,
     require_length,
@@ -135,7 +136,7 @@ class Rotary(RotationEncoding):
         if self.scaling is None or not self.scaling.by_length or query is key:
             return
         ours, theirs = query.sequence_length, key.sequence_length
-        if isinstance(ours, int) and isinstance(theirs, int):
+        if can_compare(ours, theirs):
             same = torch.equal(self._scaled(ours).frequencies, self._scaled(theirs).frequencies)
             require_same_length(query, key, type(self.scaling).__name__, not same)
 

@@ -217,6 +217,14 @@ def require_length(positions: Positions, method: str) -> int | Tensor:
     return positions.sequence_length
 
 
+def can_compare(ours: int | Tensor | None, theirs: int | Tensor | None) -> bool:
+    """Whether two lengths are both on the host, and so can be compared without a wait."""
+    if isinstance(ours, Tensor) and isinstance(theirs, Tensor):
+        deferred = torch.compiler.is_compiling() or ours.device.type != "cpu" or theirs.device.type != "cpu"
+        return not deferred and ours.shape == theirs.shape
+    return isinstance(ours, int) and isinstance(theirs, int)
+
+
 def require_same_length(query: Positions, key: Positions, method: str, differs: bool) -> None:
     """Raise if queries and keys were made for sequences that ``method`` treats differently."""
     if differs:

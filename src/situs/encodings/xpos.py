@@ -21,7 +21,14 @@ from jaxtyping import Float64, Num
 from torch import Tensor
 
 from situs.encodings.base import Role, require_axes
-from situs.encodings.rotation import RotationEncoding, check_head, require_base, require_length, require_same_length
+from situs.encodings.rotation import (
+    RotationEncoding,
+    can_compare,
+    check_head,
+    require_base,
+    require_length,
+    require_same_length,
+)
 from situs.functional.angles import widest
 from situs.functional.frequencies import rotary_frequencies
 from situs.functional.rotation import Pairing
@@ -107,8 +114,8 @@ class XPos(RotationEncoding):
     def require_agreement(self, query: Positions, key: Positions) -> None:
         """Raise if the middle is taken of two different sequences."""
         ours, theirs = query.sequence_length, key.sequence_length
-        if self.centre == "middle" and isinstance(ours, int) and isinstance(theirs, int):
-            require_same_length(query, key, 'XPos(centre="middle")', ours != theirs)
+        if self.centre == "middle" and can_compare(ours, theirs):
+            require_same_length(query, key, 'XPos(centre="middle")', not bool(torch.as_tensor(ours == theirs).all()))
 
     def _centre(self, positions: Positions) -> float | int | Tensor:
         if self.centre == "origin":
