@@ -36,15 +36,13 @@ def half_equals_plain(subject: Subject) -> None:
     for dtype in (torch.bfloat16, torch.float16):
         cast = copy.deepcopy(subject.encoding).to(dtype)
         plain = copy.deepcopy(cast).to(torch.float32)
-        halved, widened = subject.with_encoding(cast), subject.with_encoding(plain)
         x = subject.tokens(count, dtype=dtype)
-        if isinstance(cast, QueryKeyEncoding):  # projections round on their own; only the encoding is asked
-            query = subject.heads_of(x, 0)
-            actual, expected = cast(query, positions), plain(query.float(), subject.places(count, start))
-        elif isinstance(cast, InputEncoding):
-            actual, expected = halved.embed(x, positions), widened.embed(x.float(), positions)
+        if isinstance(cast, (InputEncoding, QueryKeyEncoding)):  # projections round too; only the encoding is asked
+            given = subject.direct(x)
+            actual, expected = cast(given, positions), plain(given.float(), subject.places(count, start))
         else:
-            actual, expected = halved.encode(x.float(), positions), widened.encode(x.float(), positions)
+            actual = subject.with_encoding(cast).encode(x.float(), positions)
+            expected = subject.with_encoding(plain).encode(x.float(), positions)
         require_close(actual, expected, f"{dtype} tokens", tolerance=2 * torch.finfo(dtype).eps)
 
 
@@ -54,7 +52,7 @@ def autocast_equals_plain(subject: Subject) -> None:
     x, positions = subject.tokens(count), subject.places(count, start)
     if not isinstance(subject.encoding, (InputEncoding, QueryKeyEncoding)):
         return  # scores are formed by the attention around it, which autocast rightly rounds
-    x = x if isinstance(subject.encoding, InputEncoding) else subject.heads_of(x, 0)
+    x = subject.direct(x)
     expected = subject.encoding(x, positions)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         actual = subject.encoding(x, subject.places(count, start))

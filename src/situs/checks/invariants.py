@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from situs.checks.subject import Subject, require_close, require_equal
-from situs.encodings.base import Encoding
+from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding
 from situs.positions import Positions
 
 
@@ -91,6 +91,11 @@ def keeps_shape_and_dtype(subject: Subject) -> None:
         result = subject.attend(x, subject.places(count))
         if result.dtype != dtype:
             raise AssertionError(f"{dtype} tokens give a result of {result.dtype}")
+        if isinstance(subject.encoding, (InputEncoding, QueryKeyEncoding)):
+            given = subject.direct(x)
+            shape = subject.encoding(given, subject.places(count)).shape
+            if shape != given.shape:
+                raise AssertionError(f"vectors of shape {tuple(given.shape)} come back as {tuple(shape)}")
         if not bool(torch.isfinite(result).all()):
             raise AssertionError(f"{dtype} tokens give a result that is not finite")
 
@@ -105,7 +110,7 @@ def _state(encoding: Encoding) -> dict[str, object]:
                     seen[f"{path}{'.' * bool(path)}{key}"] = (
                         None if tensor is None else (tensor._version, tuple(tensor.shape), tensor.data_ptr())
                     )
-            elif name not in ("_modules",):
+            elif name != "_modules":
                 seen[f"{path}{'.' * bool(path)}{name}"] = (
                     id(value),
                     len(value) if hasattr(value, "__len__") else repr(value),

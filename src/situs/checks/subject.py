@@ -61,6 +61,10 @@ class Subject:
         projected: Tensor = x @ self._projections[which].to(x.dtype)
         return projected.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
+    def direct(self, x: Tensor) -> Tensor:
+        """What the encoding itself is handed: token vectors, or queries made of them."""
+        return x if isinstance(self.encoding, InputEncoding) else self.heads_of(x, 0)
+
     def embed(self, x: Tensor, positions: PositionsLike) -> Tensor:
         """Token vectors as the first layer sees them."""
         if not isinstance(self.encoding, InputEncoding):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -177,6 +177,18 @@ def require_choice(name: str, value: object, choices: tuple[object, ...], reason
     if value not in choices:
         listed = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"{name} must be one of {listed}, since {reason}; got {value!r}.")
+
+
+def require_base(base: float | Sequence[float]) -> None:
+    """Raise unless wavelengths grow."""
+    if min((base,) if isinstance(base, (int, float)) else base, default=0) <= 1:
+        raise ValueError(f"base must be more than 1, since wavelengths grow by its powers; got {base}.")
+
+
+def require_dropout(dropout: float) -> None:
+    """Raise unless it is a probability below 1."""
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout must lie in 0 .. 1, since it is a probability; got {dropout}.")
 
 
 def require_width(encoding: Encoding, name: str, x: Tensor, width: int) -> None:

@@ -18,9 +18,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from situs.encodings.base import InputEncoding, require_axes, require_choice, require_width
+from situs.encodings.base import InputEncoding, require_axes, require_choice, require_dropout, require_width
 from situs.functional.tables import stretch, with_more_rows
-from situs.positions import Positions, PositionsLike
+from situs.positions import Positions, PositionsLike, is_deferred
 from situs.registry import register
 
 
@@ -70,8 +70,7 @@ class Learned(InputEncoding):
             raise ValueError(
                 f"padding_row must lie in 0 .. {max_length - 1}, since it is a row of the table; got {padding_row}."
             )
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must lie in 0 .. 1, since it is a probability; got {dropout}.")
+        require_dropout(dropout)
         self.table = nn.Parameter(torch.empty(max_length, dim))
         self.resolved = {"usable_length": self.usable_length}
         self.reset_parameters()
@@ -142,7 +141,7 @@ def require_rows(positions: Positions, usable_length: int, cure: str) -> None:
     ids = positions.ids
     if ids.is_floating_point():
         raise TypeError(f"positions must be whole numbers, since each picks a row of the table; got dtype {ids.dtype}.")
-    if ids.device.type == "cpu" and not torch.compiler.is_compiling():
+    if not is_deferred(ids):
         if ids.numel():
             low, high = int(ids.min()), int(ids.max())
             if low < 0 or high >= usable_length:

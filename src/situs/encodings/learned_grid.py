@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from situs.encodings.base import InputEncoding, require_axes, require_choice, require_width
 from situs.encodings.learned import require_rows
 from situs.functional.tables import resize_grid
-from situs.positions import Positions, PositionsLike
+from situs.positions import Positions, PositionsLike, is_deferred
 from situs.registry import register
 
 
@@ -94,7 +94,7 @@ class LearnedGrid(InputEncoding):
 
     def _flattened(self, places: Positions) -> Positions:
         rows, columns = places.ids.unbind(-1)
-        if places.device.type == "cpu" and not torch.compiler.is_compiling() and places.length:
+        if not is_deferred(places.ids):
             height, width = self.size
             outside = ((places.ids < 0) | (places.ids >= places.ids.new_tensor(self.size))).any(-1)
             if bool(outside.any()):

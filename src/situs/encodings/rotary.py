@@ -22,12 +22,11 @@ import torch
 from jaxtyping import Float64, Int64, Num
 from torch import Tensor
 
-from situs.encodings.base import Role, require_axes
+from situs.encodings.base import Role, require_axes, require_base
 from situs.encodings.rotation import (
     RotationEncoding,
     can_compare,
     check_head,
-    require_base,
     require_length,
     require_same_length,
 )

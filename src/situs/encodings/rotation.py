@@ -7,7 +7,7 @@ and carried from one set of frequencies to another exactly.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 
 import torch
 from jaxtyping import Float, Float64, Num
@@ -18,7 +18,7 @@ from situs.encodings.points import points
 from situs.functional import fused
 from situs.functional.angles import widest
 from situs.functional.rotation import PAIRINGS, Pairing, RotationTable, rotate, rotation_matrix
-from situs.positions import Positions, PositionsLike, align
+from situs.positions import Positions, PositionsLike, align, is_deferred
 
 
 class RotationEncoding(QueryKeyEncoding):
@@ -200,12 +200,6 @@ def check_head(head_dim: int, rotary_dim: int, pairing: Pairing) -> None:
         )
 
 
-def require_base(base: float | Sequence[float]) -> None:
-    """Raise unless wavelengths grow."""
-    if min((base,) if isinstance(base, (int, float)) else base, default=0) <= 1:
-        raise ValueError(f"base must be more than 1, since wavelengths grow by its powers; got {base}.")
-
-
 def require_length(positions: Positions, method: str) -> int | Tensor:
     """The length of the whole sequence; raise where it is unknown and ``method`` chooses by it."""
     if positions.sequence_length is None:
@@ -220,8 +214,7 @@ def require_length(positions: Positions, method: str) -> int | Tensor:
 def can_compare(ours: int | Tensor | None, theirs: int | Tensor | None) -> bool:
     """Whether two lengths are both on the host, and so can be compared without a wait."""
     if isinstance(ours, Tensor) and isinstance(theirs, Tensor):
-        deferred = torch.compiler.is_compiling() or ours.device.type != "cpu" or theirs.device.type != "cpu"
-        return not deferred and ours.shape == theirs.shape
+        return not is_deferred(ours) and not is_deferred(theirs) and ours.shape == theirs.shape
     return isinstance(ours, int) and isinstance(theirs, int)
 
 

@@ -21,7 +21,15 @@ from jaxtyping import Float, Float64, Num
 from torch import Tensor
 from torch.nn.functional import dropout
 
-from situs.encodings.base import InputEncoding, computing_dtype, require_axes, require_choice, require_width
+from situs.encodings.base import (
+    InputEncoding,
+    computing_dtype,
+    require_axes,
+    require_base,
+    require_choice,
+    require_dropout,
+    require_width,
+)
 from situs.encodings.points import points
 from situs.functional.sinusoids import SinusoidLayout, Spacing, frequencies_of, shift_matrix, sinusoids
 from situs.positions import Positions, PositionsLike
@@ -73,10 +81,8 @@ class Sinusoidal(InputEncoding):
         require_choice("axes", axes, (1, 2, 3), "positions have that many coordinates")
         if dim < 2 * axes:
             raise ValueError(f"dim must be at least {2 * axes}, since every axis needs a sine and a cosine; got {dim}.")
-        if base <= 1:
-            raise ValueError(f"base must be more than 1, since wavelengths grow by its powers; got {base}.")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must lie in 0 .. 1, since it is a probability; got {dropout}.")
+        require_base(base)
+        require_dropout(dropout)
         self._widths = tuple(dim // axes + (axis < dim % axes) for axis in range(axes))
         # host constants, not buffers: no cast, move, meta device or checkpoint can touch them
         self._frequencies = [frequencies_of(width, base, layout, spacing) for width in self._widths]

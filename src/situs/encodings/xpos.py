@@ -20,19 +20,18 @@ import torch
 from jaxtyping import Float64, Num
 from torch import Tensor
 
-from situs.encodings.base import Role, require_axes
+from situs.encodings.base import Role, require_axes, require_base
 from situs.encodings.rotation import (
     RotationEncoding,
     can_compare,
     check_head,
-    require_base,
     require_length,
     require_same_length,
 )
 from situs.functional.angles import widest
 from situs.functional.frequencies import rotary_frequencies
 from situs.functional.rotation import Pairing
-from situs.positions import Positions
+from situs.positions import Positions, is_deferred
 from situs.registry import register
 
 # exp(88) is the largest power of e that float32 holds
@@ -125,7 +124,7 @@ class XPos(RotationEncoding):
         return float(self.centre)
 
     def _require_reach(self, positions: Positions, distance: Tensor) -> None:
-        if distance.device.type == "cpu" and not torch.compiler.is_compiling() and distance.numel():
+        if not is_deferred(distance) and distance.numel():
             farthest = float(distance.abs().max())
             if farthest > self.reach:
                 raise ValueError(

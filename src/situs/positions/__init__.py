@@ -2,5 +2,6 @@
 
 from situs.positions.align import align
 from situs.positions.places import Positions, PositionsLike
+from situs.positions.require import is_deferred
 
-__all__ = ["Positions", "PositionsLike", "align"]
+__all__ = ["Positions", "PositionsLike", "align", "is_deferred"]

@@ -279,7 +279,7 @@ class Positions:
         device = torch.device(device)
         if device == self.device:
             return self
-        return self._map(lambda tensor: tensor.to(device), device=device, tables={})
+        return self._map(lambda tensor: tensor.to(device), device=device)
 
     def __getitem__(self, key: slice) -> Positions:
         """``positions[first:last]``: part of every sequence, as for chunked prefill. Nothing is forgotten:
@@ -296,7 +296,7 @@ class Positions:
                 f"row must lie in {-self.rows} .. {self.rows - 1}, since there are {self.rows}; got {number}."
             )
         chosen = slice(number, None) if number == -1 else slice(number, number + 1)
-        return self._map(lambda tensor: tensor[chosen] if tensor.shape[0] > 1 else tensor, tables={})
+        return self._map(lambda tensor: tensor[chosen] if tensor.shape[0] > 1 else tensor)
 
     def shard(self, rank: int, world_size: int, *, layout: Layout = "contiguous") -> Positions:
         """The places that context-parallel ``rank`` holds; zigzag gives it one early and one late piece."""
@@ -349,7 +349,7 @@ class Positions:
         names = ("given_ids", "given_slots", "documents", "valid", "sequence_length")
         held = {name: getattr(self, name) for name in names}
         changed: dict[str, Any] = {name: change(value) for name, value in held.items() if isinstance(value, Tensor)}
-        return replace(self, **changed, **others)
+        return replace(self, **changed, **others, tables={})
 
     def _take(self, pieces: list[tuple[int, int]]) -> Positions:
         """Some stretches of the sequence, joined."""
@@ -369,7 +369,6 @@ class Positions:
             length=sum(last - first for first, last in pieces),
             runs=taken,
             document_lengths=None,
-            tables={},
         )
 
     def _resampled(self, high: int, count: int | None, note: str, draw: Callable[[int], Tensor]) -> Positions:
