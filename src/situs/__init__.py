@@ -13,18 +13,17 @@ from situs.encodings import (
     BiasEncoding,
     Encoding,
     InputEncoding,
-    Learned,
-    LearnedGrid,
-    NoPE,
+    OffsetBias,
+    OffsetScore,
+    OffsetVectors,
+    PairBias,
     QueryKeyEncoding,
-    Rotary,
     RotationEncoding,
     ScaledFrequencies,
     Scaling,
     ScoreEncoding,
-    Sinusoidal,
     Split,
-    XPos,
+    ValueEncoding,
 )
 from situs.functional.grids import Vision
 from situs.functional.pairing import convert_pairing
@@ -33,27 +32,66 @@ from situs.registry import create, entry, names, register
 
 if TYPE_CHECKING:
     from situs.checks import CheckReport, EncodingCheckError, check_encoding
+    from situs.encodings.alibi import ALiBi
+    from situs.encodings.cope import CoPE
+    from situs.encodings.deberta import Deberta
+    from situs.encodings.fire import Fire
+    from situs.encodings.kerple import Kerple
+    from situs.encodings.learned import Learned
+    from situs.encodings.learned_grid import LearnedGrid
+    from situs.encodings.nope import NoPE
+    from situs.encodings.rotary import Rotary
+    from situs.encodings.sandwich import Sandwich
     from situs.encodings.scalings import NTK, DynamicNTK, Linear, Llama3, LongRoPE, NTKByParts, Proportional, YaRN
+    from situs.encodings.shaw import Shaw
+    from situs.encodings.sinusoidal import Sinusoidal
     from situs.encodings.splits import Axial, Sections
+    from situs.encodings.swin import SwinBias
+    from situs.encodings.t5 import T5Bias
+    from situs.encodings.transformer_xl import TransformerXL
+    from situs.encodings.tupe import Tupe
+    from situs.encodings.xpos import XPos
 
-# What most programs never use is loaded when it is first asked for.
+# A program uses one or two of these, so each is loaded when it is first asked for.
 _ON_DEMAND = {
     "situs.checks": ("CheckReport", "EncodingCheckError", "check_encoding"),
+    "situs.encodings.alibi": ("ALiBi",),
+    "situs.encodings.cope": ("CoPE",),
+    "situs.encodings.deberta": ("Deberta",),
+    "situs.encodings.fire": ("Fire",),
+    "situs.encodings.kerple": ("Kerple",),
+    "situs.encodings.learned": ("Learned",),
+    "situs.encodings.learned_grid": ("LearnedGrid",),
+    "situs.encodings.nope": ("NoPE",),
+    "situs.encodings.rotary": ("Rotary",),
+    "situs.encodings.sandwich": ("Sandwich",),
     "situs.encodings.scalings": (
         "NTK", "DynamicNTK", "Linear", "Llama3", "LongRoPE", "NTKByParts", "Proportional", "YaRN",
     ),
+    "situs.encodings.shaw": ("Shaw",),
+    "situs.encodings.sinusoidal": ("Sinusoidal",),
     "situs.encodings.splits": ("Axial", "Sections"),
+    "situs.encodings.swin": ("SwinBias",),
+    "situs.encodings.t5": ("T5Bias",),
+    "situs.encodings.transformer_xl": ("TransformerXL",),
+    "situs.encodings.tupe": ("Tupe",),
+    "situs.encodings.xpos": ("XPos",),
 }  # fmt: skip
 
 __all__ = [
     "NTK",
+    "ALiBi",
     "Axial",
     "BiasEncoding",
     "CheckReport",
+    "CoPE",
+    "Deberta",
     "DynamicNTK",
     "Encoding",
     "EncodingCheckError",
+    "Fire",
     "InputEncoding",
+    "Kerple",
     "Learned",
     "LearnedGrid",
     "Linear",
@@ -61,17 +99,28 @@ __all__ = [
     "LongRoPE",
     "NTKByParts",
     "NoPE",
+    "OffsetBias",
+    "OffsetScore",
+    "OffsetVectors",
+    "PairBias",
     "Positions",
     "Proportional",
     "QueryKeyEncoding",
     "Rotary",
     "RotationEncoding",
+    "Sandwich",
     "ScaledFrequencies",
     "Scaling",
     "ScoreEncoding",
     "Sections",
+    "Shaw",
     "Sinusoidal",
     "Split",
+    "SwinBias",
+    "T5Bias",
+    "TransformerXL",
+    "Tupe",
+    "ValueEncoding",
     "Vision",
     "XPos",
     "YaRN",
@@ -89,5 +138,6 @@ __all__ = [
 def __getattr__(name: str) -> object:
     for module, names_in_it in _ON_DEMAND.items():
         if name in names_in_it:
-            return getattr(importlib.import_module(module), name)
+            found = globals()[name] = getattr(importlib.import_module(module), name)
+            return found
     raise AttributeError(f"module 'situs' has no attribute {name!r}")

@@ -7,9 +7,10 @@ registered appears everywhere.
 from __future__ import annotations
 
 import difflib
+import importlib
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class Entry:
     cls: type[Encoding]
     paper: str
     formula: str
+    dialects: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def place(self) -> str:
@@ -44,19 +46,26 @@ class Entry:
 
 
 _entries: dict[str, Entry] = {}
+_modules: dict[str, str] = {}
 
 
-def register(*, name: str, paper: str, formula: str) -> Callable[[E], E]:
-    """Class decorator: make an encoding known by ``name``, for ``create``, the CLI and the lab."""
+def expect(modules: Mapping[str, str]) -> None:
+    """Make names known before their modules are loaded: ``{name: module that registers it}``."""
+    _modules.update(modules)
+
+
+def register(*, name: str, paper: str, formula: str, dialects: Mapping[str, str] | None = None) -> Callable[[E], E]:
+    """Class decorator: make an encoding known by ``name``, for ``create``, the CLI and the lab. ``dialects`` says which
+    options released models, or the paper, need where they differ."""
 
     def add(cls: E) -> E:
         known = _entries.get(name)
-        if known is not None and known.cls.__qualname__ != cls.__qualname__:
+        meant = _modules.get(name, cls.__module__) if known is None else known.cls.__qualname__
+        if meant not in (cls.__module__, cls.__qualname__):
             raise ValueError(
-                f"name must be new, since {name!r} already means {known.cls.__qualname__}; got it again for "
-                f"{cls.__qualname__}."
+                f"name must be new, since {name!r} already means {meant}; got it again for {cls.__qualname__}."
             )
-        _entries[name] = Entry(name, cls, paper, formula)
+        _entries[name] = Entry(name, cls, paper, formula, dialects or {})
         return cls
 
     return add
@@ -64,13 +73,15 @@ def register(*, name: str, paper: str, formula: str) -> Callable[[E], E]:
 
 def names() -> list[str]:
     """The names of all encodings, sorted."""
-    return sorted(_entries)
+    return sorted(_entries.keys() | _modules.keys())
 
 
 def entry(name: str) -> Entry:
     """What is known about an encoding."""
+    if name not in _entries and name in _modules:
+        importlib.import_module(_modules[name])
     if name not in _entries:
-        close = difflib.get_close_matches(name, _entries, n=1)
+        close = difflib.get_close_matches(name, names(), n=1)
         cure = f" Did you mean {close[0]!r}?" if close else ""
         raise ValueError(f"name must be one of {', '.join(names())}; got {name!r}.{cure}")
     return _entries[name]

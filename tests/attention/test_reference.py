@@ -8,27 +8,38 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import situs
-from situs import BiasEncoding, Positions, ScoreEncoding
+from situs import OffsetBias, Positions, ScoreEncoding
 from situs.attention import reference, visibility
+from situs.encodings.bias import Rule
 from situs.positions import PositionsLike
 from tests.references import attention as formula
 
 
-class LinearBias(BiasEncoding):
+class LinearBias(OffsetBias):
     """A bias that grows with distance: enough to tell where biases are added."""
 
-    def forward(self, query_positions: PositionsLike, key_positions: PositionsLike) -> Tensor:
-        assert isinstance(query_positions, Positions)
-        assert isinstance(key_positions, Positions)
-        q, k = query_positions.ids.double(), key_positions.ids.double()
-        return -0.3 * (q[:, None, :, None] - k[:, None, None, :]).abs()
+    num_heads = 2
+
+    def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
+        return lambda offset, head: -0.3 * offset.abs().to(dtype) + 0 * head
 
 
 class ContentTerm(ScoreEncoding):
     """A term of the queries alone, times the key's position."""
 
-    def forward(self, query: Tensor, key: Tensor, query_positions: Positions, key_positions: Positions) -> Tensor:
-        return query.sum(-1, keepdim=True) * key_positions.ids[:, None, None, :].to(query)
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        query_positions: PositionsLike = None,
+        key_positions: PositionsLike = None,
+        *,
+        scale: float | None = None,
+        visible: Tensor | None = None,
+    ) -> Tensor:
+        assert isinstance(key_positions, Positions)
+        assert scale is not None
+        return scale * query.sum(-1, keepdim=True) * key_positions.ids[:, None, None, :].to(query)
 
 
 @given(
@@ -51,7 +62,7 @@ def test_the_reference_equals_explicit_loops(
         np.testing.assert_allclose(actual[row].numpy(), expected, atol=1e-12)
 
 
-def test_biases_are_added_after_the_scale_and_content_terms_before() -> None:
+def test_biases_are_added_as_they_are_and_content_terms_with_the_scale() -> None:
     q, k, v = torch.randn(3, 1, 2, 5, 4, dtype=torch.float64)
     distance = (torch.arange(5)[:, None] - torch.arange(5)[None]).abs().double()
     term = q.sum(-1, keepdim=True) * torch.arange(5)

@@ -1,7 +1,7 @@
 """The reference attention: plain, slow, and the definition of what is right.
 
-    score[i, j]  = scale (q'_i . k'_j + g(q_i, k_j, i, j)) + b(i, j)
-    out[i]       = sum over the keys that i may see of softmax(score)[i, j] v_j
+    score[i, j]  = scale q'_i . k'_j + g(q_i, k_j, i, j) + b(i, j)
+    out[i]       = sum over the keys that i may see of softmax(score)[i, j] (v_j + r(i, j))
 
 It forms the whole matrix of scores, one formula a line, in float32 or wider. Every other kernel must match it,
 gradients included.
@@ -17,16 +17,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from situs.attention.visibility import visibility
-from situs.encodings.base import (
-    BiasEncoding,
-    Encoding,
-    InputEncoding,
-    QueryKeyEncoding,
-    ScoreEncoding,
-    computing_dtype,
-)
+from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding, computing_dtype
+from situs.encodings.bias import BiasEncoding
 from situs.encodings.nope import NoPE
 from situs.encodings.rotation import RotationEncoding
+from situs.encodings.score import ScoreEncoding, ValueEncoding
+from situs.functional.heads import share_heads
 from situs.positions import PositionsLike, align
 
 
@@ -49,38 +45,47 @@ def reference(
     where a query may see a key, or a float to add to the scores. Fewer key heads than query heads are shared.
     """
     encodings = [encoding] if isinstance(encoding, Encoding) else list(encoding or ())
+    heads = query.shape[1]
     of_queries, of_keys = align(positions, key_positions, query.shape[-2], key.shape[-2], query.device)
     dtype = computing_dtype(query.dtype)
     q, k, v = query.to(dtype), key.to(dtype), value.to(dtype)
+    plain_q, plain_k = q, k  # what content-based terms meet: turned vectors would tie them to absolute positions
 
-    terms = []
     for each in encodings:
         if isinstance(each, QueryKeyEncoding):
             if isinstance(each, RotationEncoding):
                 each.require_agreement(of_queries, of_keys)
             q, k = each(q, of_queries), each(k, of_keys, role="key")
-        elif isinstance(each, ScoreEncoding):
-            terms.append(each(q, k, of_queries, of_keys))
-        elif not isinstance(each, (BiasEncoding, InputEncoding, NoPE)):
-            raise TypeError(f"encoding must act on input, queries and keys, or scores; got {type(each).__name__}.")
-    scores = q @ _shared(k, q).transpose(-2, -1)
-    for term in terms:
-        scores = scores + term
-    scores = scores * softmax_scale(encodings, query.shape[-1], scale)
-    for each in encodings:
-        if isinstance(each, BiasEncoding):
-            scores = scores + each(of_queries, of_keys).to(dtype)
+    factor = softmax_scale(encodings, query.shape[-1], scale)
+    scores = factor * (q @ share_heads(k, heads).transpose(-2, -1))
 
     allowed = visibility(of_queries, of_keys, causal=causal, window=window)
-    if allowed is not None:
-        scores = scores.masked_fill(~allowed[:, None], -math.inf)
+    allowed = None if allowed is None else allowed[:, None]
     if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+        shown = mask if mask.dtype == torch.bool else mask != -math.inf
+        allowed = shown if allowed is None else allowed & shown
+    for each in encodings:
+        if isinstance(each, ScoreEncoding):
+            scores = scores + each(plain_q, plain_k, of_queries, of_keys, scale=factor, visible=allowed)
+        elif isinstance(each, BiasEncoding):
+            scores = scores + each(of_queries, of_keys, dtype=dtype)
+        elif not isinstance(each, (QueryKeyEncoding, InputEncoding, ValueEncoding, NoPE)):
+            raise TypeError(
+                f"encoding must act on input, queries and keys, scores or values; got {type(each).__name__}."
+            )
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, -math.inf)
+    if mask is not None and mask.dtype != torch.bool:
+        scores = scores + mask
     highest = scores.amax(-1, keepdim=True).clamp(min=torch.finfo(dtype).min)  # finite where all is -inf
     weights = (scores - highest).exp()
     total = weights.sum(-1, keepdim=True)
     weights = weights / total.masked_fill(total == 0, 1)
-    return (weights @ _shared(v, q)).to(query.dtype)
+    out = weights @ share_heads(v, heads)
+    for each in encodings:
+        if isinstance(each, ValueEncoding) and each.acts_on_values:
+            out = out + each.gathered(weights, of_queries, of_keys)
+    return out.to(query.dtype)
 
 
 def softmax_scale(encodings: Sequence[Encoding], head_dim: int, scale: float | None) -> float:
@@ -93,14 +98,3 @@ def softmax_scale(encodings: Sequence[Encoding], head_dim: int, scale: float | N
     for each in encodings:
         scale *= each.softmax_factor
     return scale
-
-
-def _shared(tensor: Tensor, query: Tensor) -> Tensor:
-    """Keys or values repeated for the query heads that share them."""
-    heads, kv_heads = query.shape[1], tensor.shape[1]
-    if heads % kv_heads:
-        raise ValueError(
-            f"query heads must be a multiple of key heads, since each key head serves as many; got {heads} and "
-            f"{kv_heads}."
-        )
-    return tensor.repeat_interleave(heads // kv_heads, 1)

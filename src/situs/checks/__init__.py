@@ -100,7 +100,8 @@ def check_encoding(encoding: Encoding, *, raise_on_failure: bool = True) -> Chec
         except Exception as failure:  # a user's encoding may raise anything; the rest is still to be checked
             first_line = str(failure).strip().split("\n")[0]
             failures[check.__name__] = f"{_promise(check)} But it raised {type(failure).__name__}: {first_line}"
-    report = CheckReport(repr(encoding), tuple(passed), failures)
+    name = f"{type(encoding).__name__}({encoding.extra_repr()})"
+    report = CheckReport(name, tuple(passed), failures)
     if raise_on_failure and not report.ok:
         raise EncodingCheckError(str(report))
     return report

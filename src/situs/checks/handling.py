@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from situs.checks.subject import Subject, require_close, require_equal
 from situs.encodings.base import LEGACY_KEYS, Encoding, InputEncoding, QueryKeyEncoding
+from situs.encodings.bias import BiasEncoding
 from situs.positions import Positions
 
 
@@ -47,15 +48,15 @@ def half_equals_plain(subject: Subject) -> None:
 
 
 def autocast_equals_plain(subject: Subject) -> None:
-    """Under autocast the encoding of float32 tokens is what it is without."""
+    """Under autocast the encoding of float32 tokens, and a bias, is what it is without."""
     count, start = _somewhere_far(subject)
     x, positions = subject.tokens(count), subject.places(count, start)
-    if not isinstance(subject.encoding, (InputEncoding, QueryKeyEncoding)):
-        return  # scores are formed by the attention around it, which autocast rightly rounds
-    x = subject.direct(x)
-    expected = subject.encoding(x, positions)
+    if not isinstance(subject.encoding, (InputEncoding, QueryKeyEncoding, BiasEncoding)):
+        return  # content-based scores are products, which autocast rightly rounds
+    given = () if isinstance(subject.encoding, BiasEncoding) else (subject.direct(x),)
+    expected = subject.encoding(*given, positions)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        actual = subject.encoding(x, subject.places(count, start))
+        actual = subject.encoding(*given, subject.places(count, start))
     require_equal(actual, expected, "under bfloat16 autocast")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from situs.checks.subject import FAR, Subject, require_close
 from situs.encodings.base import InputEncoding
+from situs.encodings.bias import BiasEncoding
 from situs.positions import Positions
 
 
@@ -87,8 +89,16 @@ def keeps_norm(subject: Subject) -> None:
 
 
 def is_bounded(subject: Subject) -> None:
-    """What it adds or multiplies does not grow with the position."""
+    """What it adds or multiplies does not grow with the position, nor, for scores, with the distance."""
     count = subject.length(64)
+    if subject.acts_on_scores:
+        x, keys = subject.tokens(count), subject.places(count)
+        near = float(subject.scores(x, keys, keys).detach().abs().max())
+        for start in (10_000, FAR):
+            far = float(subject.scores(x, subject.places(count, start), keys).detach().abs().max())
+            if far > 2 * near:
+                raise AssertionError(f"scores get up to {far:.3g} at distance {start:,}, but {near:.3g} near by")
+        return
     zeros_or_tokens = torch.zeros_like if isinstance(subject.encoding, InputEncoding) else torch.clone
     x = zeros_or_tokens(subject.tokens(1)).expand(1, count, -1)
     near = float(subject.encode(x, subject.places(count)).detach().abs().max())
@@ -117,13 +127,19 @@ def takes_real_positions(subject: Subject) -> None:
     expected = subject.encode(x, positions)
     as_floats = Positions.explicit(positions.ids.double(), sequence_length=count)
     require_close(subject.encode(x, as_floats), expected, "whole positions written as floats", 1e-6)
-    between = subject.encode(x, Positions.explicit(positions.ids - 2.5, sequence_length=count))
+    between = subject.encode(x, Positions.explicit(positions.ids * 1.5 - 2.5, sequence_length=count))
     if not bool(torch.isfinite(between).all()) or torch.equal(between, expected):
         raise AssertionError("positions from -2.5 on are not encoded")
 
 
 def decays(subject: Subject) -> None:
-    """Products of queries and keys fade with distance."""
+    """Products of queries and keys fade with distance, or a bias falls with it in every head."""
+    if isinstance(subject.encoding, BiasEncoding):
+        keys = subject.places(1)
+        falls = [subject.encoding(subject.places(1, distance), keys).flatten() for distance in (0, 1, 256, 2048)]
+        if not all(bool((near > far).all()) for near, far in itertools.pairwise(falls)):
+            raise AssertionError("the bias does not fall from distance 0 to 1, 256 and 2048 in every head")
+        return
     generator = torch.Generator().manual_seed(0)
     head_dim: Any = getattr(subject.encoding, "head_dim", 16)
     query, key = torch.randn(2, 2000, subject.heads, 1, head_dim, generator=generator, dtype=torch.float64)
@@ -142,7 +158,7 @@ def learns(subject: Subject) -> None:
     parameters = dict(subject.encoding.named_parameters())
     if not parameters:
         raise AssertionError("it has no parameters")
-    loss = subject.attend(subject.tokens(count), subject.places(count)).square().sum()
+    loss = subject.attend(subject.tokens(count), subject.places(count), causal=False).square().sum()
     gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
     reached: list[Tensor | None] = list(gradients)
     dead = [

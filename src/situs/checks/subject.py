@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -9,7 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from situs.attention.reference import reference, softmax_scale
-from situs.encodings.base import BiasEncoding, Encoding, InputEncoding, QueryKeyEncoding
+from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding
+from situs.encodings.bias import BiasEncoding
+from situs.encodings.score import ScoreEncoding
 from situs.positions import Positions, PositionsLike
 
 FAR = 10_000_000
@@ -33,7 +36,16 @@ class Subject:
     @property
     def limit(self) -> int | None:
         """Positions the encoding has, where it ends."""
-        return getattr(self.encoding, "usable_length", None)
+        extent = getattr(self.encoding, "extent", None)
+        if extent is not None:
+            return int(extent[0] * min(4, extent[1]))
+        end: int | None = getattr(self.encoding, "usable_length", None)
+        return end
+
+    @property
+    def acts_on_scores(self) -> bool:
+        """Whether the encoding adds to the scores."""
+        return isinstance(self.encoding, (BiasEncoding, ScoreEncoding))
 
     def with_encoding(self, encoding: Encoding) -> Subject:
         """The same layer around another encoding."""
@@ -48,7 +60,9 @@ class Subject:
         axes = self.encoding.axes
         if axes == 1:
             return Positions.range(count, start=start, sequence_length=count)
-        grid = Positions.grid(-(-count // 4), *((4,) if axes == 2 else (2, 2)))[:count]
+        extent = getattr(self.encoding, "extent", None) or (None, 4)
+        others = (min(4, extent[1]),) if axes == 2 else (2, 2)
+        grid = Positions.grid(-(-count // math.prod(others)), *others)[:count]
         return Positions.explicit(grid.ids + start, sequence_length=count)[:count]
 
     def tokens(self, count: int, *, rows: int = 1, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -121,14 +135,18 @@ class Subject:
             return self.embed(x, positions)
         if self.encoding.place == "nowhere":
             return self.attend(x, positions)
-        query, key = self.heads_of(x, 0), self.heads_of(x, 1)
         if isinstance(self.encoding, QueryKeyEncoding):
-            encoded: Tensor = self.encoding(query, positions)
-        elif isinstance(self.encoding, BiasEncoding):
-            encoded = self.encoding(positions, positions)
+            encoded: Tensor = self.encoding(self.heads_of(x, 0), positions)
+            return encoded
+        return self.scores(x, positions, positions)
+
+    def scores(self, x: Tensor, query_positions: Positions, key_positions: Positions) -> Tensor:
+        """What an encoding of the scores adds to them."""
+        if isinstance(self.encoding, BiasEncoding):
+            added: Tensor = self.encoding(query_positions, key_positions)
         else:
-            encoded = self.encoding(query, key, positions, positions)
-        return encoded
+            added = self.encoding(self.heads_of(x, 0), self.heads_of(x, 1), query_positions, key_positions)
+        return added
 
 
 def require_close(actual: Tensor, expected: Tensor, situation: str, tolerance: float = 2e-5) -> None:

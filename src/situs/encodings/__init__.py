@@ -1,31 +1,48 @@
-"""The encodings, one method a file; importing this package registers them all. Scalings and splits, which few programs
-need, are in modules of their own."""
+"""The encodings, one method a file. Importing this package names them; each is loaded when it is first asked for."""
 
-from situs.encodings.base import BiasEncoding, Encoding, InputEncoding, QueryKeyEncoding, ScoreEncoding
-from situs.encodings.learned import Learned
-from situs.encodings.learned_grid import LearnedGrid
-from situs.encodings.nope import NoPE
-from situs.encodings.rotary import Rotary
+from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding
+from situs.encodings.bias import BiasEncoding, OffsetBias, PairBias
 from situs.encodings.rotation import RotationEncoding
 from situs.encodings.scaling import ScaledFrequencies, Scaling
-from situs.encodings.sinusoidal import Sinusoidal
+from situs.encodings.score import OffsetScore, OffsetVectors, ScoreEncoding, ValueEncoding
 from situs.encodings.split import Split
-from situs.encodings.xpos import XPos
+from situs.registry import expect
 
 __all__ = [
     "BiasEncoding",
     "Encoding",
     "InputEncoding",
-    "Learned",
-    "LearnedGrid",
-    "NoPE",
+    "OffsetBias",
+    "OffsetScore",
+    "OffsetVectors",
+    "PairBias",
     "QueryKeyEncoding",
-    "Rotary",
     "RotationEncoding",
     "ScaledFrequencies",
     "Scaling",
     "ScoreEncoding",
-    "Sinusoidal",
     "Split",
-    "XPos",
+    "ValueEncoding",
 ]
+
+expect(
+    {
+        "alibi": "situs.encodings.alibi",
+        "cope": "situs.encodings.cope",
+        "deberta": "situs.encodings.deberta",
+        "fire": "situs.encodings.fire",
+        "kerple": "situs.encodings.kerple",
+        "learned": "situs.encodings.learned",
+        "learned_grid": "situs.encodings.learned_grid",
+        "none": "situs.encodings.nope",
+        "rotary": "situs.encodings.rotary",
+        "sandwich": "situs.encodings.sandwich",
+        "shaw": "situs.encodings.shaw",
+        "sinusoidal": "situs.encodings.sinusoidal",
+        "swin": "situs.encodings.swin",
+        "t5": "situs.encodings.t5",
+        "transformer_xl": "situs.encodings.transformer_xl",
+        "tupe": "situs.encodings.tupe",
+        "xpos": "situs.encodings.xpos",
+    }
+)

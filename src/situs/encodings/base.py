@@ -5,6 +5,7 @@
     query/key     QueryKeyEncoding  R(i) q, R(j) k
     score         BiasEncoding      + b(i, j), the same for any content
     score         ScoreEncoding     + g(q_i, k_j, i, j)
+    value         ValueEncoding     sum_j a_ij (v_j + r_ij)
     nowhere       NoPE              nothing, the control
 
 An encoding of your own subclasses one of them, keeps its options under their own names, and is then
@@ -47,7 +48,7 @@ class Encoding(nn.Module, ABC):
     """The common ground of all encodings."""
 
     place: ClassVar[str]
-    """Where it acts: "input", "query and key", "score" or "nowhere"."""
+    """Where it acts: "input", "query and key", "score", "score and value" or "nowhere"."""
 
     tags: frozenset[str] = frozenset()
     """Properties that ``check_encoding`` then proves; see ``situs.checks.TAGS``."""
@@ -64,6 +65,9 @@ class Encoding(nn.Module, ABC):
     reach: float = math.inf
     """How far from 0 positions may lie."""
 
+    whole: bool = False
+    """Whether positions must be whole numbers, as for methods that look them up in a table."""
+
     resolved: Mapping[str, object] = {}
     """What the options came to, for ``describe``."""
 
@@ -77,6 +81,11 @@ class Encoding(nn.Module, ABC):
         return {
             name: getattr(self, name) for name in inspect.signature(type(self).__init__).parameters if name != "self"
         }
+
+    def scale_for(self, head_dim: int) -> float:
+        """The factor of q . k that this method asks for."""
+        own = 1 / math.sqrt(head_dim) if self.softmax_scale is None else self.softmax_scale
+        return own * self.softmax_factor
 
     def describe(self) -> dict[str, Any]:
         """Everything that was chosen or derived: nothing hidden."""
@@ -126,34 +135,6 @@ class QueryKeyEncoding(Encoding):
         """Queries or keys with their positions in them; ``role`` matters to methods that treat them apart."""
 
 
-class BiasEncoding(Encoding):
-    """Adds to every score a number that depends on the two positions alone."""
-
-    place = "score"
-
-    @abstractmethod
-    def forward(
-        self, query_positions: PositionsLike, key_positions: PositionsLike
-    ) -> Float[Tensor, "#batch heads query key"]:
-        """The bias to add to ``q . k scale``."""
-
-
-class ScoreEncoding(Encoding):
-    """Adds to every score a term that depends on the content too."""
-
-    place = "score"
-
-    @abstractmethod
-    def forward(
-        self,
-        query: Float[Tensor, "batch heads query head_dim"],
-        key: Float[Tensor, "batch kv_heads key head_dim"],
-        query_positions: Positions,
-        key_positions: Positions,
-    ) -> Float[Tensor, "batch heads query key"]:
-        """The term to add to ``q . k``, before the softmax scale."""
-
-
 def _drop_legacy_keys(
     module: nn.Module, state: dict[str, Tensor], prefix: str, *_: object
 ) -> None:  # a function, not a method, so that modules stay picklable
@@ -169,6 +150,15 @@ def require_axes(encoding: Encoding, positions: Positions) -> None:
         raise ValueError(
             f"positions must have {encoding.axes} coordinate{'s' * (encoding.axes > 1)} a place, since this "
             f"{type(encoding).__name__} encodes that many; got {positions.axes} in {positions!r}."
+        )
+
+
+def require_whole(encoding: Encoding, positions: Positions) -> None:
+    """Raise if the encoding looks positions up and these are fractions."""
+    if encoding.whole and positions.given_ids is not None and positions.given_ids.is_floating_point():
+        raise TypeError(
+            f"positions must be whole numbers, since {type(encoding).__name__} looks them up in a table; got dtype "
+            f"{positions.given_ids.dtype}."
         )
 
 

@@ -64,6 +64,12 @@ def joined_lengths(rows: Sequence[Positions], dim: int) -> Tensor | None:
     return torch.cat(parts, dim)
 
 
+def lowest_bound(rows: Sequence[Positions]) -> int | None:
+    """A number that no position of the rows reaches, where each has one."""
+    bounds = [row.below for row in rows if row.below is not None]
+    return max(bounds) if len(bounds) == len(rows) else None
+
+
 def counted_from_bounds(cu_seqlens: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
     """Ids, documents and document lengths of a packed row from where its documents begin, read by the device alone."""
     places = torch.arange(length, device=cu_seqlens.device)

@@ -26,6 +26,7 @@ from situs.functional import grids, sampling
 from situs.functional.grids import Vision
 from situs.positions import joining, require
 from situs.positions.runs import Runs, as_tensor, cut
+from situs.positions.words import facts_about
 
 Structure = Literal["range", "padded", "packed", "grid", "mixed", "explicit"]
 Side = Literal["left", "right"]
@@ -47,6 +48,7 @@ class Positions:
     sequence_length: int | Int[Tensor, "#batch #sequence"] | None = None
     document_lengths: tuple[int, ...] | None = None
     side: Side | None = None
+    below: int | None = None
     delta: int = 0
     note: str = ""
     tables: dict[Any, Any] = field(default_factory=dict)
@@ -78,7 +80,8 @@ class Positions:
             )
         known = length if sequence_length is None and start == 0 else sequence_length
         runs = ((start, start + length),)
-        return Positions("range", length, torch.device(device), runs, sequence_length=known)
+        below = start + length if start >= 0 else None
+        return Positions("range", length, torch.device(device), runs, sequence_length=known, below=below)
 
     @staticmethod
     def from_mask(
@@ -93,7 +96,7 @@ class Positions:
         ids = torch.where(valid, valid.long().cumsum(-1) - 1, 0)
         return Positions(
             "padded", mask.shape[1], mask.device, ((0, mask.shape[1]),), ids, valid=valid,
-            sequence_length=valid.sum(-1, keepdim=True), side=side,
+            sequence_length=valid.sum(-1, keepdim=True), side=side, below=mask.shape[1],
         )  # fmt: skip
 
     @staticmethod
@@ -115,7 +118,7 @@ class Positions:
             assert length is not None
             ids, numbers, whole = joining.counted_from_bounds(cu_seqlens, length)
             row = Positions("packed", length, cu_seqlens.device, ((0, length),), ids)
-            return replace(row, documents=numbers, sequence_length=whole)
+            return replace(row, documents=numbers, sequence_length=whole, below=length)
         device = device if cu_seqlens is None else cu_seqlens.device
         return Positions.pack([Positions.range(count, device=device) for count in known or [0]])
 
@@ -183,6 +186,7 @@ class Positions:
             valid=joining.joined(whole, "valid", 0),
             sequence_length=joining.joined_lengths(whole, 0),
             side=side if uneven else None,
+            below=joining.lowest_bound(rows),
         )
 
     @staticmethod
@@ -203,6 +207,7 @@ class Positions:
             valid=joining.joined(rows, "valid", 1),
             sequence_length=joining.joined_lengths(rows, 1),
             document_lengths=tuple(row.length for row in rows),
+            below=joining.lowest_bound(rows),
         )
 
     @staticmethod
@@ -260,19 +265,7 @@ class Positions:
         return self.length
 
     def __repr__(self) -> str:
-        facts: list[str] = [self.structure]
-        if self.runs is not None and self.structure == "range":
-            facts[0] += " " + ", ".join(f"{first}..{last - 1}" for first, last in self.runs)
-        facts += [self.note] if self.note else []
-        facts += [f"padded {self.side}"] if self.side else []
-        facts += [f"documents of {', '.join(map(str, self.document_lengths))}"] if self.document_lengths else []
-        facts.append(f"length {self.length}")
-        facts += [f"rows {self.rows}"] if self.rows > 1 else []
-        facts += [f"axes {self.axes}"] if self.axes > 1 else []
-        if isinstance(self.sequence_length, int) and self.sequence_length != self.length:
-            facts.append(f"of a sequence of {self.sequence_length}")
-        facts += [f"on {self.device}"] if self.device.type != "cpu" else []
-        return f"Positions({', '.join(facts)})"
+        return f"Positions({', '.join(facts_about(self))})"
 
     def to(self, device: torch.device | str) -> Positions:
         """The same places on another device; a range moves without a copy."""
@@ -390,7 +383,7 @@ class Positions:
         drawn = draw(count).to(self.device)[ids]
         if self.valid is not None:  # padded places keep position 0
             drawn = torch.where(self.valid if drawn.ndim == 2 else self.valid.unsqueeze(-1), drawn, 0)
-        return replace(self, structure="explicit", given_ids=drawn, note=note, tables={})
+        return replace(self, structure="explicit", given_ids=drawn, below=high, note=note, tables={})
 
 
 PositionsLike: TypeAlias = Positions | Tensor | int | None

@@ -1,0 +1,108 @@
+"""CoPE: contextual position encoding, which counts what the query asks for.
+
+Paper    Golovneva et al., arXiv:2405.18719, section 4.
+Acts on  scores.    Learned: yes, max_position x head_dim.    Relative: yes, by order alone.
+
+    g_ij = sigmoid(q_i . k_j / sqrt(d)),    p_ij = sum of g_il over the keys l from j to i
+    score[i, j] = (q_i . k_j + q_i . e[p_ij]) / sqrt(d)
+
+e is read between its rows, and its last row stands for all counts beyond. Positions enter by order alone: their numbers
+do not matter.
+
+Departures: the sum runs over the keys that the query may see, from j on, which is the paper's under a causal mask and
+makes sense under any. The paper's listing adds q . e unscaled, the authors' repository scales it (``scaled``).
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from situs.encodings.base import computing_dtype
+from situs.encodings.score import ScoreEncoding, require_heads
+from situs.functional.contextual import between_rows, gate_counts
+from situs.functional.heads import share_heads
+from situs.positions import Positions, PositionsLike, align
+from situs.registry import register
+
+
+@final
+@register(
+    name="cope",
+    paper="Golovneva et al. 2024, Contextual Position Encoding: Learning to Count What's Important, arXiv:2405.18719",
+    formula="(q_i . k_j + q_i . e[p_ij]) / sqrt(d), p_ij = sum of sigmoid(q_i . k_l / sqrt(d)) over l from j to i",
+    dialects={"authors' repository": "the defaults", "paper's listing": "scaled=False"},
+)
+class CoPE(ScoreEncoding):
+    """Count positions by content, and meet the query with the vector of the count."""
+
+    tags = frozenset({"relative", "bounded", "far", "learned"})
+
+    def __init__(
+        self,
+        *,
+        num_heads: int,
+        head_dim: int,
+        max_position: int = 64,
+        per_head: bool = False,
+        scaled: bool = True,
+        init_std: float = 0.0,
+    ) -> None:
+        """
+        num_heads: heads of the queries.
+        head_dim: channels of a head.
+        max_position: rows of the table; counts beyond the last take the last.
+        per_head: have a table for each head, instead of one for all.
+        scaled: scale q . e as q . k is scaled; the paper's listing does not.
+        init_std: standard deviation of the normal start; the authors start at 0.
+        """
+        super().__init__()
+        self.num_heads = num_heads
+        self.head_dim = head_dim
+        self.max_position = max_position
+        self.per_head = per_head
+        self.scaled = scaled
+        self.init_std = init_std
+        if min(num_heads, head_dim, max_position) < 1:
+            raise ValueError(
+                f"num_heads, head_dim and max_position must be 1 or more, since they size the table; got {num_heads}, "
+                f"{head_dim} and {max_position}."
+            )
+        self.table = nn.Parameter(torch.empty(num_heads if per_head else 1, max_position, head_dim))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw the table anew."""
+        self.table.normal_(std=self.init_std) if self.init_std else self.table.zero_()
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch heads query head_dim"],
+        key: Float[Tensor, "batch kv_heads key head_dim"],
+        query_positions: PositionsLike = None,
+        key_positions: PositionsLike = None,
+        *,
+        scale: float | None = None,
+        visible: Bool[Tensor, "#batch #heads #query key"] | None = None,
+    ) -> Float[Tensor, "batch heads query key"]:
+        """``q . e[p]``, where p counts the visible keys."""
+        _, of_keys = align(query_positions, key_positions, query.shape[-2], key.shape[-2], query.device)
+        require_heads(self, query)
+        scale = self.scale_for(query.shape[-1]) if scale is None else scale
+        dtype = computing_dtype(query.dtype)
+        q, k = query.to(dtype), share_heads(key.to(dtype), query.shape[1])
+        gates = torch.sigmoid(scale * (q @ k.transpose(-2, -1)))
+        if visible is not None:
+            gates = gates * visible
+        products = q @ self.table.to(dtype).transpose(-2, -1)
+        term = between_rows(products, gate_counts(gates, _order_of(of_keys)))
+        return scale * term if self.scaled else term
+
+
+def _order_of(keys: Positions) -> Tensor | None:
+    """Slots, where keys do not lie in memory as they follow one another: in zigzag shards, and where rows differ."""
+    return keys.slots if keys.given_slots is not None or (keys.runs is not None and len(keys.runs) > 1) else None

@@ -1,0 +1,98 @@
+"""FIRE: functional interpolation for relative positions.
+
+Paper    Li et al., arXiv:2310.04418, section 3 and its appendix's listing.
+Acts on  scores.    Learned: yes, a small MLP and two numbers.    Relative: only below the threshold.
+
+    score[h, i, j] = q_i . k_j / sqrt(d) + f_h(psi(|i - j|) / psi(max(L, i))),    psi(x) = log(1 + c x)
+
+Distances are divided by the query's position, so that a longer text is mapped onto the same 0 .. 1 (progressive
+interpolation). So the bias depends on the query's position too: it is a function of the offset alone only while
+i <= L. Positions count from 0, in each document for itself.
+
+Departures: f is an MLP with one hidden layer, as in the listing; c and L are kept positive by their absolute values.
+Keys ahead of the query count by their distance, which may exceed its position.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from situs.encodings.bias import PairBias, Rule
+from situs.functional.kernels import log_distance
+from situs.registry import register
+
+SMALLEST = 1e-6
+
+
+@final
+@register(
+    name="fire",
+    paper="Li et al. 2024, Functional Interpolation for Relative Positions Improves Long Context Transformers, "
+    "arXiv:2310.04418",
+    formula="q_i . k_j / sqrt(d) + f_h(log(1 + c |i - j|) / log(1 + c max(L, i)))",
+)
+class Fire(PairBias):
+    """Add a learned function of the distance as a share of the query's position."""
+
+    tags = frozenset({"bounded", "far", "real", "learned"})
+
+    def __init__(self, *, num_heads: int, width: int = 32, rate: float = 0.1, threshold: float = 512.0) -> None:
+        """
+        num_heads: heads, each with its own output of the MLP.
+        width: hidden units of the MLP.
+        rate: start of c, which spreads near distances.
+        threshold: start of L, below which distances are not yet divided by the query's position.
+        """
+        super().__init__()
+        self.num_heads = num_heads
+        self.width = width
+        self.rate = rate
+        self.threshold = threshold
+        if min(num_heads, width) < 1:
+            raise ValueError(
+                f"num_heads and width must be 1 or more, since they size the MLP; got {num_heads} and {width}."
+            )
+        if rate <= 0 or threshold <= 0:
+            raise ValueError(
+                f"rate and threshold must be positive, since distances are measured by them; got {rate} and "
+                f"{threshold}."
+            )
+        self.hidden = nn.Linear(1, width)
+        self.out = nn.Linear(width, num_heads)
+        self.c = nn.Parameter(torch.empty(()))
+        self.threshold_factor = nn.Parameter(torch.empty(()))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw the MLP anew by torch's rule; c and L start where they were put."""
+        self.hidden.reset_parameters()
+        self.out.reset_parameters()
+        self.c.fill_(self.rate)
+        self.threshold_factor.fill_(1.0)
+
+    def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
+        """The MLP of the share, for positions that broadcast against heads, or for a single score."""
+        w1, b1 = self.hidden.weight[:, 0].to(dtype), self.hidden.bias.to(dtype)
+        w2, b2 = self.out.weight.to(dtype), self.out.bias.to(dtype)
+        c, longest = self.c.to(dtype), (self.threshold_factor.to(dtype) * self.threshold).abs()
+
+        def share(query: Tensor, key: Tensor) -> Tensor:
+            distance = (query - key).abs().to(dtype)
+            return log_distance(distance, c) / (log_distance(torch.maximum(query.to(dtype), longest), c) + SMALLEST)
+
+        def matrix(query: Tensor, key: Tensor, head: Tensor) -> Tensor:
+            with torch.autocast(device.type, enabled=False):
+                hidden = torch.relu(share(query, key).squeeze(1).unsqueeze(-1) * w1 + b1)
+                return (hidden @ w2.T + b2).movedim(-1, 1)
+
+        def single(query: Tensor, key: Tensor, head: Tensor) -> Tensor:
+            x, total = share(query, key), b2[head]
+            for unit in range(self.width):  # a score_mod may not reduce
+                total = total + w2[head, unit] * torch.relu(x * w1[unit] + b1[unit])
+            return total
+
+        return lambda query, key, head: (single if head.ndim == 0 else matrix)(query, key, head)

@@ -1,0 +1,130 @@
+"""Swin's relative bias: a number for each two-dimensional offset inside a window.
+
+Paper    Liu et al., arXiv:2103.14030, section 3.2 (v1); arXiv:2111.09883, section 3.3 (v2).
+Acts on  scores.    Learned: yes, a table (v1) or a small MLP (v2).    Relative: yes, in two axes.
+
+    v1    score[h, i, j] = q_i . k_j / sqrt(d) + table[i - j, h]
+    v2    score[h, i, j] = cos(q_i, k_j) / tau_h + 16 sigmoid(MLP_h(log-spaced (i - j)))
+
+Positions are cells of one window, ``Positions.grid(height, width)``. A v1 table is made for another window by
+``resize``; v2's network takes any window. The cosine and its temperature belong to v2's attention, not to the bias.
+
+Departures: v2's released code scales offsets by 8, divides by the window and takes sixteen times a sigmoid, of which
+the paper writes only the logarithm; so does this. A window one cell high or wide works.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from situs.encodings.base import require_choice
+from situs.encodings.bias import OffsetBias, Rule
+from situs.functional.tables import resize_grid
+from situs.functional.windows import log_coordinates, window_rows
+from situs.registry import register
+
+
+@final
+@register(
+    name="swin",
+    paper="Liu et al. 2021, Swin Transformer: Hierarchical Vision Transformer using Shifted Windows, "
+    "arXiv:2103.14030; v2: arXiv:2111.09883",
+    formula="q_i . k_j / sqrt(d) + table[i - j, h], i and j cells of a window",
+    dialects={"Swin": 'version="v1", a table', "Swin v2": 'version="v2", an MLP of log-spaced offsets'},
+)
+class SwinBias(OffsetBias):
+    """Add a learned number for each offset inside a two-dimensional window."""
+
+    axes = 2
+    whole = True
+
+    def __init__(
+        self,
+        *,
+        num_heads: int,
+        window: tuple[int, int] = (7, 7),
+        version: Literal["v1", "v2"] = "v1",
+        trained_window: tuple[int, int] | None = None,
+        width: int = 512,
+        init_std: float = 0.02,
+    ) -> None:
+        """
+        num_heads: heads, each with its own numbers.
+        window: height and width of a window, in cells.
+        version: "v1", a table of all offsets, or "v2", a network of them.
+        trained_window: for v2, the window it was trained at (pretrained_window_size); this one if left out.
+        width: hidden units of v2's network.
+        init_std: standard deviation of the normal start.
+        """
+        super().__init__()
+        self.num_heads = num_heads
+        self.window = window
+        self.version = version
+        self.trained_window = trained_window
+        self.width = width
+        self.init_std = init_std
+        require_choice("version", version, ("v1", "v2"), "the bias is a table or a network")
+        for name, sides in (("window", tuple(window)), ("trained_window", tuple(trained_window or window))):
+            if len(sides) != 2 or min(sides) < 1:
+                raise ValueError(f"{name} must be a height and a width of 1 or more; got {sides!r}.")
+        if min(num_heads, width) < 1:
+            raise ValueError(
+                f"num_heads and width must be 1 or more, since they size the parameters; got {num_heads} and {width}."
+            )
+        rows = (2 * window[0] - 1) * (2 * window[1] - 1)
+        if version == "v1":
+            self.table = nn.Parameter(torch.empty(rows, num_heads))
+        else:
+            self.hidden = nn.Linear(2, width)
+            self.out = nn.Linear(width, num_heads, bias=False)
+            self._coordinates = log_coordinates(window, trained_window or window)
+        self.tags = frozenset({"relative", "learned"})
+        self.extent = window
+        self.resolved = {"rows": rows}
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw table or network anew."""
+        if self.version == "v1":
+            nn.init.trunc_normal_(self.table, std=self.init_std)
+            return
+        nn.init.trunc_normal_(self.hidden.weight, std=self.init_std)
+        nn.init.trunc_normal_(self.out.weight, std=self.init_std)
+        self.hidden.bias.zero_()
+
+    def by_row(self, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """The bias of every offset of a window, (rows, heads), in the order of released tables."""
+        if self.version == "v1":
+            return self.table.to(dtype)
+        with torch.autocast(device.type, enabled=False):
+            shown = self._coordinates.to(device, dtype)
+            hidden = nn.functional.linear(shown, self.hidden.weight.to(dtype), self.hidden.bias.to(dtype)).relu()
+            return 16 * nn.functional.linear(hidden, self.out.weight.to(dtype)).sigmoid()
+
+    def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
+        """``table[row(offset), head]``."""
+        table, window = self.by_row(device, dtype), self.window
+
+        def look_up(down: Tensor, right: Tensor, head: Tensor) -> Tensor:
+            # padded places may lie outside; what they get is never seen
+            down, right = down.clamp(1 - window[0], window[0] - 1), right.clamp(1 - window[1], window[1] - 1)
+            return table[window_rows(down, right, window), head]
+
+        return look_up
+
+    @torch.no_grad()
+    def resize(self, window: tuple[int, int]) -> SwinBias:
+        """A copy for another window: a table is interpolated, a network evaluated at the new offsets."""
+        trained = self.trained_window or self.window
+        options = {**self.config, "window": window, "trained_window": trained if self.version == "v2" else None}
+        other = SwinBias(**options).to(next(self.parameters()))
+        if self.version == "v2":
+            other.load_state_dict(self.state_dict())
+        else:
+            old, new = ((2 * height - 1, 2 * width - 1) for height, width in (self.window, window))
+            other.table.copy_(resize_grid(self.table, old, new))
+        return other.train(self.training)

@@ -1,0 +1,106 @@
+"""Transformer-XL's relative positions: sinusoids of the distance, projected, and two learned biases.
+
+Paper    Dai et al., arXiv:1901.02860, section 3.3.
+Acts on  scores.    Learned: yes, a projection and two vectors a head.    Relative: yes.
+
+    score[i, j] = (q_i . k_j + q_i . W r_{i-j} + u . k_j + v . W r_{i-j}) / sqrt(d)
+                   (a)         (b)               (c)       (d)
+
+r is sinusoidal, all sines before all cosines. Segment memory needs nothing of its own: pass more keys than queries, and
+queries are the last of them. Distances may be negative, so encoders (XLNet) need no other formula, and no shift that
+assumes a causal mask.
+
+Departures: ``clamp_len`` bounds distances on both sides, as XLNet does; Transformer-XL's code meets only distances
+behind. The biases belong to this encoding; a model that shares u and v among layers assigns the same parameters.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from jaxtyping import Num
+from torch import Tensor, nn
+
+from situs.encodings.base import require_base
+from situs.encodings.score import OffsetScore, OffsetVectors
+from situs.functional.angles import unit_circle
+from situs.functional.sinusoids import frequencies_of, sinusoids
+from situs.registry import register
+
+
+@final
+@register(
+    name="transformer_xl",
+    paper="Dai et al. 2019, Transformer-XL: Attentive Language Models Beyond a Fixed-Length Context, arXiv:1901.02860",
+    formula="(q_i . k_j + q_i . W r_{i-j} + u . k_j + v . W r_{i-j}) / sqrt(d)",
+    dialects={
+        "Transformer-XL": "the defaults; its evaluation scripts set clamp_len to 400 .. 1000",
+        "XLNet": "the same; its segment term is no position encoding",
+    },
+)
+class TransformerXL(OffsetScore):
+    """Meet queries with projected sinusoids of the distance."""
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        num_heads: int,
+        head_dim: int,
+        clamp_len: int | None = None,
+        base: float = 10000.0,
+        init_std: float = 0.02,
+    ) -> None:
+        """
+        dim: channels of the sinusoids, the model's width in the paper.
+        num_heads: heads of the queries.
+        head_dim: channels of a head.
+        clamp_len: distances beyond it count as it; None for no bound.
+        base: sets the slowest wavelength, about ``2 pi base`` positions.
+        init_std: standard deviation of the normal start of all parameters.
+        """
+        super().__init__()
+        self.dim = dim
+        self.num_heads = num_heads
+        self.head_dim = head_dim
+        self.clamp_len = clamp_len
+        self.base = base
+        self.init_std = init_std
+        self.span = clamp_len
+        if dim < 2 or dim % 2:
+            raise ValueError(f"dim must be even, since every frequency has a sine and a cosine; got {dim}.")
+        if min(num_heads, head_dim) < 1:
+            raise ValueError(
+                f"num_heads and head_dim must be 1 or more, since they size the projection; got {num_heads} and "
+                f"{head_dim}."
+            )
+        if clamp_len is not None and clamp_len < 1:
+            raise ValueError(f"clamp_len must be 1 or more, or None for no bound; got {clamp_len}.")
+        require_base(base)
+        self._frequencies = frequencies_of(dim, base, "concatenated", "exclusive")
+        self.projection = nn.Parameter(torch.empty(num_heads * head_dim, dim))
+        self.content_bias = nn.Parameter(torch.empty(num_heads, head_dim))
+        self.position_bias = nn.Parameter(torch.empty(num_heads, head_dim))
+        bounded = {"bounded"} if clamp_len is not None else set()
+        self.tags = frozenset({"relative", "far", "real", "learned"} | bounded)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw W, u and v anew."""
+        for parameter in (self.projection, self.content_bias, self.position_bias):
+            parameter.normal_(std=self.init_std)
+
+    def vectors(self, offsets: Num[Tensor, "offsets"], dtype: torch.dtype) -> OffsetVectors:
+        """``W r`` for queries, ``v . W r`` alone, and u for every key."""
+        distances = -offsets if self.clamp_len is None else (-offsets).clamp(-self.clamp_len, self.clamp_len)
+        cos, sin = unit_circle(distances.unsqueeze(-1), self._frequencies, dtype)
+        waves = sinusoids(cos, sin, self.dim, "concatenated")
+        flat = nn.functional.linear(waves, self.projection.to(dtype))
+        projected = flat.view(-1, self.num_heads, self.head_dim).transpose(0, 1)
+        return OffsetVectors(
+            for_query=projected,
+            alone=(projected @ self.position_bias.to(dtype).unsqueeze(-1)).squeeze(-1),
+            for_every_key=self.content_bias.to(dtype),
+        )

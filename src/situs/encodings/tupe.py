@@ -1,0 +1,167 @@
+"""TUPE: untied positional encoding, where positions meet positions by projections of their own.
+
+Paper    Ke, He & Liu, arXiv:2006.15595, section 3.
+Acts on  scores.    Learned: yes, a table and two projections, shared by all layers.    Relative: no.
+
+    score[i, j] = x_i W_q . x_j W_k / sqrt(2 d) + reset(p_i U_q . p_j U_k / sqrt(2 d) [+ b[j - i]], i, j)
+
+The first place, [CLS], has no natural neighbours: ``reset`` gives one learned number a head to every pair where it is
+the key, and another where it is the query. TUPE-A has no b, TUPE-R T5's buckets. One encoding serves all layers.
+
+Departures: as in the authors' code, positions are normalised first and the projections have biases. Their code reads
+the numbers of [CLS] off rows of its table, and adds b to them; here the one for the key is a parameter, as in the
+paper. The one for the query is 0: it is the same for all keys, so that softmax cancels it and nothing can learn it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import final
+
+import torch
+from jaxtyping import Bool, Float, Num
+from torch import Tensor, nn
+
+from situs.encodings.base import computing_dtype, require_axes
+from situs.encodings.learned import require_rows
+from situs.encodings.score import ScoreEncoding, require_heads
+from situs.functional.buckets import t5_rows
+from situs.positions import Positions, PositionsLike, align
+from situs.registry import register
+
+MAX_DISTANCE = 128
+
+
+@final
+@register(
+    name="tupe",
+    paper="Ke et al. 2021, Rethinking Positional Encoding in Language Pre-training, arXiv:2006.15595",
+    formula="q_i . k_j / sqrt(2 d) + reset(p_i U_q . p_j U_k / sqrt(2 d) + b[j - i])",
+    dialects={"TUPE-A": "the defaults", "TUPE-R": "relative_buckets=32"},
+)
+class Tupe(ScoreEncoding):
+    """Let positions meet positions, apart from the content."""
+
+    tags = frozenset({"unique", "learned"})
+    whole = True
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        num_heads: int,
+        head_dim: int,
+        max_length: int = 512,
+        untie_cls: bool = True,
+        relative_buckets: int | None = None,
+        init_std: float = 0.02,
+    ) -> None:
+        """
+        dim: channels of a position, the model's width.
+        num_heads: heads of the queries.
+        head_dim: channels of a head.
+        max_length: positions in the table.
+        untie_cls: treat position 0 as [CLS], apart from order; turn it off where the first token is like others.
+        relative_buckets: rows of T5's relative bias (TUPE-R, 32 in the paper); None for none (TUPE-A).
+        init_std: standard deviation of the normal start of all weights.
+        """
+        super().__init__()
+        self.dim = dim
+        self.num_heads = num_heads
+        self.head_dim = head_dim
+        self.max_length = max_length
+        self.untie_cls = untie_cls
+        self.relative_buckets = relative_buckets
+        self.init_std = init_std
+        if min(dim, num_heads, head_dim, max_length) < 1:
+            raise ValueError(
+                f"dim, num_heads, head_dim and max_length must be 1 or more, since they size the table and the "
+                f"projections; got {dim}, {num_heads}, {head_dim} and {max_length}."
+            )
+        if relative_buckets is not None and (relative_buckets < 4 or relative_buckets % 4 or relative_buckets > 256):
+            raise ValueError(
+                f"relative_buckets must be a multiple of 4 up to 256, since each direction halves into single and "
+                f"growing distances; got {relative_buckets}."
+            )
+        self.softmax_scale = 1 / math.sqrt(2 * head_dim)
+        self.table = nn.Parameter(torch.empty(max_length, dim))
+        self.norm = nn.LayerNorm(dim)
+        self.query_projection = nn.Linear(dim, num_heads * head_dim)
+        self.key_projection = nn.Linear(dim, num_heads * head_dim)
+        self.to_cls = nn.Parameter(torch.empty(num_heads)) if untie_cls else None
+        self._rows = None if relative_buckets is None else t5_rows(relative_buckets, MAX_DISTANCE, True)
+        self.relative = None if relative_buckets is None else nn.Parameter(torch.empty(relative_buckets, num_heads))
+        self.resolved = {"usable_length": self.usable_length}
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw everything anew; the number of [CLS] starts at 0."""
+        self.norm.reset_parameters()
+        for weight in (self.table, self.query_projection.weight, self.key_projection.weight, self.relative):
+            if weight is not None:
+                weight.normal_(std=self.init_std)
+        for zero in (self.query_projection.bias, self.key_projection.bias, self.to_cls):
+            if zero is not None:
+                zero.zero_()
+
+    @property
+    def usable_length(self) -> int:
+        """Positions that have a row: 0 .. usable_length - 1."""
+        return self.max_length
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch heads query head_dim"],
+        key: Float[Tensor, "batch kv_heads key head_dim"],
+        query_positions: PositionsLike = None,
+        key_positions: PositionsLike = None,
+        *,
+        scale: float | None = None,
+        visible: Bool[Tensor, "#batch #heads #query key"] | None = None,
+    ) -> Float[Tensor, "batch heads query key"]:
+        """The products of projected positions; contents are not looked at."""
+        of_queries, of_keys = align(query_positions, key_positions, query.shape[-2], key.shape[-2], query.device)
+        for places in (of_queries, of_keys):
+            require_axes(self, places)
+            require_rows(places, self.usable_length, "Make it with a larger max_length.")
+        require_heads(self, query)
+        scale = self.scale_for(query.shape[-1]) if scale is None else scale
+        dtype = computing_dtype(query.dtype)
+        p_query = self.projected(of_queries, self.query_projection, dtype)
+        p_key = self.projected(of_keys, self.key_projection, dtype)
+        term = scale * (p_query @ p_key.transpose(-2, -1))
+        term = self._reset(self._with_relative(term, of_queries, of_keys), of_queries, of_keys)
+        return term.expand(query.shape[0], *term.shape[1:])
+
+    def projected(
+        self, places: Positions, projection: nn.Linear, dtype: torch.dtype
+    ) -> Float[Tensor, "#batch heads sequence head_dim"]:
+        """Positions as one head after another sees them, ``p U``."""
+        start = places.start
+        rows = self.table[places.ids] if start is None else self.table[None, start : start + places.length]
+        norm, weight, bias = self.norm, projection.weight.to(dtype), projection.bias.to(dtype)
+        p = nn.functional.layer_norm(rows.to(dtype), (self.dim,), norm.weight.to(dtype), norm.bias.to(dtype), norm.eps)
+        flat = nn.functional.linear(p, weight, bias)
+        return flat.view(*flat.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
+
+    def _with_relative(self, term: Tensor, query: Positions, key: Positions) -> Tensor:
+        if self.relative is None or self._rows is None:
+            return term
+        offsets = (_row(key) - _column(query)).clamp(-MAX_DISTANCE, MAX_DISTANCE)[:, 0]
+        bias = self.relative.to(term.dtype)[self._rows.to(term.device)[offsets + MAX_DISTANCE]]
+        return term + bias.movedim(-1, 1)
+
+    def _reset(self, term: Tensor, query: Positions, key: Positions) -> Tensor:
+        if self.to_cls is None:
+            return term
+        term = torch.where(_row(key) == 0, self.to_cls.to(term.dtype)[None, :, None, None], term)
+        return torch.where(_column(query) == 0, 0, term)
+
+
+def _column(places: Positions) -> Num[Tensor, "#batch 1 query 1"]:
+    return places.ids[:, None, :, None]
+
+
+def _row(places: Positions) -> Num[Tensor, "#batch 1 1 key"]:
+    return places.ids[:, None, None, :]

@@ -1,0 +1,46 @@
+"""Kernels: biases computed from a distance, as functions that fall or sway with it.
+
+Each takes numbers that broadcast and acts on every one alone, so that the same formula serves a matrix, a vector of
+offsets and a single score inside FlexAttention. Distances are |key - query|.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Num
+from torch import Tensor
+
+from situs.functional.angles import widest
+
+
+def kerple_log(
+    distance: Num[Tensor, "..."], r1: Float[Tensor, "..."], r2: Float[Tensor, "..."]
+) -> Float[Tensor, "..."]:
+    """``-r1 log(1 + r2 d)``, which falls ever more slowly."""
+    return -r1 * torch.log1p(r2 * distance)
+
+
+def kerple_power(
+    distance: Num[Tensor, "..."], r1: Float[Tensor, "..."], r2: Float[Tensor, "..."]
+) -> Float[Tensor, "..."]:
+    """``-r1 d^r2``. At distance 0 it is 0, and so are its derivatives, which a power alone would leave undefined."""
+    apart = distance != 0
+    base = torch.where(apart, distance, 1).to(r1.dtype)
+    return torch.where(apart, -r1 * base**r2, 0)
+
+
+def sum_of_cosines(distance: Num[Tensor, "..."], frequencies: Sequence[float]) -> Float[Tensor, "..."]:
+    """``sum_k cos(d w_k)``: the product of two sinusoidal encodings that far apart. One term after the other, since
+    all at once would need as many times the memory."""
+    wide = distance.to(widest(distance.device))
+    total = torch.zeros_like(wide)
+    for frequency in frequencies:
+        total = total + torch.cos(wide * frequency)
+    return total
+
+
+def log_distance(distance: Num[Tensor, "..."], rate: Float[Tensor, ""]) -> Float[Tensor, "..."]:
+    """``log(1 + |c| d)``: FIRE's transform, which spreads near distances and draws far ones together."""
+    return torch.log1p(rate.abs() * distance)

@@ -1,0 +1,62 @@
+"""Offsets: from numbers that belong to an offset, key minus query, to matrices over queries and keys.
+
+Where queries and keys are neighbours in a range, row i of such a matrix is the row above moved by one. So the
+``queries + keys - 1`` offsets hold all there is, and the matrix is a view of them, read along a slant.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def range_offsets(
+    query_start: int, queries: int, key_start: int, keys: int, device: torch.device | str = "cpu"
+) -> Int[Tensor, "offsets"]:
+    """Every offset between two ranges, ascending: from the last query and first key to the first query and last key."""
+    lowest = key_start - (query_start + queries - 1)
+    return torch.arange(lowest, lowest + queries + keys - 1, device=device)
+
+
+def toeplitz(vector: Float[Tensor, "*rows offsets"], keys: int) -> Float[Tensor, "*rows queries keys"]:
+    """``out[i, j] = vector[j - i + queries - 1]``: one number an offset, as a matrix."""
+    return vector.unfold(-1, keys, 1).flip(-2)
+
+
+def skew(products: Float[Tensor, "*rows queries offsets"], keys: int) -> Float[Tensor, "*rows queries keys"]:
+    """``out[i, j] = products[i, j - i + queries - 1]``: each query's products with the vectors of its own offsets.
+
+    In memory, the element wanted next below lies one row minus one number further, so rows one shorter do it. This
+    holds for any lengths and any mask, unlike the shift that assumes a causal one.
+    """
+    queries, offsets = products.shape[-2:]
+    if queries == 1:
+        return products
+    flat = products.flatten(-2)[..., queries - 1 : queries - 1 + queries * (offsets - 1)]
+    return flat.reshape(*flat.shape[:-1], queries, offsets - 1)[..., :keys]
+
+
+def skew_keys(products: Float[Tensor, "*rows keys offsets"], queries: int) -> Float[Tensor, "*rows queries keys"]:
+    """``out[i, j] = products[j, j - i + queries - 1]``: the same for products of keys."""
+    keys, offsets = products.shape[-2:]
+    flat = torch.nn.functional.pad(products.flatten(-2), (0, keys))
+    return flat.view(*flat.shape[:-1], keys, offsets + 1)[..., :queries].flip(-1).transpose(-2, -1)
+
+
+def unskew(weights: Float[Tensor, "*rows queries keys"]) -> Float[Tensor, "*rows queries offsets"]:
+    """The inverse of ``skew``: each query's weights laid out by offset, zero where it has no key."""
+    queries, keys = weights.shape[-2:]
+    if queries == 1:
+        return weights
+    offsets = queries + keys - 1
+    wide = torch.nn.functional.pad(weights, (0, offsets - 1 - keys))
+    flat = torch.nn.functional.pad(wide.flatten(-2), (queries - 1, 1))
+    return flat.view(*flat.shape[:-1], queries, offsets)
+
+
+def by_row(
+    products: Float[Tensor, "batch heads queries rows"], rows: Int[Tensor, "#batch 1 queries keys"]
+) -> Float[Tensor, "batch heads queries keys"]:
+    """``out[i, j] = products[i, rows[i, j]]``, for positions of any kind."""
+    return products.gather(-1, rows.expand(*products.shape[:2], -1, -1))
