@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from situs import InputEncoding, Positions, QueryKeyEncoding
+from situs import InputEncoding, OffsetBias, PairBias, Positions, QueryKeyEncoding
+from situs.encodings.bias import Rule
 
 HEAD_DIM = 16
 
@@ -272,6 +273,64 @@ class NeedsAnArgument(Broken):
         return super().ladder() * self.speed
 
 
+class LinearBias(OffsetBias):
+    """A plain linear bias, right in itself; subclasses break one thing."""
+
+    def __init__(self, *, num_heads: int = 2) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.slopes = nn.Parameter(1 / torch.arange(3.0, 3.0 + num_heads))
+
+    def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
+        slopes = self.slopes.to(dtype)
+        return lambda offset, head: -slopes[head] * offset.abs()
+
+
+class HalfSlopes(LinearBias):
+    """The slope of a cast module times the distance, both in half precision."""
+
+    def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
+        slopes = self.slopes
+        return lambda offset, head: (-slopes[head] * offset.abs().to(slopes.dtype)).to(dtype)
+
+
+class NetworkUnderAutocast(LinearBias):
+    """A matrix product inside, which autocast rounds."""
+
+    def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
+        slopes = (self.slopes[None] @ torch.eye(self.num_heads).to(self.slopes))[0].to(dtype)
+        return lambda offset, head: -slopes[head] * offset.abs()
+
+
+class BoundlessBias(LinearBias):
+    """Claims to be bounded, and falls for ever."""
+
+    tags = frozenset({"bounded"})
+
+
+class RisingBias(LinearBias):
+    """Claims to decay, and rises."""
+
+    tags = frozenset({"decaying"})
+
+    def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
+        fall = super().rule(device, dtype)
+        return lambda offset, head: -fall(offset, head)
+
+
+class WrongScoreMod(PairBias):
+    """A matrix that minds who is ahead, and a score_mod that does not."""
+
+    num_heads = 2
+
+    def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
+        def apart(query: Tensor, key: Tensor, head: Tensor) -> Tensor:
+            distance = (query - key).abs() if head.ndim == 0 else query - key
+            return (distance / (head + 1)).to(dtype)
+
+        return apart
+
+
 # each is caught by the check named for its mistake
 CAUGHT_BY: dict[type, str] = {
     HalfPositions: "half_equals_plain",
@@ -296,4 +355,9 @@ CAUGHT_BY: dict[type, str] = {
     WholePositionsOnly: "takes_real_positions",
     NeverDecays: "decays",
     NeedsAnArgument: "meta_equals_plain",
+    HalfSlopes: "half_equals_plain",
+    NetworkUnderAutocast: "autocast_equals_plain",
+    BoundlessBias: "is_bounded",
+    RisingBias: "decays",
+    WrongScoreMod: "forms_agree",
 }

@@ -7,6 +7,7 @@ import pytest
 
 import situs
 from situs.cli import main
+from situs.cli.check import SIZES
 
 OWN = '''
 import torch
@@ -30,7 +31,8 @@ def test_list_prints_a_line_for_every_encoding(capsys: pytest.CaptureFixture[str
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == situs.names()
-    assert "rotary        query and key  q'_m = R(m) q_m" in "\n".join(lines)
+    assert "rotary          query and key             q'_m = R(m) q_m" in "\n".join(lines)
+    assert "shaw            score and value  learned  q_i . (k_j + a[clip(j - i)])" in "\n".join(lines)
 
 
 def test_list_as_json_can_be_read_by_a_program(capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,6 +47,9 @@ def test_show_explains_every_option(name: str, capsys: pytest.CaptureFixture[str
     facts = json.loads(capsys.readouterr().out)
     assert facts["paper"]
     assert facts["formula"]
+    encoding = situs.entry(name).build(**SIZES)
+    assert facts["learned"] == {key: list(value.shape) for key, value in encoding.named_parameters()}
+    assert facts["dialects"] == dict(situs.entry(name).dialects)
     assert [option["name"] for option in facts["options"]] == list(situs.entry(name).options)
     assert all(option["meaning"] for option in facts["options"]), facts["options"]
 
@@ -55,6 +60,15 @@ def test_show_names_place_paper_and_options(capsys: pytest.CaptureFixture[str]) 
     assert "place    query and key" in text
     assert "arXiv:2104.09864" in text
     assert "pairing     default 'halves'" in text
+    assert "learned  nothing" in text
+
+
+def test_show_names_learned_parameters_and_dialects(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "t5"]) == 0
+    text = capsys.readouterr().out
+    assert "learned  table 32 x 2  (at dim=32, head_dim=16, num_heads=2" in text
+    assert "dialects T5, mT5, UMT5, LongT5: softmax_scale=1.0" in text
+    assert "         MPNet: softmax_scale=None" in text
 
 
 def test_a_misspelt_name_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:

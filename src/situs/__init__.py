@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from situs.encodings.rotary import Rotary
     from situs.encodings.sandwich import Sandwich
     from situs.encodings.scalings import NTK, DynamicNTK, Linear, Llama3, LongRoPE, NTKByParts, Proportional, YaRN
+    from situs.encodings.schedule import schedule
     from situs.encodings.shaw import Shaw
     from situs.encodings.sinusoidal import Sinusoidal
     from situs.encodings.splits import Axial, Sections
@@ -68,6 +69,7 @@ _ON_DEMAND = {
     "situs.encodings.scalings": (
         "NTK", "DynamicNTK", "Linear", "Llama3", "LongRoPE", "NTKByParts", "Proportional", "YaRN",
     ),
+    "situs.encodings.schedule": ("schedule",),
     "situs.encodings.shaw": ("Shaw",),
     "situs.encodings.sinusoidal": ("Sinusoidal",),
     "situs.encodings.splits": ("Axial", "Sections"),
@@ -132,6 +134,7 @@ __all__ = [
     "functional",
     "names",
     "register",
+    "schedule",
 ]
 
 

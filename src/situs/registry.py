@@ -47,6 +47,7 @@ class Entry:
 
 _entries: dict[str, Entry] = {}
 _modules: dict[str, str] = {}
+_aliases = {"nope": "none"}
 
 
 def expect(modules: Mapping[str, str]) -> None:
@@ -78,6 +79,7 @@ def names() -> list[str]:
 
 def entry(name: str) -> Entry:
     """What is known about an encoding."""
+    name = _aliases.get(name, name)
     if name not in _entries and name in _modules:
         importlib.import_module(_modules[name])
     if name not in _entries:

@@ -17,7 +17,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from situs.attention.visibility import visibility
-from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding, computing_dtype
+from situs.encodings.base import (
+    Encoding,
+    Encodings,
+    InputEncoding,
+    QueryKeyEncoding,
+    as_encodings,
+    computing_dtype,
+)
 from situs.encodings.bias import BiasEncoding
 from situs.encodings.nope import NoPE
 from situs.encodings.rotation import RotationEncoding
@@ -31,7 +38,7 @@ def reference(
     key: Float[Tensor, "batch kv_heads key head_dim"],
     value: Float[Tensor, "batch kv_heads key value_dim"],
     *,
-    encoding: Encoding | Sequence[Encoding] | None = None,
+    encoding: Encodings = None,
     causal: bool = False,
     positions: PositionsLike = None,
     key_positions: PositionsLike = None,
@@ -44,7 +51,7 @@ def reference(
     Encodings of the input have acted already, before the projections, and change nothing here. ``mask`` is true
     where a query may see a key, or a float to add to the scores. Fewer key heads than query heads are shared.
     """
-    encodings = [encoding] if isinstance(encoding, Encoding) else list(encoding or ())
+    encodings = as_encodings(encoding)
     heads = query.shape[1]
     of_queries, of_keys = align(positions, key_positions, query.shape[-2], key.shape[-2], query.device)
     dtype = computing_dtype(query.dtype)

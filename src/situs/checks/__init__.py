@@ -25,6 +25,7 @@ CHECKS: tuple[Check, ...] = (
     invariants.packed_equals_separate,
     invariants.remembers_nothing,
     invariants.configurations_apart,
+    invariants.forms_agree,
     handling.cast_equals_plain,
     handling.half_equals_plain,
     handling.autocast_equals_plain,

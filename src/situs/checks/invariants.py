@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from situs.checks.subject import Subject, require_close, require_equal
 from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding
+from situs.encodings.bias import BiasEncoding, OffsetBias
 from situs.positions import Positions
 
 
@@ -81,6 +83,32 @@ def configurations_apart(subject: Subject) -> None:
     if torch.equal(other.encode(x, positions), own):
         raise AssertionError(f"base {base} and base {50 * base} give one result; a table is shared that should not be")
     require_equal(subject.encode(x, positions), own, "after another configuration was used")
+
+
+def forms_agree(subject: Subject) -> None:
+    """A bias adds the same as a ``score_mod`` and, if it knows only offsets, as a vector over them."""
+    encoding = subject.encoding
+    if not isinstance(encoding, BiasEncoding):
+        return
+    count = subject.length(9)
+    for start in (0, 3):
+        query, key = subject.places(count, start)[count // 2 :], subject.places(count, start)
+        dense = encoding(query, key)
+        for places in ((query, key), (Positions.explicit(query.ids), Positions.explicit(key.ids))):
+            require_close(_by_score_mod(encoding, *places), dense, f"score_mod for {places[0]!r}", 1e-6)
+        if isinstance(encoding, OffsetBias):
+            offsets = key.ids[:, None] - query.ids[:, :, None]
+            vector = encoding.by_offset(offsets.flatten(0, 2))
+            require_close(vector.view(dense.shape), dense, "by_offset", 1e-6)
+
+
+def _by_score_mod(encoding: BiasEncoding, query: Positions, key: Positions) -> Tensor:
+    """What a score_mod adds to scores of 0, called for each alone as FlexAttention does."""
+    score_mod = encoding.score_mod(query, key)
+    for axis in range(4):
+        score_mod = torch.vmap(score_mod, in_dims=(0, *(0 if index == 3 - axis else None for index in range(4))))
+    sizes = 1, encoding.num_heads, query.length, key.length
+    return score_mod(torch.zeros(sizes), *(torch.arange(size) for size in sizes))
 
 
 def keeps_shape_and_dtype(subject: Subject) -> None:

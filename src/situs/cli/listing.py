@@ -8,6 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import situs
+from situs.cli.check import SIZES
 from situs.registry import Entry
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def add_commands(commands: Commands) -> None:
     listing = commands.add_parser("list", help="list the encodings")
     listing.add_argument("--json", action="store_true", help="for programs")
     listing.set_defaults(run=run_list)
-    show = commands.add_parser("show", help="show one encoding: place, paper, formula, options")
+    show = commands.add_parser("show", help="show one encoding: place, paper, formula, parameters, dialects, options")
     show.add_argument("name", help="as situs list prints it")
     show.add_argument("--json", action="store_true", help="for programs")
     show.set_defaults(run=run_show)
@@ -31,9 +32,10 @@ def run_list(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([summary(entry) for entry in entries], indent=2))
         return 0
-    width = max(len(entry.name) for entry in entries)
+    width, places = (max(len(getattr(entry, what)) for entry in entries) for what in ("name", "place"))
     for entry in entries:
-        print(f"{entry.name:<{width}}  {entry.place:<13}  {entry.formula}")
+        learned = "learned" if summary(entry)["learned"] else ""
+        print(f"{entry.name:<{width}}  {entry.place:<{places}}  {learned:<7}  {entry.formula}")
     return 0
 
 
@@ -47,6 +49,9 @@ def run_show(options: argparse.Namespace) -> int:
     print(f"{entry.name}: {facts['summary']}\n")
     for label in ("class", "place", "paper", "formula"):
         print(f"{label:<8} {facts[label]}")
+    print(f"{'learned':<8} {learned_in_words(facts['learned'])}")
+    for number, (whose, choice) in enumerate(facts["dialects"].items()):
+        print(f"{'' if number else 'dialects':<8} {whose}: {choice}")
     print("\noptions" if facts["options"] else "\nno options")
     width = max((len(option["name"]) for option in facts["options"]), default=0)
     for option in facts["options"]:
@@ -57,15 +62,27 @@ def run_show(options: argparse.Namespace) -> int:
     return 0
 
 
+def learned_in_words(shapes: dict[str, list[int]]) -> str:
+    """The parameters and their shapes, at the sizes that ``situs check`` uses."""
+    if not shapes:
+        return "nothing"
+    named = ", ".join(f"{name} {' x '.join(map(str, shape)) or 'number'}" for name, shape in shapes.items())
+    return f"{named}  (at {', '.join(f'{name}={size}' for name, size in SIZES.items())}, as far as it takes them)"
+
+
 def summary(entry: Entry) -> dict[str, Any]:
-    """An encoding's facts, as plain data."""
+    """An encoding's facts, as plain data; shapes of parameters are those at the sizes that ``situs check`` uses."""
     meanings = option_meanings(entry)
+    encoding = entry.build(**SIZES)
     return {
         "name": entry.name,
         "class": f"situs.{entry.cls.__name__}",
         "place": entry.place,
         "paper": entry.paper,
         "formula": entry.formula,
+        "learned": {name: list(parameter.shape) for name, parameter in encoding.named_parameters()},
+        "dialects": dict(entry.dialects),
+        "tags": sorted(encoding.tags),
         "summary": inspect.getdoc(entry.cls) or "",
         "options": [
             {

@@ -18,7 +18,7 @@ import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -104,6 +104,21 @@ class Encoding(nn.Module, ABC):
     def extra_repr(self) -> str:
         """Its options, as written to make it."""
         return ", ".join(f"{name}={value!r}" for name, value in self.config.items())
+
+
+Encodings: TypeAlias = Encoding | Sequence[Encoding] | nn.Module | None
+
+
+def as_encodings(given: Encodings) -> list[Encoding]:
+    """One encoding, several (a list or ModuleList), or none, as a list."""
+    if given is None or isinstance(given, Encoding):
+        return [] if given is None else [given]
+    several = list(given) if isinstance(given, (list, tuple, nn.ModuleList)) else [given]
+    for each in several:
+        if not isinstance(each, Encoding):
+            cure = f" Use situs.create({each!r}, ...)." if isinstance(each, str) else ""
+            raise TypeError(f"encoding must be a situs.Encoding or a list of them; got {type(each).__name__}.{cure}")
+    return several
 
 
 class InputEncoding(Encoding):

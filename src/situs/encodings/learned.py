@@ -29,6 +29,7 @@ from situs.registry import register
     name="learned",
     paper="Gehring et al. 2017, Convolutional Sequence to Sequence Learning, arXiv:1705.03122",
     formula="x_n + table[n + offset]",
+    dialects={"BERT, GPT-2": "offset=0", "OPT, BART": "offset=2", "RoBERTa": "offset=2, padding_row=1"},
 )
 class Learned(InputEncoding):
     """Add a trained vector for each position."""

@@ -43,6 +43,11 @@ from situs.registry import register
     name="rotary",
     paper="Su et al. 2021, RoFormer: Enhanced Transformer with Rotary Position Embedding, arXiv:2104.09864",
     formula="q'_m = R(m) q_m, k'_n = R(n) k_n; R(m) turns pair i by m base^(-2i/d)",
+    dialects={
+        "Llama, GPT-NeoX, Qwen, Gemma": 'pairing="halves"',
+        "GPT-J, DeepSeek, Llama's own code": 'pairing="interleaved"; convert_pairing converts checkpoints',
+        "YaRN": 'scaling=YaRN(dialect="hf") over pair indices, or "paper" over turns',
+    },
 )
 class Rotary(RotationEncoding):
     """Turn every channel pair of queries and keys by an angle proportional to the position."""

@@ -41,6 +41,10 @@ from situs.registry import register
     name="sinusoidal",
     paper="Vaswani et al. 2017, Attention Is All You Need, arXiv:1706.03762",
     formula="x_n + p_n; p_n[2i] = sin(n base^(-2i/d)), p_n[2i+1] = cos(n base^(-2i/d))",
+    dialects={
+        "paper": "the defaults",
+        "tensor2tensor, fairseq, Whisper": 'layout="concatenated", spacing="inclusive"',
+    },
 )
 class Sinusoidal(InputEncoding):
     """Add sines and cosines of geometrically growing wavelengths."""

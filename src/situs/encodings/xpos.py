@@ -43,6 +43,10 @@ LARGEST_EXPONENT = 88.0
     name="xpos",
     paper="Sun et al. 2022, A Length-Extrapolatable Transformer, arXiv:2212.10554",
     formula="q'_m = z^(m/B) R(m) q_m, k'_n = z^(-n/B) R(n) k_n; z_i = (2i/d + g)/(1 + g)",
+    dialects={
+        "stable while decoding": "the defaults: centre at the origin",
+        "torchscale": 'centre="middle" of the whole sequence, which must be known',
+    },
 )
 class XPos(RotationEncoding):
     """Rotary whose products also fade with distance, faster in faster pairs. For causal attention."""

@@ -1,0 +1,88 @@
+"""Schedules: which encoding each layer of a model has.
+
+    situs.schedule(["rotary", "rotary", "rotary", "none"], num_layers=48, head_dim=128)      every fourth layer has none
+    situs.schedule([("rotary", {"base": 1e4})] * 5 + [("rotary", {"base": 1e6})], num_layers=26, head_dim=256)
+    situs.schedule([["rotary", "alibi"]], num_layers=12, head_dim=64, num_heads=8)           two encodings a layer
+
+A layer is named by what it has, never by what it lacks, so that no flag can be read the wrong way round.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from torch import nn
+
+from situs.encodings.base import Encoding
+from situs.registry import entry
+
+Single: TypeAlias = str | tuple[str, Mapping[str, Any]] | Encoding
+Layer: TypeAlias = Single | Sequence[Single]
+
+
+def schedule(pattern: Sequence[Layer], *, num_layers: int, **sizes: Any) -> nn.ModuleList:
+    """One encoding for each layer, by a pattern that repeats; hand each to the attention of its layer.
+
+    An item is a name, a name with options of its own, an encoding, or a list of these that act together. Names get
+    those of ``sizes`` that they know, and every layer its own parameters; an encoding that was made already is shared
+    by the layers it stands for, as T5 shares its table.
+    """
+    if not pattern or isinstance(pattern, str):
+        raise ValueError(
+            f"pattern must be a list with an item for each layer until it repeats; got {pattern!r}. "
+            f'Use ["rotary"] for one encoding in all layers.'
+        )
+    if num_layers < len(pattern):
+        raise ValueError(
+            f"num_layers must be at least {len(pattern)}, since the pattern has that many items; got {num_layers}."
+        )
+    items = [pattern[layer % len(pattern)] for layer in range(num_layers)]
+    _require_known(sizes, items)
+    return nn.ModuleList(_layer(item, sizes) for item in items)
+
+
+def _layer(item: Layer, sizes: Mapping[str, Any]) -> nn.Module:
+    if isinstance(item, list):
+        return nn.ModuleList(_single(each, sizes) for each in item)
+    return _single(item, sizes)
+
+
+def _single(item: Any, sizes: Mapping[str, Any]) -> Encoding:
+    if isinstance(item, Encoding):
+        encoding = item
+    else:
+        name, options = _named(item)
+        found = entry(name)
+        unknown = [option for option in options if option not in found.options]
+        if unknown:
+            raise TypeError(f"{name} takes {', '.join(found.options) or 'no options'}; got {unknown[0]!r}.")
+        encoding = found.build(**{**sizes, **options})
+    if encoding.place == "input":
+        raise ValueError(
+            f"pattern must name encodings of attention, since those of the input act once, before the first layer; got "
+            f"{type(encoding).__name__}."
+        )
+    return encoding
+
+
+def _named(item: Any) -> tuple[str, Mapping[str, Any]]:
+    if isinstance(item, str):
+        return item, {}
+    if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) and isinstance(item[1], Mapping):
+        return item[0], item[1]
+    raise TypeError(
+        f'an item of the pattern must be a name, ("name", {{options}}), an encoding, or a list of these; got {item!r}.'
+    )
+
+
+def _require_known(sizes: Mapping[str, Any], items: Sequence[Layer]) -> None:
+    """A size that no encoding of the pattern takes is a mistake, not a wish."""
+    singles = [each for item in items for each in (item if isinstance(item, list) else [item])]
+    taken = {option for each in singles if not isinstance(each, Encoding) for option in entry(_named(each)[0]).options}
+    for name in sizes:
+        if name not in taken:
+            close = difflib.get_close_matches(name, taken, n=1)
+            cure = f" Did you mean {close[0]!r}?" if close else ""
+            raise TypeError(f"sizes must be options of an encoding in the pattern; got {name!r}.{cure}")
