@@ -113,12 +113,13 @@ def as_encodings(given: Encodings) -> list[Encoding]:
     """One encoding, several (a list or ModuleList), or none, as a list."""
     if given is None or isinstance(given, Encoding):
         return [] if given is None else [given]
-    several = list(given) if isinstance(given, (list, tuple, nn.ModuleList)) else [given]
-    for each in several:
+    checked: list[Encoding] = []
+    for each in given if isinstance(given, (list, tuple, nn.ModuleList)) else [given]:
         if not isinstance(each, Encoding):
             cure = f" Use situs.create({each!r}, ...)." if isinstance(each, str) else ""
             raise TypeError(f"encoding must be a situs.Encoding or a list of them; got {type(each).__name__}.{cure}")
-    return several
+        checked.append(each)
+    return checked
 
 
 class InputEncoding(Encoding):
