@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from situs import InputEncoding, OffsetBias, PairBias, Positions, QueryKeyEncoding
-from situs.encodings.bias import Rule
+from situs import BiasEncoding, InputEncoding, OffsetBias, PairBias, Positions, QueryKeyEncoding
+from situs.encodings.bias import Rule, ScoreMod
 
 HEAD_DIM = 16
 
@@ -294,12 +294,19 @@ class HalfSlopes(LinearBias):
         return lambda offset, head: (-slopes[head] * offset.abs().to(slopes.dtype)).to(dtype)
 
 
-class NetworkUnderAutocast(LinearBias):
+class NetworkUnderAutocast(BiasEncoding):
     """A matrix product inside, which autocast rounds."""
 
-    def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
-        slopes = (self.slopes[None] @ torch.eye(self.num_heads).to(self.slopes))[0].to(dtype)
-        return lambda offset, head: -slopes[head] * offset.abs()
+    num_heads = 2
+
+    def forward(self, query_positions: Any, key_positions: Any = None, *, dtype: torch.dtype | None = None) -> Tensor:
+        key_positions = query_positions if key_positions is None else key_positions
+        apart = (query_positions.ids[:, :, None] - key_positions.ids[:, None]).abs().float()
+        return (apart.unsqueeze(-1) @ torch.tensor([[-0.3, -0.1]])).movedim(-1, 1)
+
+    def score_mod(self, query_positions: Any, key_positions: Any = None) -> ScoreMod:
+        bias = self(query_positions, key_positions)[0]
+        return lambda score, batch, head, query, key: score + bias[head, query, key]
 
 
 class BoundlessBias(LinearBias):

@@ -24,6 +24,7 @@ from situs.encodings.base import (
     QueryKeyEncoding,
     as_encodings,
     computing_dtype,
+    without_autocast,
 )
 from situs.encodings.bias import BiasEncoding
 from situs.encodings.nope import NoPE
@@ -33,6 +34,7 @@ from situs.functional.heads import share_heads
 from situs.positions import PositionsLike, align
 
 
+@without_autocast
 def reference(
     query: Float[Tensor, "batch heads query head_dim"],
     key: Float[Tensor, "batch kv_heads key head_dim"],

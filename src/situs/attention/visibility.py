@@ -31,7 +31,7 @@ def visibility(
     if query.documents is not None and key.documents is not None:
         allowed = _both(allowed, query.documents[:, :, None] == key.documents[:, None, :])
     if causal or window is not None:
-        ahead = _query_slots(query, key)[:, :, None] - _key_slots(key)[:, None, :]
+        ahead = query_slots(query, key)[:, :, None] - key_slots(key)[:, None, :]
         if causal:
             allowed = _both(allowed, ahead >= 0)
         if window is not None:
@@ -43,16 +43,16 @@ def _both(one: Tensor | None, other: Tensor) -> Tensor:
     return other if one is None else one & other
 
 
-def _key_slots(key: Positions) -> Int[Tensor, "batch key"]:
+def key_slots(key: Positions) -> Int[Tensor, "batch key"]:
     slots = key.slots
     return torch.arange(key.length, device=key.device).unsqueeze(0) if slots is None else slots
 
 
-def _query_slots(query: Positions, key: Positions) -> Int[Tensor, "batch query"]:
+def query_slots(query: Positions, key: Positions) -> Int[Tensor, "batch query"]:
     slots = query.slots
     if slots is not None:
         return slots
     # bare ids do not say where they lie: they take the place of the last keys
     if query.length <= key.length:
-        return _key_slots(key)[:, key.length - query.length :]
+        return key_slots(key)[:, key.length - query.length :]
     return torch.arange(query.length, device=query.device).unsqueeze(0)

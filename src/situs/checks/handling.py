@@ -50,12 +50,17 @@ def half_equals_plain(subject: Subject) -> None:
 
 
 def autocast_equals_plain(subject: Subject) -> None:
-    """Under autocast the encoding of float32 tokens, and a bias, is what it is without."""
+    """Under autocast the encoding of float32 tokens, and what is added to scores, is what it is without."""
     count, start = _somewhere_far(subject)
     x, positions = subject.tokens(count), subject.places(count, start)
-    if not isinstance(subject.encoding, (InputEncoding, QueryKeyEncoding, BiasEncoding)):
-        return  # content-based scores are products, which autocast rightly rounds
-    given = () if isinstance(subject.encoding, BiasEncoding) else (subject.direct(x),)
+    given: tuple[Tensor, ...]
+    if subject.acts_on_scores:
+        query, key = subject.heads_of(x, 0), subject.heads_of(x, 1)
+        given = () if isinstance(subject.encoding, BiasEncoding) else (query, key)
+    elif isinstance(subject.encoding, (InputEncoding, QueryKeyEncoding)):
+        given = (subject.direct(x),)
+    else:
+        return
     expected = subject.encoding(*given, positions)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         actual = subject.encoding(*given, subject.places(count, start))

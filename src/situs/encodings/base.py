@@ -14,11 +14,12 @@ checked by ``situs.check_encoding`` and run by ``situs.attention``. Masks are ne
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -27,6 +28,7 @@ from torch import Tensor, nn
 from situs.positions import Positions, PositionsLike
 
 Role = Literal["query", "key"]
+F = TypeVar("F", bound=Callable[..., Any])
 
 # Tables that other implementations store in checkpoints, though they follow from the configuration.
 LEGACY_KEYS = frozenset(
@@ -204,6 +206,20 @@ def require_width(encoding: Encoding, name: str, x: Tensor, width: int) -> None:
             f"x must have {width} channels, since {type(encoding).__name__} was made with {name}={width}; "
             f"got shape {tuple(x.shape)}."
         )
+
+
+def without_autocast(function: F) -> F:
+    """Decorator: compute in the dtypes as they are, whatever autocast is on; the first tensor tells the device."""
+
+    @functools.wraps(function)
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        device = next(each.device.type for each in (*args, *kwargs.values()) if isinstance(each, (Tensor, Positions)))
+        if not torch.is_autocast_enabled(device):
+            return function(*args, **kwargs)
+        with torch.autocast(device, enabled=False):
+            return function(*args, **kwargs)
+
+    return plain  # type: ignore[return-value]
 
 
 def computing_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float, Num
 from torch import Tensor
 
-from situs.encodings.base import Encoding, computing_dtype, require_axes, require_whole
+from situs.encodings.base import Encoding, computing_dtype, require_axes, require_whole, without_autocast
 from situs.functional.offsets import range_offsets, toeplitz
 from situs.positions import Positions, is_deferred
 
@@ -65,6 +65,7 @@ class PairBias(BiasEncoding):
     def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
         """A function of (query, key, head) that broadcasts; for scalars it may use pointwise operations only."""
 
+    @without_autocast
     def forward(
         self,
         query_positions: Positions | Tensor,
@@ -77,6 +78,7 @@ class PairBias(BiasEncoding):
         return rule(query.ids[:, None, :, None], key.ids[:, None, None, :], _heads(self, query.device, 2))
 
     @final
+    @without_autocast
     def score_mod(
         self, query_positions: Positions | Tensor, key_positions: Positions | Tensor | None = None
     ) -> ScoreMod:
@@ -99,6 +101,7 @@ class OffsetBias(BiasEncoding):
         (offset, offset, ..., head)."""
 
     @final
+    @without_autocast
     def by_offset(
         self, offsets: Num[Tensor, "..."], *, dtype: torch.dtype | None = None
     ) -> Float[Tensor, "heads offsets"]:
@@ -108,6 +111,7 @@ class OffsetBias(BiasEncoding):
         by_axis = (offsets,) if self.axes == 1 else offsets.unbind(-1)
         return rule(*(each.unsqueeze(0) for each in by_axis), _heads(self, offsets.device, 1))
 
+    @without_autocast
     def forward(
         self,
         query_positions: Positions | Tensor,
@@ -127,6 +131,7 @@ class OffsetBias(BiasEncoding):
         return rule(*offsets, _heads(self, query.device, 2))
 
     @final
+    @without_autocast
     def score_mod(
         self, query_positions: Positions | Tensor, key_positions: Positions | Tensor | None = None
     ) -> ScoreMod:

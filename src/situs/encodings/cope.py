@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from situs.encodings.base import computing_dtype
+from situs.encodings.base import computing_dtype, without_autocast
 from situs.encodings.score import ScoreEncoding, require_heads
 from situs.functional.contextual import between_rows, gate_counts
 from situs.functional.heads import share_heads
@@ -79,6 +79,7 @@ class CoPE(ScoreEncoding):
         """Draw the table anew."""
         self.table.normal_(std=self.init_std) if self.init_std else self.table.zero_()
 
+    @without_autocast
     def forward(
         self,
         query: Float[Tensor, "batch heads query head_dim"],

@@ -85,9 +85,8 @@ class Fire(PairBias):
             return log_distance(distance, c) / (log_distance(torch.maximum(query.to(dtype), longest), c) + SMALLEST)
 
         def matrix(query: Tensor, key: Tensor, head: Tensor) -> Tensor:
-            with torch.autocast(device.type, enabled=False):
-                hidden = torch.relu(share(query, key).squeeze(1).unsqueeze(-1) * w1 + b1)
-                return (hidden @ w2.T + b2).movedim(-1, 1)
+            hidden = torch.relu(share(query, key).squeeze(1).unsqueeze(-1) * w1 + b1)
+            return (hidden @ w2.T + b2).movedim(-1, 1)
 
         def single(query: Tensor, key: Tensor, head: Tensor) -> Tensor:
             x, total = share(query, key), b2[head]

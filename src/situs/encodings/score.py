@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Num
 from torch import Tensor
 
-from situs.encodings.base import Encoding, computing_dtype, require_axes, require_whole
+from situs.encodings.base import Encoding, computing_dtype, require_axes, require_whole, without_autocast
 from situs.functional.heads import share_heads
 from situs.functional.offsets import by_row, range_offsets, skew, skew_keys, toeplitz, unskew
 from situs.positions import Positions, PositionsLike, align, is_deferred
@@ -104,6 +104,7 @@ class OffsetScore(ScoreEncoding):
     def vectors(self, offsets: Num[Tensor, "offsets"], dtype: torch.dtype) -> OffsetVectors:
         """What each offset, key minus query, has."""
 
+    @without_autocast
     def forward(
         self,
         query: Float[Tensor, "batch heads query head_dim"],

@@ -100,10 +100,9 @@ class SwinBias(OffsetBias):
         """The bias of every offset of a window, (rows, heads), in the order of released tables."""
         if self.version == "v1":
             return self.table.to(dtype)
-        with torch.autocast(device.type, enabled=False):
-            shown = self._coordinates.to(device, dtype)
-            hidden = nn.functional.linear(shown, self.hidden.weight.to(dtype), self.hidden.bias.to(dtype)).relu()
-            return 16 * nn.functional.linear(hidden, self.out.weight.to(dtype)).sigmoid()
+        shown = self._coordinates.to(device, dtype)
+        hidden = nn.functional.linear(shown, self.hidden.weight.to(dtype), self.hidden.bias.to(dtype)).relu()
+        return 16 * nn.functional.linear(hidden, self.out.weight.to(dtype)).sigmoid()
 
     def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
         """``table[row(offset), head]``."""

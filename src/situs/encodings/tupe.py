@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Bool, Float, Num
 from torch import Tensor, nn
 
-from situs.encodings.base import computing_dtype, require_axes
+from situs.encodings.base import computing_dtype, require_axes, without_autocast
 from situs.encodings.learned import require_rows
 from situs.encodings.score import ScoreEncoding, require_heads
 from situs.functional.buckets import t5_rows
@@ -110,6 +110,7 @@ class Tupe(ScoreEncoding):
         """Positions that have a row: 0 .. usable_length - 1."""
         return self.max_length
 
+    @without_autocast
     def forward(
         self,
         query: Float[Tensor, "batch heads query head_dim"],

@@ -49,7 +49,8 @@ def deberta_rows(span: int, buckets: int | None = None) -> Int64[Tensor, "offset
 def _deberta_buckets(distances: Tensor, buckets: int, max_distance: int) -> Tensor:
     """Signed buckets: single distances up to half of them, then growing ones, rounded up."""
     middle = buckets // 2
-    size = distances.abs().clamp(min=middle)
-    growth = torch.log(size / middle) / torch.log(torch.tensor((max_distance - 1) / middle, device="cpu"))
+    size = distances.abs().clamp(min=middle).float()
+    whole = torch.tensor((max_distance - 1) / middle, dtype=torch.float32, device="cpu")
+    growth = torch.log(size / middle) / torch.log(whole)
     far = torch.ceil(growth * (middle - 1)).long() + middle
     return torch.where(distances.abs() <= middle, distances, far * distances.sign())

@@ -21,6 +21,8 @@ def range_offsets(
 
 def toeplitz(vector: Float[Tensor, "*rows offsets"], keys: int) -> Float[Tensor, "*rows queries keys"]:
     """``out[i, j] = vector[j - i + queries - 1]``: one number an offset, as a matrix."""
+    if torch.compiler.is_compiling():
+        return vector[..., _slant(vector.shape[-1] - keys + 1, keys, vector.device)]
     return vector.unfold(-1, keys, 1).flip(-2)
 
 
@@ -31,6 +33,9 @@ def skew(products: Float[Tensor, "*rows queries offsets"], keys: int) -> Float[T
     holds for any lengths and any mask, unlike the shift that assumes a causal one.
     """
     queries, offsets = products.shape[-2:]
+    if torch.compiler.is_compiling():
+        rows = _slant(queries, keys, products.device)
+        return products.gather(-1, rows.expand(*products.shape[:-2], -1, -1))
     if queries == 1:
         return products
     flat = products.flatten(-2)[..., queries - 1 : queries - 1 + queries * (offsets - 1)]
@@ -40,6 +45,9 @@ def skew(products: Float[Tensor, "*rows queries offsets"], keys: int) -> Float[T
 def skew_keys(products: Float[Tensor, "*rows keys offsets"], queries: int) -> Float[Tensor, "*rows queries keys"]:
     """``out[i, j] = products[j, j - i + queries - 1]``: the same for products of keys."""
     keys, offsets = products.shape[-2:]
+    if torch.compiler.is_compiling():
+        columns = _slant(queries, keys, products.device).T
+        return products.gather(-1, columns.expand(*products.shape[:-2], -1, -1)).transpose(-2, -1)
     flat = torch.nn.functional.pad(products.flatten(-2), (0, keys))
     return flat.view(*flat.shape[:-1], keys, offsets + 1)[..., :queries].flip(-1).transpose(-2, -1)
 
@@ -53,6 +61,11 @@ def unskew(weights: Float[Tensor, "*rows queries keys"]) -> Float[Tensor, "*rows
     wide = torch.nn.functional.pad(weights, (0, offsets - 1 - keys))
     flat = torch.nn.functional.pad(wide.flatten(-2), (queries - 1, 1))
     return flat.view(*flat.shape[:-1], queries, offsets)
+
+
+def _slant(queries: int, keys: int, device: torch.device) -> Int[Tensor, "queries keys"]:
+    """Where each pair's offset lies among all, for graphs: a compiler would bind views along a slant to one length."""
+    return torch.arange(keys, device=device) - torch.arange(queries, device=device)[:, None] + (queries - 1)
 
 
 def by_row(

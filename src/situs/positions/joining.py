@@ -64,6 +64,12 @@ def joined_lengths(rows: Sequence[Positions], dim: int) -> Tensor | None:
     return torch.cat(parts, dim)
 
 
+def joined_starts(rows: Sequence[Positions]) -> tuple[int, ...] | None:
+    """The first position of each row, where all are ranges."""
+    starts = tuple(row.start for row in rows if row.start is not None)
+    return starts if len(starts) == len(rows) else None
+
+
 def lowest_bound(rows: Sequence[Positions]) -> int | None:
     """A number that no position of the rows reaches, where each has one."""
     bounds = [row.below for row in rows if row.below is not None]

@@ -47,6 +47,7 @@ class Positions:
     valid: Bool[Tensor, "#batch sequence"] | None = None
     sequence_length: int | Int[Tensor, "#batch #sequence"] | None = None
     document_lengths: tuple[int, ...] | None = None
+    document_starts: tuple[int, ...] | None = None
     side: Side | None = None
     below: int | None = None
     delta: int = 0
@@ -207,6 +208,7 @@ class Positions:
             valid=joining.joined(rows, "valid", 1),
             sequence_length=joining.joined_lengths(rows, 1),
             document_lengths=tuple(row.length for row in rows),
+            document_starts=joining.joined_starts(rows),
             below=joining.lowest_bound(rows),
         )
 
@@ -362,6 +364,7 @@ class Positions:
             length=sum(last - first for first, last in pieces),
             runs=taken,
             document_lengths=None,
+            document_starts=None,
         )
 
     def _resampled(self, high: int, count: int | None, note: str, draw: Callable[[int], Tensor]) -> Positions:
@@ -383,7 +386,9 @@ class Positions:
         drawn = draw(count).to(self.device)[ids]
         if self.valid is not None:  # padded places keep position 0
             drawn = torch.where(self.valid if drawn.ndim == 2 else self.valid.unsqueeze(-1), drawn, 0)
-        return replace(self, structure="explicit", given_ids=drawn, below=high, note=note, tables={})
+        return replace(
+            self, structure="explicit", given_ids=drawn, below=high, document_starts=None, note=note, tables={}
+        )
 
 
 PositionsLike: TypeAlias = Positions | Tensor | int | None
