@@ -33,7 +33,7 @@ from situs.registry import register
     dialects={
         "BLOOM": "the defaults; it adds m_h j instead of m_h (j - i), which softmax cannot tell apart under a "
         "causal mask",
-        "MPT": "bias_max is its alibi_bias_max",
+        "MPT": "bias_max is its alibi_bias_max, which transformers ignores and takes for 8",
         "Falcon": "factor=1/sqrt(head_dim), since it scales the bias together with q . k",
     },
 )

@@ -80,11 +80,11 @@ class T5Bias(OffsetBias):
             )
         if buckets == "log":
             fewest = 4 if bidirectional else 2
-            if num_buckets < fewest or num_buckets % fewest:
+            if num_buckets < fewest:
                 raise ValueError(
-                    f"num_buckets must be a multiple of {fewest}, since "
-                    f"{'each direction halves' if bidirectional else 'it is halved'} into single and growing "
-                    f"distances; got {num_buckets}."
+                    f"num_buckets must be at least {fewest}, since "
+                    f"{'each direction has' if bidirectional else 'there are'} single and growing distances; got "
+                    f"{num_buckets}."
                 )
             if max_distance <= num_buckets // fewest:
                 raise ValueError(

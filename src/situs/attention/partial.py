@@ -1,0 +1,69 @@
+"""Attention of some queries over some keys: the output, and the logarithm of the sum that it was divided by.
+
+Two such parts over different keys make the whole: their outputs are weighted by their sums. On the CPU this is
+torch's flash kernel, which adds a mask of any strides and so reads a bias out of a view; elsewhere it is written out.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+_FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+
+
+def partial(
+    query: Float[Tensor, "batch heads query head_dim"],
+    key: Float[Tensor, "batch heads key head_dim"],
+    value: Float[Tensor, "batch heads key value_dim"],
+    mask: Float[Tensor, "#batch #heads query key"] | None,
+    scale: float,
+    *,
+    causal: bool = False,
+) -> tuple[Float[Tensor, "batch heads query value_dim"], Float[Tensor, "batch heads query"]]:
+    """Output and log-sum-exp, both 0 for a query that sees no key. ``causal`` hides keys past the query's own index."""
+    if serves_flash(query, key, value):
+        wide = torch.float64 if query.dtype == torch.float64 else torch.float32
+        if mask is not None:
+            mask = mask.to(wide).expand(*query.shape[:3], key.shape[2])  # the kernel reads others as they lie
+        out, logsumexp = _FLASH(query, key, value, 0.0, causal, attn_mask=mask, scale=scale)
+        return out, logsumexp
+    scores = (query @ key.transpose(-2, -1)).to(_wide(query.dtype)) * scale
+    if mask is not None:
+        scores = scores + mask
+    if causal:
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(later, -math.inf)
+    logsumexp = scores.logsumexp(-1)
+    logsumexp = logsumexp.masked_fill(logsumexp == -math.inf, 0)  # queries that see nothing give zeros
+    weights = (scores - logsumexp.unsqueeze(-1)).exp()
+    return weights.to(value.dtype) @ value, logsumexp
+
+
+def serves_flash(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether torch's CPU kernel can take these."""
+    return (
+        query.device.type == "cpu"
+        and query.shape[-1] == value.shape[-1]
+        and query.dtype == key.dtype == value.dtype
+        and all(tensor.stride(-1) == 1 for tensor in (query, key, value))
+    )
+
+
+def merge(
+    out: Float[Tensor, "batch heads query value_dim"],
+    logsumexp: Float[Tensor, "batch heads query"],
+    new_out: Float[Tensor, "batch heads query value_dim"],
+    new_logsumexp: Float[Tensor, "batch heads query"],
+) -> tuple[Float[Tensor, "batch heads query value_dim"], Float[Tensor, "batch heads query"]]:
+    """The attention over both parts' keys. The first may have seen none yet, with a sum of -inf."""
+    total = torch.logaddexp(logsumexp, new_logsumexp)
+    old_share, new_share = (logsumexp - total).exp().unsqueeze(-1), (new_logsumexp - total).exp().unsqueeze(-1)
+    return out * old_share + new_out * new_share, total
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32

@@ -1,0 +1,238 @@
+"""Attention with a bias over offsets, at the cost of attention without.
+
+``b(j - i)`` is a Toeplitz matrix, known by one number an offset. With the queries in reverse order it becomes a Hankel
+matrix, ``b[i' + j]``, and that is a *view* of those numbers with both strides 1. The kernel reads it as a mask: no
+matrix of biases exists anywhere. Causal and window masks are -inf in the same numbers.
+
+Backward, the gradient of an offset is the sum along a diagonal of the scores' gradient. Written into rows that are one
+number longer than they are read, diagonals become columns. Memory is O(length x block).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from situs.attention.partial import merge, partial, serves_flash
+from situs.attention.segments import Segment, cut
+
+FLASH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+
+# Blocks of queries: small ones waste less above the diagonal, large ones let the kernel work in larger tiles.
+BLOCK = 256
+GRADIENT_BLOCK = 128
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to compute: segments, who sees whom in them, the scale, and the offset that the first number belongs to."""
+
+    segments: Sequence[Segment]
+    lowest: int
+    scale: float
+    causal: bool = False
+    window: int | None = None
+    rows_each: int = 1
+    """Rows of the tensors' batch that belong to one row of the positions, where grouped heads are among them."""
+
+    def where(self, block: Segment, queries: int) -> tuple[slice, slice, slice]:
+        """A block's rows of the batch, its queries counted from the end, and its keys."""
+        last = queries - block.first_query
+        rows = slice(None) if block.row is None else slice(block.row * self.rows_each, (block.row + 1) * self.rows_each)
+        return (
+            rows,
+            slice(last - block.queries, last),
+            slice(block.first_key, block.first_key + block.keys),
+        )
+
+    def blocks(self, size: int) -> list[Segment]:
+        """Every segment in blocks of at most ``size`` queries."""
+        return [
+            block for segment in self.segments for block in cut(segment, size, causal=self.causal, window=self.window)
+        ]
+
+    def forward_blocks(self) -> list[Segment]:
+        """Blocks for the forward pass: whole segments, unless rows see different keys."""
+        return self.blocks(BLOCK if self.causal or self.window is not None else max(s.queries for s in self.segments))
+
+    def masked(self, vector: Tensor) -> Callable[[Segment], Tensor]:
+        """From a block to the numbers of its offsets, -inf where a query may not see a key; slots tell who may."""
+        made: dict[int, Tensor] = {}
+
+        def numbers(block: Segment) -> Tensor:
+            apart = block.slot_offset - block.offset
+            if apart not in made:
+                made[apart] = self._hidden(vector, apart)
+            first = block.offset - (block.queries - 1) - self.lowest
+            return made[apart][..., first : first + block.queries + block.keys - 1]
+
+        return numbers
+
+    def _hidden(self, vector: Tensor, apart: int) -> Tensor:
+        if not self.causal and self.window is None:
+            return vector
+        slots = torch.arange(self.lowest, self.lowest + vector.shape[-1], device=vector.device) + apart
+        hidden = slots > 0 if self.causal else slots.new_zeros((), dtype=torch.bool)
+        if self.window is not None:
+            hidden = hidden | (slots.abs() >= self.window)
+        return vector.masked_fill(hidden, -math.inf)
+
+
+def attend_toeplitz(
+    query: Float[Tensor, "batch heads query head_dim"],
+    key: Float[Tensor, "batch heads key head_dim"],
+    value: Float[Tensor, "batch heads key value_dim"],
+    vector: Float[Tensor, "batch_or_1 heads_or_1 offsets"],
+    task: Task,
+) -> Float[Tensor, "batch heads query value_dim"]:
+    """Attention where ``vector`` holds the bias of each offset from ``task.lowest`` on."""
+    out: Tensor = _Toeplitz.apply(query, key, value, vector, task)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Toeplitz(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, vector: Tensor, task: Task) -> Tensor:
+        backwards = query.flip(2)
+        out, logsumexp = _forward(backwards, key, value, vector, task)
+        ctx.save_for_backward(backwards, key, value, vector, out, logsumexp)
+        ctx.task = task
+        return out.flip(2)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, vector, out, logsumexp = ctx.saved_tensors
+        learned = ctx.needs_input_grad[3]
+        program = _backward if learned or not serves_flash(query, key, value) else _flash_backward
+        dq, dk, dv, dvector = program(gradient.flip(2), query, key, value, vector, out, logsumexp, ctx.task)
+        return dq.flip(2), dk, dv, dvector if learned else None, None
+
+
+def _forward(query: Tensor, key: Tensor, value: Tensor, vector: Tensor, task: Task) -> tuple[Tensor, Tensor]:
+    """Output and log-sum-exp; queries in reverse order, here and below."""
+    blocks, numbers = task.forward_blocks(), task.masked(vector)
+
+    def attend_block(block: Segment) -> tuple[Tensor, Tensor]:
+        rows, here, there = task.where(block, query.shape[2])
+        mask = _of_rows(numbers(block), rows).unfold(-1, block.keys, 1)
+        return partial(query[rows, :, here], key[rows, :, there], value[rows, :, there], mask, task.scale)
+
+    if len(blocks) == 1 and blocks[0].row is None and blocks[0].queries == query.shape[2]:
+        return attend_block(blocks[0])
+    out = query.new_zeros(*query.shape[:3], value.shape[-1])
+    logsumexp = torch.full(query.shape[:3], -math.inf, dtype=vector.dtype, device=query.device)
+    once = _each_query_once(blocks)
+    for block in blocks:
+        rows, here, _ = task.where(block, query.shape[2])
+        parts = attend_block(block)
+        if not once:
+            parts = merge(out[rows, :, here], logsumexp[rows, :, here], *parts)
+        out[rows, :, here], logsumexp[rows, :, here] = parts
+    return out, logsumexp
+
+
+def _flash_backward(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    vector: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    task: Task,
+) -> tuple[Tensor, Tensor, Tensor, None]:
+    """Gradients of queries, keys and values by torch's kernel, which reads the same view."""
+    blocks, numbers = task.forward_blocks(), task.masked(vector)
+    gradients = [torch.zeros_like(tensor) for tensor in (query, key, value)]
+    for block in blocks:
+        rows, here, there = task.where(block, query.shape[2])
+        mask = _of_rows(numbers(block), rows).unfold(-1, block.keys, 1)
+        parts = FLASH_BACKWARD(
+            gradient[rows, :, here], query[rows, :, here], key[rows, :, there], value[rows, :, there],
+            out[rows, :, here], logsumexp[rows, :, here], 0.0, False,
+            attn_mask=mask.expand(*query[rows, :, here].shape[:3], block.keys), scale=task.scale,
+        )  # fmt: skip
+        for total, part, where in zip(gradients, parts, (here, there, there), strict=True):
+            total[rows, :, where] += part
+    return gradients[0], gradients[1], gradients[2], None
+
+
+def _backward(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    vector: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    task: Task,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """All gradients, with the scores of one block of queries formed again at a time.
+
+    A column of ones beside keys and values, and -logsumexp and -delta beside queries and gradients, let one matrix
+    product subtract what would be another pass over the scores.
+    """
+    wide = vector.dtype
+    delta = (gradient.to(wide) * out.to(wide)).sum(-1, keepdim=True)
+    ones = torch.ones((), dtype=wide, device=key.device).expand(*key.shape[:3], 1)
+    q = torch.cat((query.to(wide) * task.scale, -logsumexp.unsqueeze(-1)), -1)
+    g = torch.cat((gradient.to(wide), -delta), -1)
+    k, v = torch.cat((key.to(wide), ones), -1), torch.cat((value.to(wide), ones), -1)
+    dq, dk, dv = (torch.zeros_like(tensor, dtype=wide) for tensor in (query, key, value))
+    dvector = torch.zeros_like(vector, memory_format=torch.contiguous_format)
+    numbers, scratch = task.masked(vector), Scratch(q)
+    for block in task.blocks(GRADIENT_BLOCK):
+        rows, here, there = task.where(block, query.shape[2])
+        q_block, k_block, g_block, v_block = q[rows, :, here], k[rows, :, there], g[rows, :, here], v[rows, :, there]
+        shape = (*q_block.shape[:3], block.keys)
+        weights, change = scratch.take(0, shape), scratch.take(1, shape)
+        torch.matmul(q_block, k_block.transpose(-2, -1), out=weights)
+        weights.add_(_of_rows(numbers(block), rows).unfold(-1, block.keys, 1)).exp_()
+        torch.matmul(g_block, v_block.transpose(-2, -1), out=change)
+        dv[rows, :, there] += weights.transpose(-2, -1) @ g_block[..., :-1]
+        # rows one longer than needed, read as if one shorter: pairs of one offset stand below each other
+        length = block.queries + block.keys
+        slanted = scratch.take(2, (*shape[:3], length))
+        slanted[..., block.keys :] = 0
+        change = torch.mul(weights, change, out=slanted[..., : block.keys])
+        dq[rows, :, here] += change @ k_block[..., :-1]
+        dk[rows, :, there] += change.transpose(-2, -1) @ q_block[..., :-1]
+        diagonals = slanted.flatten(2)[..., : block.queries * (length - 1)].view(*shape[:3], length - 1).sum(2)
+        first = block.offset - (block.queries - 1) - task.lowest
+        _of_rows(dvector, rows)[..., first : first + length - 1] += diagonals.sum_to_size(
+            *_of_rows(dvector, rows).shape[:2], length - 1
+        )
+    return dq.mul_(task.scale).to(query.dtype), dk.to(key.dtype), dv.to(value.dtype), dvector
+
+
+class Scratch:
+    """Memory for the scores of a block, used again for the next: fresh pages would cost more than the arithmetic."""
+
+    def __init__(self, like: Tensor) -> None:
+        self.like = like
+        self.kept: dict[int, Tensor] = {}
+
+    def take(self, number: int, shape: tuple[int, ...]) -> Tensor:
+        """A tensor of that shape, whatever is in it."""
+        size = math.prod(shape)
+        if number not in self.kept or len(self.kept[number]) < size:
+            self.kept[number] = self.like.new_empty(size)
+        return self.kept[number][:size].view(shape)
+
+
+def _of_rows(tensor: Tensor, rows: slice) -> Tensor:
+    return tensor if tensor.shape[0] == 1 else tensor[rows]
+
+
+def _each_query_once(blocks: Sequence[Segment]) -> bool:
+    """Whether no query has its keys in several blocks."""
+    stretches = sorted((block.row or 0, block.first_query, block.queries) for block in blocks)
+    return all(one[0] != other[0] or one[1] + one[2] <= other[1] for one, other in itertools.pairwise(stretches))
