@@ -74,6 +74,10 @@ class ALiBi(OffsetBias):
                 f"heads {first_head} .. {last_head - 1} must lie in 0 .. {total - 1}, since the layer has {total}; got "
                 f"first_head={first_head}, num_heads={num_heads} and all_heads={all_heads}."
             )
+        if not (math.isfinite(bias_max) and math.isfinite(factor)):
+            raise ValueError(
+                f"bias_max and factor must be finite, since slopes follow from them; got {bias_max} and {factor}."
+            )
         if asymmetric and slopes_ahead is None and not learned:
             raise ValueError(
                 "slopes_ahead must be given where asymmetric slopes are not learned, since they would equal the "

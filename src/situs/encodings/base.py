@@ -213,10 +213,11 @@ def without_autocast(function: F) -> F:
 
     @functools.wraps(function)
     def plain(*args: Any, **kwargs: Any) -> Any:
-        device = next(each.device.type for each in (*args, *kwargs.values()) if isinstance(each, (Tensor, Positions)))
-        if not torch.is_autocast_enabled(device):
+        given = (each for each in (*args, *kwargs.values()) if isinstance(each, (Tensor, Positions)))
+        first = next(given, None)
+        if first is None or not torch.is_autocast_enabled(first.device.type):
             return function(*args, **kwargs)
-        with torch.autocast(device, enabled=False):
+        with torch.autocast(first.device.type, enabled=False):
             return function(*args, **kwargs)
 
     return plain  # type: ignore[return-value]

@@ -10,7 +10,7 @@ that never form the matrix, and a ``score_mod`` for FlexAttention.
             self.num_heads = num_heads
 
         def rule(self, device, dtype):
-            return lambda offset, head: -offset.abs() / (head + 1)
+            return lambda offset, head: -offset.abs().to(dtype) / (head + 1)
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from jaxtyping import Float, Num
 from torch import Tensor
 
 from situs.encodings.base import Encoding, computing_dtype, require_axes, require_whole, without_autocast
+from situs.functional.angles import widest
 from situs.functional.offsets import range_offsets, toeplitz
 from situs.positions import Positions, is_deferred
 
@@ -74,8 +75,10 @@ class PairBias(BiasEncoding):
         dtype: torch.dtype | None = None,
     ) -> Float[Tensor, "#batch heads query key"]:
         query, key = placed(self, query_positions, key_positions)
-        rule = self.rule(query.device, bias_dtype(self, dtype))
-        return rule(query.ids[:, None, :, None], key.ids[:, None, None, :], _heads(self, query.device, 2))
+        dtype = bias_dtype(self, dtype)
+        (of_queries,), (of_keys,) = _by_axis(query), _by_axis(key)
+        rule = self.rule(query.device, dtype)
+        return rule(of_queries[:, None, :, None], of_keys[:, None, None, :], _heads(self, query.device, 2)).to(dtype)
 
     @final
     @without_autocast
@@ -107,9 +110,18 @@ class OffsetBias(BiasEncoding):
     ) -> Float[Tensor, "heads offsets"]:
         """The bias of each offset, key minus query: all that a kernel needs to know. With several axes, offsets have
         their coordinates last."""
-        rule = self.rule(offsets.device, bias_dtype(self, dtype))
+        if offsets.ndim != (1 if self.axes == 1 else 2) or (self.axes > 1 and offsets.shape[-1] != self.axes):
+            wanted = "(offsets,)" if self.axes == 1 else f"(offsets, {self.axes})"
+            raise ValueError(f"offsets must have shape {wanted}, since each gets a number; got {tuple(offsets.shape)}.")
+        if self.whole and offsets.is_floating_point():
+            raise TypeError(
+                f"offsets must be whole numbers, since {type(self).__name__} looks them up in a table; got dtype "
+                f"{offsets.dtype}."
+            )
+        dtype = bias_dtype(self, dtype)
+        rule = self.rule(offsets.device, dtype)
         by_axis = (offsets,) if self.axes == 1 else offsets.unbind(-1)
-        return rule(*(each.unsqueeze(0) for each in by_axis), _heads(self, offsets.device, 1))
+        return rule(*(each.unsqueeze(0) for each in by_axis), _heads(self, offsets.device, 1)).to(dtype)
 
     @without_autocast
     def forward(
@@ -120,15 +132,16 @@ class OffsetBias(BiasEncoding):
         dtype: torch.dtype | None = None,
     ) -> Float[Tensor, "#batch heads query key"]:
         query, key = placed(self, query_positions, key_positions)
-        vector = self._between_ranges(query, key, bias_dtype(self, dtype))
+        dtype = bias_dtype(self, dtype)
+        vector = self._between_ranges(query, key, dtype)
         if vector is not None:
             return toeplitz(vector, key.length).unsqueeze(0)
-        rule = self.rule(query.device, bias_dtype(self, dtype))
+        rule = self.rule(query.device, dtype)
         offsets = [
             at_key[:, None, None, :] - at_query[:, None, :, None]
             for at_query, at_key in zip(_by_axis(query), _by_axis(key), strict=True)
         ]
-        return rule(*offsets, _heads(self, query.device, 2))
+        return rule(*offsets, _heads(self, query.device, 2)).to(dtype)
 
     @final
     @without_autocast
@@ -170,16 +183,23 @@ def placed(
         require_axes(encoding, places)
         require_whole(encoding, places)
         both.append(places)
+    if both[0].rows != both[1].rows and 1 not in (both[0].rows, both[1].rows):
+        raise ValueError(
+            f"query_positions and key_positions must have as many rows, or one, since rows belong together; got "
+            f"{both[0].rows} and {both[1].rows}."
+        )
     _require_extent(encoding, *both)
     return both[0], both[1]
 
 
 def _require_extent(encoding: BiasEncoding, query: Positions, key: Positions) -> None:
     """Raise if positions span more than the encoding's window; where values may not be read, the device asserts."""
-    for axis, size in enumerate(encoding.extent or ()):
+    if encoding.extent is None or not query.length or not key.length:
+        return
+    for axis, size in enumerate(encoding.extent):
         lowest, highest = zip(*(_ends(places, axis) for places in (query, key)), strict=True)
         spread = torch.maximum(*highest) - torch.minimum(*lowest)
-        rule = f"positions must span less than {size} along axis {axis}, since {type(encoding).__name__} ends there"
+        rule = f"positions must span at most {size} cells along axis {axis}, since {type(encoding).__name__} ends there"
         if is_deferred(spread):
             torch._assert_async((spread < size).all(), f"{rule}.")
         elif bool((spread >= size).any()):
@@ -203,8 +223,10 @@ def bias_dtype(encoding: Encoding, asked: torch.dtype | None) -> torch.dtype:
 
 
 def _by_axis(places: Positions) -> tuple[Num[Tensor, "batch sequence"], ...]:
-    """Ids, one tensor a coordinate."""
-    return (places.ids,) if places.axes == 1 else places.ids.unbind(-1)
+    """Ids, one tensor a coordinate; real ones as wide as can be, since offsets of far ones are small differences."""
+    ids = places.ids
+    ids = ids.to(widest(ids.device)) if ids.is_floating_point() else ids
+    return (ids,) if places.axes == 1 else ids.unbind(-1)
 
 
 def _heads(encoding: BiasEncoding, device: torch.device, places: int) -> Tensor:

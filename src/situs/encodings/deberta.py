@@ -94,10 +94,10 @@ class Deberta(OffsetScore):
                 f"dim, num_heads, head_dim and max_distance must be 1 or more, since they size the table and the "
                 f"projections; got {dim}, {num_heads}, {head_dim} and {max_distance}."
             )
-        if buckets is not None and not 4 <= buckets < 2 * (max_distance - 1):
+        if buckets is not None and (buckets % 2 or not 4 <= buckets < 2 * (max_distance - 1)):
             raise ValueError(
-                f"buckets must lie in 4 .. {2 * max_distance - 3}, since half of them hold a single distance below "
-                f"max_distance - 1; got {buckets}."
+                f"buckets must be even and lie in 4 .. {2 * max_distance - 3}, since half of them hold a single "
+                f"distance below max_distance - 1; got {buckets}."
             )
         if not terms or len(set(terms)) < len(terms) or not set(terms) <= set(TERMS):
             raise ValueError(f"terms must be among {', '.join(TERMS)}, each once, and at least one; got {terms!r}.")

@@ -9,7 +9,8 @@ Distances are divided by the query's position, so that a longer text is mapped o
 interpolation). So the bias depends on the query's position too: it is a function of the offset alone only while
 i <= L. Positions count from 0, in each document for itself.
 
-Departures: f is an MLP with one hidden layer, as in the listing; c and L are kept positive by their absolute values.
+Departures: f is an MLP with one hidden layer, as in the listing, but without the bias of its output, which is the same
+for all keys, so that softmax cancels it. c and L are kept positive by their absolute values, as there.
 Keys ahead of the query count by their distance, which may exceed its position.
 """
 
@@ -61,7 +62,7 @@ class Fire(PairBias):
                 f"{threshold}."
             )
         self.hidden = nn.Linear(1, width)
-        self.out = nn.Linear(width, num_heads)
+        self.out = nn.Linear(width, num_heads, bias=False)
         self.c = nn.Parameter(torch.empty(()))
         self.threshold_factor = nn.Parameter(torch.empty(()))
         self.reset_parameters()
@@ -76,22 +77,27 @@ class Fire(PairBias):
 
     def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
         """The MLP of the share, for positions that broadcast against heads, or for a single score."""
-        w1, b1 = self.hidden.weight[:, 0].to(dtype), self.hidden.bias.to(dtype)
-        w2, b2 = self.out.weight.to(dtype), self.out.bias.to(dtype)
+        w1, b1, w2 = self.hidden.weight[:, 0].to(dtype), self.hidden.bias.to(dtype), self.out.weight.to(dtype)
         c, longest = self.c.to(dtype), (self.threshold_factor.to(dtype) * self.threshold).abs()
-
-        def share(query: Tensor, key: Tensor) -> Tensor:
-            distance = (query - key).abs().to(dtype)
-            return log_distance(distance, c) / (log_distance(torch.maximum(query.to(dtype), longest), c) + SMALLEST)
+        # FlexAttention learns only what is read by an index of its own
+        each = [tensor.expand(self.num_heads, *tensor.shape) for tensor in (c, longest, w1, b1)]
 
         def matrix(query: Tensor, key: Tensor, head: Tensor) -> Tensor:
-            hidden = torch.relu(share(query, key).squeeze(1).unsqueeze(-1) * w1 + b1)
-            return (hidden @ w2.T + b2).movedim(-1, 1)
+            hidden = torch.relu(_share(query, key, c, longest).squeeze(1).unsqueeze(-1) * w1 + b1)
+            return (hidden @ w2.T).movedim(-1, 1)
 
         def single(query: Tensor, key: Tensor, head: Tensor) -> Tensor:
-            x, total = share(query, key), b2[head]
+            rate, threshold, slopes, starts = each
+            x = _share(query, key, rate[head], threshold[head])
+            total = torch.zeros_like(x)
             for unit in range(self.width):  # a score_mod may not reduce
-                total = total + w2[head, unit] * torch.relu(x * w1[unit] + b1[unit])
+                total = total + w2[head, unit] * torch.relu(x * slopes[head, unit] + starts[head, unit])
             return total
 
         return lambda query, key, head: (single if head.ndim == 0 else matrix)(query, key, head)
+
+
+def _share(query: Tensor, key: Tensor, c: Tensor, longest: Tensor) -> Tensor:
+    """``psi(|i - j|) / psi(max(L, i))``."""
+    distance, position = (query - key).abs().to(c.dtype), query.to(c.dtype)
+    return log_distance(distance, c) / (log_distance(torch.maximum(position, longest), c) + SMALLEST)

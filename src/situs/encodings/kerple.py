@@ -70,4 +70,4 @@ class Kerple(OffsetBias):
 
 def _clamped(value: Tensor, most: float | None) -> Tensor:
     """The number within its range, with a gradient that leads back into it from outside."""
-    return value + (value.clamp(SMALLEST, most) - value).detach()
+    return value.clamp(SMALLEST, most).detach() + (value - value.detach())

@@ -50,7 +50,7 @@ class Sandwich(OffsetBias):
         if num_heads < 1:
             raise ValueError(f"num_heads must be 1 or more, since each has a ratio; got {num_heads}.")
         if cosine_dim < 2 or cosine_dim % 2:
-            raise ValueError(f"cosine_dim must be even, since every cosine stands for a pair; got {cosine_dim}.")
+            raise ValueError(f"cosine_dim must be 2, 4, 6 ..., since every cosine stands for a pair; got {cosine_dim}.")
         require_base(base)
         self._frequencies = sinusoidal_frequencies(cosine_dim, base, "exclusive").tolist()
         self._ratios = 8 * torch.arange(1, num_heads + 1, dtype=torch.float64, device="cpu") / num_heads

@@ -15,7 +15,7 @@ the paper writes only the logarithm; so does this. A window one cell high or wid
 
 from __future__ import annotations
 
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -67,9 +67,13 @@ class SwinBias(OffsetBias):
         self.width = width
         self.init_std = init_std
         require_choice("version", version, ("v1", "v2"), "the bias is a table or a network")
-        for name, sides in (("window", tuple(window)), ("trained_window", tuple(trained_window or window))):
-            if len(sides) != 2 or min(sides) < 1:
-                raise ValueError(f"{name} must be a height and a width of 1 or more; got {sides!r}.")
+        trained = window if trained_window is None else trained_window
+        sides: Any  # whatever a caller passed
+        for name, sides in (("window", window), ("trained_window", trained)):
+            if not isinstance(sides, (tuple, list)) or len(sides) != 2 or min(sides) < 1:
+                raise ValueError(
+                    f"{name} must be (height, width) of 1 or more, since a window has that many cells; got {sides!r}."
+                )
         if min(num_heads, width) < 1:
             raise ValueError(
                 f"num_heads and width must be 1 or more, since they size the parameters; got {num_heads} and {width}."
@@ -80,7 +84,7 @@ class SwinBias(OffsetBias):
         else:
             self.hidden = nn.Linear(2, width)
             self.out = nn.Linear(width, num_heads, bias=False)
-            self._coordinates = log_coordinates(window, trained_window or window)
+            self._coordinates = log_coordinates(window, trained)
         self.tags = frozenset({"relative", "learned"})
         self.extent = window
         self.resolved = {"rows": rows}
@@ -118,7 +122,7 @@ class SwinBias(OffsetBias):
     @torch.no_grad()
     def resize(self, window: tuple[int, int]) -> SwinBias:
         """A copy for another window: a table is interpolated, a network evaluated at the new offsets."""
-        trained = self.trained_window or self.window
+        trained = self.window if self.trained_window is None else self.trained_window
         options = {**self.config, "window": window, "trained_window": trained if self.version == "v2" else None}
         other = SwinBias(**options).to(next(self.parameters()))
         if self.version == "v2":

@@ -1,0 +1,125 @@
+"""A request for attention: everything that was asked, resolved once, for the kernels to judge and to serve."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+from situs.attention.reference import softmax_scale
+from situs.attention.segments import Segment, segments
+from situs.encodings.base import Encoding, Encodings, InputEncoding, QueryKeyEncoding, as_encodings
+from situs.encodings.bias import BiasEncoding, OffsetBias
+from situs.encodings.rotation import RotationEncoding
+from situs.encodings.score import OffsetScore, ScoreEncoding, ValueEncoding
+from situs.functional.heads import share_heads
+from situs.positions import Positions, PositionsLike, align
+
+
+@dataclass(frozen=True)
+class Request:
+    """Queries, keys and values; encodings by the place where they act; positions; and who sees whom."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    encodings: list[Encoding]
+    query_positions: Positions
+    key_positions: Positions
+    causal: bool
+    window: int | None
+    mask: Tensor | None
+    scale: float
+    dropout: float
+
+    @cached_property
+    def biases(self) -> list[BiasEncoding]:
+        """Encodings that add to the scores whatever the content is."""
+        return [each for each in self.encodings if isinstance(each, BiasEncoding)]
+
+    @cached_property
+    def contents(self) -> list[ScoreEncoding]:
+        """Encodings that add to the scores by content; those that have nothing to add are left out."""
+        return [each for each in self.encodings if isinstance(each, ScoreEncoding) and getattr(each, "keys", True)]
+
+    @cached_property
+    def values(self) -> list[ValueEncoding]:
+        """Encodings that add to what is gathered."""
+        return [each for each in self.encodings if isinstance(each, ValueEncoding) and each.acts_on_values]
+
+    @cached_property
+    def segments(self) -> list[Segment] | None:
+        """Stretches of neighbouring positions, if these are such."""
+        return segments(self.query_positions, self.key_positions)
+
+    @property
+    def by_offset(self) -> bool:
+        """Whether all that is added to the scores depends on offsets alone, in one axis."""
+        return all(isinstance(each, OffsetBias) and each.axes == 1 for each in self.biases) and all(
+            isinstance(each, OffsetScore) for each in self.contents
+        )
+
+    def turned(self) -> tuple[Tensor, Tensor]:
+        """Queries and keys with the encodings that act on them applied; keys as few as they are."""
+        query, key = self.query, self.key
+        for each in self.encodings:
+            if isinstance(each, RotationEncoding):
+                each.require_agreement(self.query_positions, self.key_positions)
+                if self.query_positions is self.key_positions and not each.treats_roles_apart:
+                    query, key = each.both(query, key, self.query_positions)
+                    continue
+            if isinstance(each, QueryKeyEncoding):
+                query, key = each(query, self.query_positions), each(key, self.key_positions, role="key")
+        return query, key
+
+    def shared(self, tensor: Tensor) -> Tensor:
+        """Keys or values for every query head."""
+        return share_heads(tensor, self.query.shape[1])
+
+
+def make_request(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    encoding: Encodings,
+    causal: bool,
+    positions: PositionsLike,
+    key_positions: PositionsLike,
+    mask: Tensor | None,
+    window: int | None,
+    scale: float | None,
+    dropout: float,
+) -> Request:
+    """Check and resolve what a caller asked for."""
+    _require_shapes(query, key, value)
+    encodings = [each for each in as_encodings(encoding) if not isinstance(each, InputEncoding)]
+    of_queries, of_keys = align(positions, key_positions, query.shape[2], key.shape[2], query.device)
+    for name, places in (("positions", of_queries), ("key_positions", of_keys)):
+        if places.rows not in (1, query.shape[0]):
+            raise ValueError(
+                f"{name} must have one row, or one for each of the {query.shape[0]} sequences; got {places.rows} rows."
+            )
+    if window is not None and window < 1:
+        raise ValueError(f"window must be 1 or more, since a query sees at least its own place; got {window}.")
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout must lie in 0 .. 1, since it is a probability; got {dropout}.")
+    factor = softmax_scale(encodings, query.shape[-1], scale)
+    return Request(query, key, value, encodings, of_queries, of_keys, causal, window, mask, factor, dropout)
+
+
+def _require_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
+    shapes = tuple(tuple(each.shape) for each in (query, key, value))
+    if not all(len(shape) == 4 for shape in shapes):
+        raise ValueError(f"query, key and value must be (batch, heads, sequence, head_dim); got shapes {shapes}.")
+    (batch, heads, _, width), (key_batch, key_heads, keys, key_width), of_values = shapes
+    if key_batch != batch or of_values[:3] != (batch, key_heads, keys) or key_width != width:
+        raise ValueError(
+            f"key must have the query's batch and head_dim, and value the key's batch, heads and sequence; got shapes "
+            f"{shapes}."
+        )
+    if heads % key_heads:
+        raise ValueError(
+            f"query heads must be a multiple of key heads, since each key head serves as many; got {heads} and "
+            f"{key_heads}."
+        )

@@ -1,0 +1,201 @@
+"""FIRE: the appendix's network, its threshold, and progressive interpolation."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from torch import Tensor
+
+from situs import Fire, Positions
+from situs.encodings.fire import SMALLEST
+from tests.raising import raises_exactly
+from tests.references import fire as paper
+
+FAR = [-10_000_000, -70_000, 70_000, 10_000_000]
+starts = st.sampled_from([0, 3, 510, 70_000, 10_000_000])
+whole = st.lists(st.one_of(st.integers(-300, 2000), st.sampled_from(FAR)), min_size=1, max_size=5)
+real = st.lists(st.floats(-1e7, 1e7), min_size=1, max_size=5)
+
+
+def by_paper(encoding: Fire, query: NDArray[Any], key: NDArray[Any]) -> NDArray[np.float64]:
+    state = {name: value.double().numpy() for name, value in encoding.state_dict().items()}
+    return paper.bias(
+        query,
+        key,
+        float(state["c"]),
+        abs(float(state["threshold_factor"]) * encoding.threshold),
+        state["hidden.weight"][:, 0],
+        state["hidden.bias"],
+        state["out.weight"],
+        np.zeros(encoding.num_heads),
+        SMALLEST,
+    )
+
+
+def assert_is_the_papers(encoding: Fire, query: Positions, key: Positions) -> None:
+    expected = by_paper(encoding, query.ids[0].numpy(), key.ids[0].numpy())
+    bias = encoding(query, key, dtype=torch.float64)
+    assert bias.dtype == torch.float64
+    np.testing.assert_allclose(bias[0].detach().numpy(), expected, rtol=1e-9, atol=1e-12)
+
+
+def bias_at(encoding: Fire, query: float, key: float) -> Tensor:
+    places = (torch.tensor([[at]], dtype=torch.float64) for at in (query, key))
+    bias: Tensor = encoding(*places, dtype=torch.float64)
+    return bias[0, :, 0, 0].detach()
+
+
+def smooth_where_it_is_used() -> Fire:
+    """Hidden units that are on, or off, at every share from 0 to 2, so that differences meet no kink."""
+    encoding = Fire(num_heads=2, width=4, rate=0.3, threshold=10.0).double()
+    with torch.no_grad():
+        encoding.hidden.weight.copy_(torch.tensor([[0.9], [-0.4], [0.2], [-1.0]]))
+        encoding.hidden.bias.copy_(torch.tensor([0.3, 1.5, -1.0, -0.2]))
+    return encoding
+
+
+@given(st.integers(1, 5), st.integers(1, 9), st.integers(1, 6), st.integers(1, 6), starts, st.integers(-300, 300))
+def test_ranges_get_the_papers_bias(heads: int, width: int, queries: int, keys: int, start: int, ahead: int) -> None:
+    encoding = Fire(num_heads=heads, width=width)
+    assert_is_the_papers(encoding, Positions.range(queries, start=start), Positions.range(keys, start=start + ahead))
+
+
+@given(st.floats(0.01, 5.0), st.floats(0.5, 2000.0), st.booleans(), st.one_of(whole, real), st.one_of(whole, real))
+def test_any_positions_rates_and_thresholds_get_the_papers_bias(
+    rate: float, threshold: float, flipped: bool, query: list[float], key: list[float]
+) -> None:
+    encoding = Fire(num_heads=2, width=4, rate=rate, threshold=threshold)
+    if flipped:
+        with torch.no_grad():
+            encoding.c.neg_()
+            encoding.threshold_factor.mul_(-0.7)
+    places = [
+        Positions.explicit(torch.tensor(each, dtype=torch.int64 if isinstance(each[0], int) else torch.float64))
+        for each in (query, key)
+    ]
+    assert_is_the_papers(encoding, *places)
+
+
+def test_below_the_threshold_it_is_a_function_of_the_offset_alone() -> None:
+    encoding = Fire(num_heads=3, threshold=100_000.0).double()
+    keys = torch.tensor([-5, 0, 3, -40])
+    expected = encoding(torch.tensor([0]), keys)
+    for query in (1, 500, 70_000, 100_000):
+        torch.testing.assert_close(encoding(torch.tensor([query]), keys + query), expected, rtol=0, atol=1e-12)
+
+
+def test_above_the_threshold_it_depends_on_the_querys_position_too() -> None:
+    encoding = Fire(num_heads=3, threshold=100.0)
+    near, far, farther = (bias_at(encoding, query, query - 50) for query in (100, 70_000, 10_000_000))
+    assert float((near - far).abs().min()) > 1e-4
+    assert float((far - farther).abs().min()) > 1e-4
+    torch.testing.assert_close(bias_at(encoding, 99, 49), near, rtol=0, atol=1e-12)
+    assert "relative" not in encoding.tags
+
+
+def test_progressive_interpolation_maps_the_farthest_key_to_one_at_any_length() -> None:
+    encoding = Fire(num_heads=3)
+    state = {name: value.double() for name, value in encoding.state_dict().items()}
+    hidden = torch.relu(state["hidden.weight"][:, 0] + state["hidden.bias"])
+    at_one = state["out.weight"] @ hidden
+    for query in (512, 5000, 70_000, 10_000_000):
+        torch.testing.assert_close(bias_at(encoding, query, 0), at_one, rtol=0, atol=1e-5)
+        share = paper.share(query, 0, float(state["c"]), 512.0, SMALLEST)
+        assert share == pytest.approx(1.0, abs=1e-6)
+    assert paper.share(100, 0, float(state["c"]), 512.0, SMALLEST) < 0.7
+
+
+def test_a_key_at_the_query_has_share_zero_anywhere() -> None:
+    encoding = Fire(num_heads=3)
+    at_zero = (encoding.out(torch.relu(encoding.hidden.bias))).double().detach()
+    for place in (0, 511, 70_000, 10_000_000):
+        torch.testing.assert_close(bias_at(encoding, place, place), at_zero, rtol=0, atol=1e-6)
+
+
+def test_keys_ahead_count_by_their_distance() -> None:
+    encoding = Fire(num_heads=3, threshold=20.0)
+    for query in (3, 70_000, 10_000_000):
+        for apart in (1, 7, 60):
+            assert torch.equal(bias_at(encoding, query, query + apart), bias_at(encoding, query, query - apart))
+
+
+def test_each_document_and_padded_row_counts_for_itself() -> None:
+    encoding = Fire(num_heads=2, threshold=2.0)
+    alone = encoding(Positions.range(6))
+    packed = encoding(Positions.packed([4, 6]))
+    padded = encoding(Positions.from_mask(torch.tensor([[0] * 4 + [1] * 6])))
+    assert torch.equal(packed[:, :, 4:, 4:], alone)
+    assert torch.equal(padded[:, :, 4:, 4:], alone)
+    assert not torch.allclose(encoding(Positions.range(6, start=4)), alone)
+
+
+@pytest.mark.parametrize("name", ["c", "threshold_factor"])
+def test_negative_numbers_act_by_their_size(name: str) -> None:
+    encoding, positions = Fire(num_heads=2, threshold=20.0), Positions.range(60, start=3)
+    before = encoding(positions)
+    with torch.no_grad():
+        getattr(encoding, name).neg_()
+    assert torch.equal(encoding(positions), before)
+
+
+def test_gradients_are_those_of_finite_differences() -> None:
+    encoding = smooth_where_it_is_used()
+    parameters = tuple(encoding.parameters())
+    assert len(parameters) == 5
+    near, far = torch.tensor([[0, 3, 7], [4, 12, 40]]), Positions.range(3, start=10_000_000)
+    cached = (Positions.range(1, start=70_000), Positions.explicit(torch.tensor([0, 9, 69_999, 70_000])))
+    assert torch.autograd.gradcheck(lambda *_: encoding(near), parameters)
+    assert torch.autograd.gradcheck(lambda *_: encoding(far), parameters)
+    assert torch.autograd.gradcheck(lambda *_: encoding(*cached), parameters)
+
+
+def test_only_queries_below_the_threshold_teach_it() -> None:
+    encoding = smooth_where_it_is_used()
+    for query, learns in ((5, True), (70_000, False), (10_000_000, False)):
+        encoding.zero_grad()
+        encoding(torch.tensor([query]), torch.tensor([query - 3])).sum().backward()
+        assert encoding.threshold_factor.grad is not None
+        assert (float(encoding.threshold_factor.grad) != 0) == learns
+
+
+def test_rate_and_threshold_start_where_they_were_put_and_the_network_is_drawn_anew() -> None:
+    encoding = Fire(num_heads=2, width=8, rate=0.25, threshold=64.0)
+    assert (encoding.c.item(), encoding.threshold_factor.item()) == (0.25, 1.0)
+    before = encoding.hidden.weight.detach().clone()
+    with torch.no_grad():
+        encoding.c.fill_(9.0)
+        encoding.threshold_factor.fill_(9.0)
+    encoding.reset_parameters()
+    assert (encoding.c.item(), encoding.threshold_factor.item()) == (0.25, 1.0)
+    assert not torch.equal(encoding.hidden.weight, before)
+
+
+def test_its_configuration_makes_it_again() -> None:
+    options = {"num_heads": 3, "width": 8, "rate": 0.25, "threshold": 64.0}
+    encoding = Fire(**options)  # type: ignore[arg-type]
+    assert Fire(**encoding.config).config == encoding.config == options
+    assert encoding.describe()["parameters"] == 8 + 8 + 3 * 8 + 2
+
+
+ERRORS: list[tuple[dict[str, Any], str]] = [
+    ({"num_heads": 0}, "num_heads and width must be 1 or more, since they size the MLP; got 0 and 32."),
+    ({"width": 0}, "num_heads and width must be 1 or more, since they size the MLP; got 2 and 0."),
+    (
+        {"rate": 0.0},
+        "rate and threshold must be positive, since distances are measured by them; got 0.0 and 512.0.",
+    ),
+    (
+        {"threshold": -1.0},
+        "rate and threshold must be positive, since distances are measured by them; got 0.1 and -1.0.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), ERRORS, ids=[str(options) for options, _ in ERRORS])
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+    with raises_exactly(ValueError, message):
+        Fire(**{"num_heads": 2, **options})
