@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from situs import attention, functional
+from situs.attention import Explanation, attend, explain
 from situs.encodings import (
     BiasEncoding,
     Encoding,
@@ -91,6 +92,7 @@ __all__ = [
     "DynamicNTK",
     "Encoding",
     "EncodingCheckError",
+    "Explanation",
     "Fire",
     "InputEncoding",
     "Kerple",
@@ -126,11 +128,13 @@ __all__ = [
     "Vision",
     "XPos",
     "YaRN",
+    "attend",
     "attention",
     "check_encoding",
     "convert_pairing",
     "create",
     "entry",
+    "explain",
     "functional",
     "names",
     "register",

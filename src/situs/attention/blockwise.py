@@ -19,6 +19,9 @@ from torch import Tensor
 
 from situs.attention.partial import merge, partial
 from situs.attention.segments import Segment
+from situs.attention.task import Task, each_query_once
+
+BLOCK = 256
 
 Term = Callable[[Segment, Tensor, Tensor, Sequence[Tensor]], Tensor | None]
 Gathered = Callable[[Segment, Tensor, Sequence[Tensor]], Tensor]
@@ -26,27 +29,20 @@ Gathered = Callable[[Segment, Tensor, Sequence[Tensor]], Tensor]
 
 @dataclass(frozen=True)
 class Work:
-    """Blocks, and what is done in each.
+    """A task, and what is done in each of its blocks.
 
     ``term(block, q, k, tensors)`` is added to the scaled scores, -inf where a query may not see a key.
     ``gathered(block, weights, tensors)``, if there is one, is added to the output.
     """
 
-    blocks: Sequence[Segment]
-    scale: float
+    task: Task
     term: Term
     gathered: Gathered | None = None
-    rows_each: int = 1
-    each_query_once: bool = True
 
-    def where(self, block: Segment) -> tuple[slice, slice, slice]:
-        """A block's rows of the batch, its queries and its keys."""
-        rows = slice(None) if block.row is None else slice(block.row * self.rows_each, (block.row + 1) * self.rows_each)
-        return (
-            rows,
-            slice(block.first_query, block.first_query + block.queries),
-            slice(block.first_key, block.first_key + block.keys),
-        )
+    @property
+    def scale(self) -> float:
+        """The factor of q . k."""
+        return self.task.scale
 
 
 def attend_blockwise(
@@ -79,15 +75,17 @@ class _Blockwise(torch.autograd.Function):
         wide = torch.float64 if query.dtype == torch.float64 else torch.float32
         out = query.new_zeros(*query.shape[:3], value.shape[-1])
         logsumexp = torch.full(query.shape[:3], -math.inf, dtype=wide, device=query.device)
-        for block in work.blocks:
-            rows, here, there = work.where(block)
+        blocks = work.task.blocks(BLOCK)
+        once = each_query_once(blocks)
+        for block in blocks:
+            rows, here, there = work.task.where(block)
             q, k, v = query[rows, :, here], key[rows, :, there], value[rows, :, there]
             term = work.term(block, plain_query[rows, :, here], plain_key[rows, :, there], tensors)
             if work.gathered is None:
                 parts = partial(q, k, v, term, work.scale)
             else:
                 parts = _with_gathered(work, block, q, k, v, term, tensors)
-            if not work.each_query_once:
+            if not once:
                 parts = merge(out[rows, :, here], logsumexp[rows, :, here], *parts)
             out[rows, :, here], logsumexp[rows, :, here] = parts
         ctx.save_for_backward(query, key, value, plain_query, plain_key, out, logsumexp, *tensors)
@@ -106,8 +104,8 @@ class _Blockwise(torch.autograd.Function):
             torch.zeros_like(tensor) if needed else None
             for tensor, needed in zip(tensors, ctx.needs_input_grad[6:], strict=True)
         ]
-        for block in work.blocks:
-            rows, here, there = work.where(block)
+        for block in work.task.blocks(BLOCK):
+            rows, here, there = work.task.where(block)
             q, k, v = query[rows, :, here].to(wide), key[rows, :, there].to(wide), value[rows, :, there].to(wide)
             g = gradient[rows, :, here]
             inputs = [plain_query[rows, :, here], plain_key[rows, :, there], *tensors]

@@ -47,6 +47,7 @@ def reference(
     mask: Bool[Tensor, "#batch #heads #query key"] | Float[Tensor, "#batch #heads #query key"] | None = None,
     window: int | None = None,
     scale: float | None = None,
+    dropout: float = 0.0,
 ) -> Float[Tensor, "batch heads query value_dim"]:
     """Attention with any encodings. Rows that may see nothing give zeros.
 
@@ -90,6 +91,7 @@ def reference(
     weights = (scores - highest).exp()
     total = weights.sum(-1, keepdim=True)
     weights = weights / total.masked_fill(total == 0, 1)
+    weights = torch.dropout(weights, dropout, train=dropout > 0)
     out = weights @ share_heads(v, heads)
     for each in encodings:
         if isinstance(each, ValueEncoding) and each.acts_on_values:

@@ -31,6 +31,7 @@ class Request:
     window: int | None
     mask: Tensor | None
     scale: float
+    given_scale: float | None
     dropout: float
 
     @cached_property
@@ -105,7 +106,7 @@ def make_request(
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must lie in 0 .. 1, since it is a probability; got {dropout}.")
     factor = softmax_scale(encodings, query.shape[-1], scale)
-    return Request(query, key, value, encodings, of_queries, of_keys, causal, window, mask, factor, dropout)
+    return Request(query, key, value, encodings, of_queries, of_keys, causal, window, mask, factor, scale, dropout)
 
 
 def _require_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:

@@ -10,10 +10,7 @@ number longer than they are read, diagonals become columns. Memory is O(length x
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,68 +18,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from situs.attention.partial import merge, partial, serves_flash
-from situs.attention.segments import Segment, cut
+from situs.attention.segments import Segment
+from situs.attention.task import Task, each_query_once, of_rows
 
 FLASH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 # Blocks of queries: small ones waste less above the diagonal, large ones let the kernel work in larger tiles.
 BLOCK = 256
 GRADIENT_BLOCK = 128
-
-
-@dataclass(frozen=True)
-class Task:
-    """What to compute: segments, who sees whom in them, the scale, and the offset that the first number belongs to."""
-
-    segments: Sequence[Segment]
-    lowest: int
-    scale: float
-    causal: bool = False
-    window: int | None = None
-    rows_each: int = 1
-    """Rows of the tensors' batch that belong to one row of the positions, where grouped heads are among them."""
-
-    def where(self, block: Segment, queries: int) -> tuple[slice, slice, slice]:
-        """A block's rows of the batch, its queries counted from the end, and its keys."""
-        last = queries - block.first_query
-        rows = slice(None) if block.row is None else slice(block.row * self.rows_each, (block.row + 1) * self.rows_each)
-        return (
-            rows,
-            slice(last - block.queries, last),
-            slice(block.first_key, block.first_key + block.keys),
-        )
-
-    def blocks(self, size: int) -> list[Segment]:
-        """Every segment in blocks of at most ``size`` queries."""
-        return [
-            block for segment in self.segments for block in cut(segment, size, causal=self.causal, window=self.window)
-        ]
-
-    def forward_blocks(self) -> list[Segment]:
-        """Blocks for the forward pass: whole segments, unless rows see different keys."""
-        return self.blocks(BLOCK if self.causal or self.window is not None else max(s.queries for s in self.segments))
-
-    def masked(self, vector: Tensor) -> Callable[[Segment], Tensor]:
-        """From a block to the numbers of its offsets, -inf where a query may not see a key; slots tell who may."""
-        made: dict[int, Tensor] = {}
-
-        def numbers(block: Segment) -> Tensor:
-            apart = block.slot_offset - block.offset
-            if apart not in made:
-                made[apart] = self._hidden(vector, apart)
-            first = block.offset - (block.queries - 1) - self.lowest
-            return made[apart][..., first : first + block.queries + block.keys - 1]
-
-        return numbers
-
-    def _hidden(self, vector: Tensor, apart: int) -> Tensor:
-        if not self.causal and self.window is None:
-            return vector
-        slots = torch.arange(self.lowest, self.lowest + vector.shape[-1], device=vector.device) + apart
-        hidden = slots > 0 if self.causal else slots.new_zeros((), dtype=torch.bool)
-        if self.window is not None:
-            hidden = hidden | (slots.abs() >= self.window)
-        return vector.masked_fill(hidden, -math.inf)
 
 
 def attend_toeplitz(
@@ -116,22 +59,34 @@ class _Toeplitz(torch.autograd.Function):
         return dq.flip(2), dk, dv, dvector if learned else None, None
 
 
+def _forward_blocks(task: Task) -> list[Segment]:
+    """Whole segments, unless rows see different keys."""
+    differ = task.causal or task.window is not None
+    return task.blocks(BLOCK if differ else max((each.queries for each in task.segments), default=1))
+
+
+def _where(task: Task, block: Segment, queries: int) -> tuple[slice, slice, slice]:
+    """A block's rows, queries and keys where queries are in reverse order."""
+    rows, here, there = task.where(block)
+    return rows, slice(queries - here.stop, queries - here.start), there
+
+
 def _forward(query: Tensor, key: Tensor, value: Tensor, vector: Tensor, task: Task) -> tuple[Tensor, Tensor]:
     """Output and log-sum-exp; queries in reverse order, here and below."""
-    blocks, numbers = task.forward_blocks(), task.masked(vector)
+    blocks, numbers = _forward_blocks(task), task.masked(vector)
 
     def attend_block(block: Segment) -> tuple[Tensor, Tensor]:
-        rows, here, there = task.where(block, query.shape[2])
-        mask = _of_rows(numbers(block), rows).unfold(-1, block.keys, 1)
+        rows, here, there = _where(task, block, query.shape[2])
+        mask = of_rows(numbers(block), rows).unfold(-1, block.keys, 1)
         return partial(query[rows, :, here], key[rows, :, there], value[rows, :, there], mask, task.scale)
 
     if len(blocks) == 1 and blocks[0].row is None and blocks[0].queries == query.shape[2]:
         return attend_block(blocks[0])
     out = query.new_zeros(*query.shape[:3], value.shape[-1])
     logsumexp = torch.full(query.shape[:3], -math.inf, dtype=vector.dtype, device=query.device)
-    once = _each_query_once(blocks)
+    once = each_query_once(blocks)
     for block in blocks:
-        rows, here, _ = task.where(block, query.shape[2])
+        rows, here, _ = _where(task, block, query.shape[2])
         parts = attend_block(block)
         if not once:
             parts = merge(out[rows, :, here], logsumexp[rows, :, here], *parts)
@@ -150,11 +105,11 @@ def _flash_backward(
     task: Task,
 ) -> tuple[Tensor, Tensor, Tensor, None]:
     """Gradients of queries, keys and values by torch's kernel, which reads the same view."""
-    blocks, numbers = task.forward_blocks(), task.masked(vector)
+    blocks, numbers = _forward_blocks(task), task.masked(vector)
     gradients = [torch.zeros_like(tensor) for tensor in (query, key, value)]
     for block in blocks:
-        rows, here, there = task.where(block, query.shape[2])
-        mask = _of_rows(numbers(block), rows).unfold(-1, block.keys, 1)
+        rows, here, there = _where(task, block, query.shape[2])
+        mask = of_rows(numbers(block), rows).unfold(-1, block.keys, 1)
         parts = FLASH_BACKWARD(
             gradient[rows, :, here], query[rows, :, here], key[rows, :, there], value[rows, :, there],
             out[rows, :, here], logsumexp[rows, :, here], 0.0, False,
@@ -190,12 +145,12 @@ def _backward(
     dvector = torch.zeros_like(vector, memory_format=torch.contiguous_format)
     numbers, scratch = task.masked(vector), Scratch(q)
     for block in task.blocks(GRADIENT_BLOCK):
-        rows, here, there = task.where(block, query.shape[2])
+        rows, here, there = _where(task, block, query.shape[2])
         q_block, k_block, g_block, v_block = q[rows, :, here], k[rows, :, there], g[rows, :, here], v[rows, :, there]
         shape = (*q_block.shape[:3], block.keys)
         weights, change = scratch.take(0, shape), scratch.take(1, shape)
         torch.matmul(q_block, k_block.transpose(-2, -1), out=weights)
-        weights.add_(_of_rows(numbers(block), rows).unfold(-1, block.keys, 1)).exp_()
+        weights.add_(of_rows(numbers(block), rows).unfold(-1, block.keys, 1)).exp_()
         torch.matmul(g_block, v_block.transpose(-2, -1), out=change)
         dv[rows, :, there] += weights.transpose(-2, -1) @ g_block[..., :-1]
         # rows one longer than needed, read as if one shorter: pairs of one offset stand below each other
@@ -206,10 +161,8 @@ def _backward(
         dq[rows, :, here] += change @ k_block[..., :-1]
         dk[rows, :, there] += change.transpose(-2, -1) @ q_block[..., :-1]
         diagonals = slanted.flatten(2)[..., : block.queries * (length - 1)].view(*shape[:3], length - 1).sum(2)
-        first = block.offset - (block.queries - 1) - task.lowest
-        _of_rows(dvector, rows)[..., first : first + length - 1] += diagonals.sum_to_size(
-            *_of_rows(dvector, rows).shape[:2], length - 1
-        )
+        total = of_rows(dvector, rows)[..., task.offsets_of(block)]
+        total += diagonals.sum_to_size(total.shape)
     return dq.mul_(task.scale).to(query.dtype), dk.to(key.dtype), dv.to(value.dtype), dvector
 
 
@@ -226,13 +179,3 @@ class Scratch:
         if number not in self.kept or len(self.kept[number]) < size:
             self.kept[number] = self.like.new_empty(size)
         return self.kept[number][:size].view(shape)
-
-
-def _of_rows(tensor: Tensor, rows: slice) -> Tensor:
-    return tensor if tensor.shape[0] == 1 else tensor[rows]
-
-
-def _each_query_once(blocks: Sequence[Segment]) -> bool:
-    """Whether no query has its keys in several blocks."""
-    stretches = sorted((block.row or 0, block.first_query, block.queries) for block in blocks)
-    return all(one[0] != other[0] or one[1] + one[2] <= other[1] for one, other in itertools.pairwise(stretches))

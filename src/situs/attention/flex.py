@@ -1,0 +1,94 @@
+"""Biases as score_mods of FlexAttention, with a block mask: the kernel for CUDA, tested by its CPU compilation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from situs.attention.request import Request
+from situs.attention.visibility import key_slots, query_slots
+
+
+def cannot(request: Request) -> str | None:
+    """Why FlexAttention does not serve; None if it does."""
+    if request.contents or request.values:
+        return f"{type((*request.contents, *request.values)[0]).__name__} depends on the content"
+    if request.mask is not None or request.dropout:
+        return "it takes neither a mask of the caller's own nor dropout"
+    tensors = [request.query, request.key, request.value]
+    learned = [parameter for bias in request.biases for parameter in bias.parameters()]
+    if (
+        request.query.device.type == "cpu"
+        and torch.is_grad_enabled()
+        and any(t.requires_grad for t in tensors + learned)
+    ):
+        return "its CPU compilation has no backward"
+    return None
+
+
+def run(request: Request) -> Tensor:
+    """Compiled FlexAttention with every bias's score_mod and a mask of who sees whom."""
+    query, key = request.turned()
+    mods = [bias.score_mod(request.query_positions, request.key_positions) for bias in request.biases]
+
+    def score_mod(score: Tensor, batch: Tensor, head: Tensor, query_index: Tensor, key_index: Tensor) -> Tensor:
+        for mod in mods:
+            score = mod(score, batch, head, query_index, key_index)
+        return score
+
+    out: Tensor = _compiled()(
+        query,
+        key,
+        request.value,
+        score_mod=score_mod if mods else None,
+        block_mask=_block_mask(request),
+        scale=request.scale,
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
+    return out
+
+
+@cache
+def _compiled() -> Callable[..., Any]:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention, dynamic=False)
+
+
+def _block_mask(request: Request) -> Any:
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    query, key = request.query_positions, request.key_positions
+    q_slots, k_slots = query_slots(query, key), key_slots(key)
+    rules: list[Callable[[Tensor, Tensor, Tensor], Tensor]] = []
+    if request.causal:
+        rules.append(lambda b, q, k: _at(k_slots, b, k) <= _at(q_slots, b, q))
+    if request.window is not None:
+        window = request.window
+        rules.append(lambda b, q, k: (_at(k_slots, b, k) - _at(q_slots, b, q)).abs() < window)
+    if key.valid is not None:
+        valid = key.valid
+        rules.append(lambda b, q, k: _at(valid, b, k))
+    if query.documents is not None and key.documents is not None:
+        q_documents, k_documents = query.documents, key.documents
+        rules.append(lambda b, q, k: _at(q_documents, b, q) == _at(k_documents, b, k))
+    if not rules:
+        return None
+
+    def mask_mod(batch: Tensor, head: Tensor, query_index: Tensor, key_index: Tensor) -> Tensor:
+        seen = rules[0](batch, query_index, key_index)
+        for rule in rules[1:]:
+            seen = seen & rule(batch, query_index, key_index)
+        return seen
+
+    rows = max(query.rows, key.rows)
+    device = request.query.device
+    return create_block_mask(mask_mod, rows if rows > 1 else None, None, query.length, key.length, device=device)
+
+
+def _at(tensor: Tensor, batch: Tensor, index: Tensor) -> Tensor:
+    return tensor[0, index] if tensor.shape[0] == 1 else tensor[batch, index]

@@ -1,0 +1,178 @@
+"""The kernels that ``attend`` chooses among: for each, what it cannot serve, and how it serves the rest.
+
+flash       input and rotary encodings, straight onto scaled_dot_product_attention
+toeplitz    biases over offsets, as strided views
+blockwise   anything, a block of queries at a time
+flex        biases as score_mods of FlexAttention, compiled
+reference   anything, every score formed
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from situs.attention import flex, terms
+from situs.attention.blockwise import attend_blockwise
+from situs.attention.reference import reference
+from situs.attention.request import Request
+from situs.attention.task import Task
+from situs.attention.toeplitz import attend_toeplitz
+from situs.attention.visibility import visibility
+from situs.encodings.base import computing_dtype
+from situs.encodings.bias import OffsetBias
+
+SDPA = torch.nn.functional.scaled_dot_product_attention
+
+
+def flash_cannot(request: Request) -> str | None:
+    """Why scaled_dot_product_attention alone does not serve; None if it does."""
+    acting = [*request.biases, *request.contents, *request.values]
+    return f"{type(acting[0]).__name__} acts on scores or values" if acting else None
+
+
+def run_flash(request: Request) -> Tensor:
+    """Turned queries and keys, with a causal flag where that says it all, in segments, or with a dense mask."""
+    query, key = request.turned()
+    flag = _causal_flag(request)
+    if flag is not None:
+        q, k, v = _grouped(query, key, request.value)
+        out = SDPA(q, k, v, is_causal=flag, scale=request.scale, dropout_p=request.dropout)
+        return out.reshape(*query.shape[:3], -1)
+    segments = request.segments
+    if segments is not None and request.mask is None and not request.dropout and query.device.type == "cpu":
+        dtype = computing_dtype(query.dtype)
+        task = Task(segments, request.scale, request.causal, request.window)
+        zeros = torch.zeros(1, 1, task.highest - task.lowest + 1, dtype=dtype, device=query.device)
+        q, k, v = _grouped(query, key, request.value)
+        return attend_toeplitz(q, k, v, zeros, _for_groups(task, request)).reshape(*query.shape[:3], -1)
+    allowed = visibility(request.query_positions, request.key_positions, causal=request.causal, window=request.window)
+    mask = _both(allowed, request.mask, query.dtype)
+    key, value = request.shared(key), request.shared(request.value)
+    return SDPA(query, key, value, attn_mask=mask, scale=request.scale, dropout_p=request.dropout)
+
+
+def toeplitz_cannot(request: Request) -> str | None:
+    """Why strided views do not serve; None if they do."""
+    if request.contents or request.values:
+        return f"{type((*request.contents, *request.values)[0]).__name__} depends on the content"
+    for bias in request.biases:
+        if not isinstance(bias, OffsetBias) or bias.axes > 1:
+            return f"{type(bias).__name__} is no function of one offset"
+    return _segments_cannot(request)
+
+
+def run_toeplitz(request: Request) -> Tensor:
+    """All biases as one vector over offsets."""
+    assert request.segments is not None
+    query, key = request.turned()
+    dtype = computing_dtype(query.dtype)
+    task = Task(request.segments, request.scale, request.causal, request.window)
+    offsets = torch.arange(task.lowest, task.highest + 1, device=query.device)
+    vector = torch.zeros(1, len(offsets), dtype=dtype, device=query.device)
+    for bias in request.biases:
+        assert isinstance(bias, OffsetBias)
+        vector = vector + bias.by_offset(offsets, dtype=dtype)
+    q, k, v = _grouped(query, key, request.value)
+    batch, kv_heads = request.key.shape[:2]
+    if q.shape[:2] != query.shape[:2] and len(vector) > 1:
+        vector = vector.view(kv_heads, -1, vector.shape[-1]).repeat(batch, 1, 1)
+    else:
+        vector = vector.unsqueeze(0)
+    return attend_toeplitz(q, k, v, vector, _for_groups(task, request)).reshape(*query.shape[:3], -1)
+
+
+def blockwise_cannot(request: Request) -> str | None:
+    """Why blocks do not serve; None if they do."""
+    return "dropout needs every weight" if request.dropout else None
+
+
+def run_blockwise(request: Request) -> Tensor:
+    """Terms by offset where that can be, else encodings asked block by block."""
+    query, key = request.turned()
+    key, value = request.shared(key), request.shared(request.value)
+    plain_key = key if request.key is key else request.shared(request.key)
+    if request.by_offset and _segments_cannot(request) is None:
+        assert request.segments is not None
+        task = Task(request.segments, request.scale, request.causal, request.window)
+        work, tensors = terms.by_offset(request, task)
+    else:
+        work, tensors = terms.of_any_kind(request)
+    return attend_blockwise(query, key, value, request.query, plain_key, work, tensors)
+
+
+def reference_cannot(request: Request) -> str | None:
+    """Why the reference does not serve: never."""
+    return None
+
+
+def run_reference(request: Request) -> Tensor:
+    """The definition of what is right."""
+    return reference(
+        request.query,
+        request.key,
+        request.value,
+        encoding=request.encodings,
+        causal=request.causal,
+        positions=request.query_positions,
+        key_positions=request.key_positions,
+        mask=request.mask,
+        window=request.window,
+        scale=request.given_scale,
+        dropout=request.dropout,
+    )
+
+
+KERNELS = {
+    "flash": (flash_cannot, run_flash),
+    "toeplitz": (toeplitz_cannot, run_toeplitz),
+    "flex": (flex.cannot, flex.run),
+    "blockwise": (blockwise_cannot, run_blockwise),
+    "reference": (reference_cannot, run_reference),
+}
+
+
+def _causal_flag(request: Request) -> bool | None:
+    """Whether a causal flag, or none, says who sees whom; None where it does not."""
+    query, key = request.query_positions, request.key_positions
+    if query.start is None or key.start is None or request.window is not None or request.mask is not None:
+        return None
+    apart = key.start - query.start
+    if not request.causal or apart + key.length - 1 <= 0:
+        return False
+    return True if apart == 0 else None
+
+
+def _segments_cannot(request: Request) -> str | None:
+    if request.mask is not None:
+        return "a mask of the caller's own has no offsets"
+    if request.dropout:
+        return "dropout needs every weight"
+    if request.segments is None:
+        return f"{request.query_positions!r} are no stretches of neighbours that the host knows of"
+    return None
+
+
+def _grouped(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Query heads that share a key head as heads of their own row, so that keys are shared without a copy."""
+    batch, heads = query.shape[:2]
+    kv_heads = key.shape[1]
+    if heads == kv_heads:
+        return query, key, value
+    group = heads // kv_heads
+    query = query.reshape(batch * kv_heads, group, *query.shape[2:])
+    key, value = (each.reshape(batch * kv_heads, 1, *each.shape[2:]).expand(-1, group, -1, -1) for each in (key, value))
+    return query, key, value
+
+
+def _for_groups(task: Task, request: Request) -> Task:
+    kv_heads = request.key.shape[1]
+    rows = 1 if kv_heads == request.query.shape[1] else kv_heads
+    return Task(task.segments, task.scale, task.causal, task.window, rows)
+
+
+def _both(allowed: Tensor | None, mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    allowed = None if allowed is None else allowed[:, None]
+    if mask is None or allowed is None:
+        return allowed if mask is None else mask if mask.dtype == torch.bool else mask.to(dtype)
+    return allowed & mask if mask.dtype == torch.bool else mask.to(dtype).masked_fill(~allowed, -torch.inf)
