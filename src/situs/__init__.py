@@ -9,7 +9,6 @@ import importlib
 from typing import TYPE_CHECKING
 
 from situs import attention, functional
-from situs.attention import Explanation, attend, explain
 from situs.encodings import (
     BiasEncoding,
     Encoding,
@@ -32,6 +31,7 @@ from situs.positions import Positions
 from situs.registry import create, entry, names, register
 
 if TYPE_CHECKING:
+    from situs.attention.dispatch import Explanation, attend, explain
     from situs.checks import CheckReport, EncodingCheckError, check_encoding
     from situs.encodings.alibi import ALiBi
     from situs.encodings.cope import CoPE
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 # A program uses one or two of these, so each is loaded when it is first asked for.
 _ON_DEMAND = {
+    "situs.attention.dispatch": ("Explanation", "attend", "explain"),
     "situs.checks": ("CheckReport", "EncodingCheckError", "check_encoding"),
     "situs.encodings.alibi": ("ALiBi",),
     "situs.encodings.cope": ("CoPE",),
