@@ -1,15 +1,15 @@
-"""Attention with terms that depend on content, or on positions of any kind, one block of queries at a time.
+"""Attention with terms that depend on content, or on positions of any kind, one block of scores at a time.
 
 What encodings add to the scores of a block is formed and handed to the kernel as its mask; nothing of the size of all
-scores exists. For encodings by offset the term is one more matrix product, with the vectors of the block's offsets,
-read along a slant (``functional.offsets.skew``). Backward, each block's term is formed again and differentiated.
-Memory is O(length x block).
+scores exists. Blocks are some queries of some heads, small enough to stay in the cache between the product that forms
+the term and the kernel that reads it. Backward, each block's scores are formed again. Memory is O(length x block).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,31 +18,76 @@ from jaxtyping import Float
 from torch import Tensor
 
 from situs.attention.partial import merge, partial
+from situs.attention.scratch import Scratch
 from situs.attention.segments import Segment
 from situs.attention.task import Task, each_query_once
 
-BLOCK = 256
+BLOCK = 128
+SCORES = 1 << 19  # of one block, for each thread: two megabytes in float32
 
-Term = Callable[[Segment, Tensor, Tensor, Sequence[Tensor]], Tensor | None]
-Gathered = Callable[[Segment, Tensor, Sequence[Tensor]], Tensor]
+
+@dataclass(frozen=True)
+class Part:
+    """A block, the heads of it that are worked on, and where both lie in the tensors."""
+
+    block: Segment
+    rows: slice
+    heads: slice
+    queries: slice
+    keys: slice
+
+    def of_queries(self, tensor: Tensor) -> Tensor:
+        """Its part of queries, or of anything that has one for each."""
+        return tensor[self.rows, self.heads, self.queries]
+
+    def of_keys(self, tensor: Tensor) -> Tensor:
+        """Its part of keys or values."""
+        return tensor[self.rows, self.heads, self.keys]
+
+
+Gradients = Sequence[Tensor | None]
+Pull = Callable[[Tensor, Tensor, Tensor, Gradients], None]
+
+
+class Term(ABC):
+    """What is added to the scaled scores of a part, and, if it says so, to its output."""
+
+    heads_apart: bool = True
+    """Whether heads can be worked on one after another."""
+
+    adds_to_output: bool = False
+
+    @abstractmethod
+    def form(self, part: Part, q: Tensor, k: Tensor, tensors: Sequence[Tensor], scratch: Scratch) -> Tensor | None:
+        """The term, -inf where a query may not see a key. It may lie in ``scratch``."""
+
+    @abstractmethod
+    def form_again(
+        self, part: Part, q: Tensor, k: Tensor, tensors: Sequence[Tensor], scratch: Scratch
+    ) -> tuple[Tensor | None, Pull]:
+        """The term, and a function that takes its gradient and adds to those of q, k and the tensors."""
+
+    @abstractmethod
+    def gathered(self, part: Part, weights: Tensor, tensors: Sequence[Tensor]) -> Tensor:
+        """What weights gather besides values, where ``adds_to_output``."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """A task, and what is done in each of its blocks.
-
-    ``term(block, q, k, tensors)`` is added to the scaled scores, -inf where a query may not see a key.
-    ``gathered(block, weights, tensors)``, if there is one, is added to the output.
-    """
+    """Segments, and the term that is added in them."""
 
     task: Task
     term: Term
-    gathered: Gathered | None = None
 
-    @property
-    def scale(self) -> float:
-        """The factor of q . k."""
-        return self.task.scale
+    def parts(self, heads: int, batch: int) -> Iterator[Part]:
+        """All blocks, in groups of heads whose scores fit the cache."""
+        for block in self.task.blocks(BLOCK):
+            rows, queries, keys = self.task.where(block)
+            count = batch if block.row is None else self.task.rows_each
+            most = SCORES * torch.get_num_threads() // max(1, count * block.queries * block.keys)
+            size = max(1, min(heads, most)) if self.term.heads_apart else heads
+            for first in range(0, heads, size):
+                yield Part(block, rows, slice(first, min(first + size, heads)), queries, keys)
 
 
 def attend_blockwise(
@@ -72,22 +117,22 @@ class _Blockwise(torch.autograd.Function):
         plain_key: Tensor,
         *tensors: Tensor,
     ) -> Tensor:
-        wide = torch.float64 if query.dtype == torch.float64 else torch.float32
+        wide = _wide(query)
         out = query.new_zeros(*query.shape[:3], value.shape[-1])
         logsumexp = torch.full(query.shape[:3], -math.inf, dtype=wide, device=query.device)
-        blocks = work.task.blocks(BLOCK)
-        once = each_query_once(blocks)
-        for block in blocks:
-            rows, here, there = work.task.where(block)
-            q, k, v = query[rows, :, here], key[rows, :, there], value[rows, :, there]
-            term = work.term(block, plain_query[rows, :, here], plain_key[rows, :, there], tensors)
-            if work.gathered is None:
-                parts = partial(q, k, v, term, work.scale)
+        scratch = Scratch(wide, query.device)
+        once = each_query_once(work.task.blocks(BLOCK))
+        for part in work.parts(query.shape[1], query.shape[0]):
+            q, k, v = part.of_queries(query), part.of_keys(key), part.of_keys(value)
+            term = work.term.form(part, part.of_queries(plain_query), part.of_keys(plain_key), tensors, scratch)
+            if work.term.adds_to_output:
+                found = _with_gathered(work, part, q, k, v, term, tensors)
             else:
-                parts = _with_gathered(work, block, q, k, v, term, tensors)
+                found = partial(q, k, v, term, work.task.scale)
             if not once:
-                parts = merge(out[rows, :, here], logsumexp[rows, :, here], *parts)
-            out[rows, :, here], logsumexp[rows, :, here] = parts
+                found = merge(part.of_queries(out), part.of_queries(logsumexp), *found)
+            part.of_queries(out).copy_(found[0])
+            part.of_queries(logsumexp).copy_(found[1])
         ctx.save_for_backward(query, key, value, plain_query, plain_key, out, logsumexp, *tensors)
         ctx.work = work
         return out
@@ -99,76 +144,66 @@ class _Blockwise(torch.autograd.Function):
         work, wide = ctx.work, logsumexp.dtype
         gradient = gradient.to(wide)
         delta = (gradient * out.to(wide)).sum(-1, keepdim=True)
-        dq, dk, dv, dpq, dpk = (torch.zeros_like(t, dtype=wide) for t in (query, key, value, plain_query, plain_key))
-        others = [
-            torch.zeros_like(tensor) if needed else None
-            for tensor, needed in zip(tensors, ctx.needs_input_grad[6:], strict=True)
-        ]
-        for block in work.task.blocks(BLOCK):
-            rows, here, there = work.task.where(block)
-            q, k, v = query[rows, :, here].to(wide), key[rows, :, there].to(wide), value[rows, :, there].to(wide)
-            g = gradient[rows, :, here]
-            inputs = [plain_query[rows, :, here], plain_key[rows, :, there], *tensors]
-            inputs = [each.detach().requires_grad_(each.is_floating_point()) for each in inputs]
-            with torch.enable_grad():
-                term = work.term(block, inputs[0], inputs[1], inputs[2:])
-            scores = (q @ k.transpose(-2, -1)).mul_(work.scale)
-            if term is not None:
-                scores.add_(term.detach())
-            weights = scores.sub_(logsumexp[rows, :, here].unsqueeze(-1)).exp_()
-            change = g @ v.transpose(-2, -1)
-            dv[rows, :, there] += weights.transpose(-2, -1) @ g
-            if work.gathered is not None:
-                change = change + _through_gathered(work, block, weights, inputs[2:], g, others)
-            change.sub_(delta[rows, :, here]).mul_(weights)
-            dq[rows, :, here] += change @ k
-            dk[rows, :, there] += change.transpose(-2, -1) @ q
-            if term is None or not term.requires_grad:
-                continue
-            parts = torch.autograd.grad(term, inputs, change.to(term.dtype).sum_to_size(term.shape), allow_unused=True)
-            for total, where, part in ((dpq, here, parts[0]), (dpk, there, parts[1])):
-                if part is not None:
-                    total[rows, :, where] += part
-            _accumulate(others, parts[2:])
-        grads = (dq.mul_(work.scale), dk.mul_(work.scale), dv, dpq, dpk)
         sources = (query, key, value, plain_query, plain_key)
+        dq, dk, dv, dpq, dpk = (torch.zeros_like(source, dtype=wide) for source in sources)
+        wanted = ctx.needs_input_grad[6:]
+        others = [torch.zeros_like(each) if need else None for each, need in zip(tensors, wanted, strict=True)]
+        scratch = Scratch(wide, query.device)
+        for part in work.parts(query.shape[1], query.shape[0]):
+            q, k, v = part.of_queries(query).to(wide), part.of_keys(key).to(wide), part.of_keys(value).to(wide)
+            g = part.of_queries(gradient)
+            term, pull = work.term.form_again(
+                part, part.of_queries(plain_query), part.of_keys(plain_key), tensors, scratch
+            )
+            shape = (*q.shape[:3], k.shape[2])
+            weights = torch.matmul(q, k.transpose(-2, -1), out=scratch.take("weights", shape)).mul_(work.task.scale)
+            if term is not None:
+                weights.add_(term)
+            weights.sub_(part.of_queries(logsumexp).unsqueeze(-1)).exp_()
+            change = torch.matmul(g, v.transpose(-2, -1), out=scratch.take("change", shape))
+            part.of_keys(dv).add_(weights.transpose(-2, -1) @ g)
+            if work.term.adds_to_output:
+                change.add_(_through_gathered(work, part, weights, tensors, g, others))
+            change.sub_(part.of_queries(delta)).mul_(weights)
+            part.of_queries(dq).add_(change @ k)
+            part.of_keys(dk).add_(change.transpose(-2, -1) @ q)
+            pull(change, part.of_queries(dpq), part.of_keys(dpk), others)
+        grads = (dq.mul_(work.task.scale), dk.mul_(work.task.scale), dv, dpq, dpk)
         return None, *(grad.to(source.dtype) for grad, source in zip(grads, sources, strict=True)), *others
 
 
 def _with_gathered(
-    work: Work, block: Segment, q: Tensor, k: Tensor, v: Tensor, term: Tensor | None, tensors: Sequence[Tensor]
+    work: Work, part: Part, q: Tensor, k: Tensor, v: Tensor, term: Tensor | None, tensors: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
     """Output and log-sum-exp where the weights themselves are needed."""
-    assert work.gathered is not None
-    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
-    scores = (q.to(wide) @ k.to(wide).transpose(-2, -1)).mul_(work.scale)
+    wide = _wide(q)
+    scores = (q.to(wide) @ k.to(wide).transpose(-2, -1)).mul_(work.task.scale)
     if term is not None:
         scores.add_(term)
     logsumexp = scores.logsumexp(-1)
     logsumexp = logsumexp.masked_fill(logsumexp == -math.inf, 0)
     weights = scores.sub_(logsumexp.unsqueeze(-1)).exp_()
-    return (weights @ v.to(wide) + work.gathered(block, weights, tensors)).to(v.dtype), logsumexp
+    return (weights @ v.to(wide) + work.term.gathered(part, weights, tensors)).to(v.dtype), logsumexp
 
 
 def _through_gathered(
-    work: Work,
-    block: Segment,
-    weights: Tensor,
-    tensors: Sequence[Tensor],
-    gradient: Tensor,
-    others: list[Tensor | None],
+    work: Work, part: Part, weights: Tensor, tensors: Sequence[Tensor], gradient: Tensor, others: Gradients
 ) -> Tensor:
     """The gradient of the weights through what they gather besides values; that of tensors is added to ``others``."""
-    assert work.gathered is not None
     with torch.enable_grad():
-        leaf = weights.detach().requires_grad_()
-        gathered = work.gathered(block, leaf, tensors)
-    change, *parts = torch.autograd.grad(gathered, [leaf, *tensors], gradient, allow_unused=True)
-    _accumulate(others, parts)
+        leaves = [each.detach().requires_grad_() for each in (weights, *tensors)]
+        gathered = work.term.gathered(part, leaves[0], leaves[1:])
+    change, *found = torch.autograd.grad(gathered, leaves, gradient, allow_unused=True)
+    accumulate(others, found)
     return change
 
 
-def _accumulate(totals: list[Tensor | None], parts: Sequence[Tensor | None]) -> None:
-    for total, part in zip(totals, parts, strict=True):
-        if total is not None and part is not None:
-            total += part
+def accumulate(totals: Gradients, found: Gradients) -> None:
+    """Add to each total what was found for it."""
+    for total, each in zip(totals, found, strict=True):
+        if total is not None and each is not None:
+            total += each
+
+
+def _wide(tensor: Tensor) -> torch.dtype:
+    return torch.float64 if tensor.dtype == torch.float64 else torch.float32

@@ -12,8 +12,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from situs.attention import flex, terms
-from situs.attention.blockwise import attend_blockwise
+from situs.attention import flex, place_term
+from situs.attention.any_term import AnyTerm, any_task
+from situs.attention.blockwise import Work, attend_blockwise
+from situs.attention.offset_term import offset_term
 from situs.attention.reference import reference
 from situs.attention.request import Request
 from situs.attention.task import Task
@@ -95,9 +97,17 @@ def run_blockwise(request: Request) -> Tensor:
     if request.by_offset and _segments_cannot(request) is None:
         assert request.segments is not None
         task = Task(request.segments, request.scale, request.causal, request.window)
-        work, tensors = terms.by_offset(request, task)
+        by_offset, tensors, content_bias = offset_term(request, task)
+        work = Work(task, by_offset)
+        query = query if content_bias is None else query + content_bias.to(query.dtype).unsqueeze(-2)
+    elif place_term.serves(request) and _segments_cannot(request) is None:
+        assert request.segments is not None
+        task = Task(request.segments, request.scale, request.causal, request.window)
+        by_place, tensors = place_term.place_term(request, task)
+        work = Work(task, by_place)
     else:
-        work, tensors = terms.of_any_kind(request)
+        anything = AnyTerm(request)
+        work, tensors = Work(any_task(request), anything), anything.parameters
     return attend_blockwise(query, key, value, request.query, plain_key, work, tensors)
 
 

@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from situs.attention.partial import merge, partial, serves_flash
+from situs.attention.scratch import Scratch
 from situs.attention.segments import Segment
 from situs.attention.task import Task, each_query_once, of_rows
 
@@ -143,19 +144,19 @@ def _backward(
     k, v = torch.cat((key.to(wide), ones), -1), torch.cat((value.to(wide), ones), -1)
     dq, dk, dv = (torch.zeros_like(tensor, dtype=wide) for tensor in (query, key, value))
     dvector = torch.zeros_like(vector, memory_format=torch.contiguous_format)
-    numbers, scratch = task.masked(vector), Scratch(q)
+    numbers, scratch = task.masked(vector), Scratch(wide, query.device)
     for block in task.blocks(GRADIENT_BLOCK):
         rows, here, there = _where(task, block, query.shape[2])
         q_block, k_block, g_block, v_block = q[rows, :, here], k[rows, :, there], g[rows, :, here], v[rows, :, there]
         shape = (*q_block.shape[:3], block.keys)
-        weights, change = scratch.take(0, shape), scratch.take(1, shape)
+        weights, change = scratch.take("weights", shape), scratch.take("change", shape)
         torch.matmul(q_block, k_block.transpose(-2, -1), out=weights)
         weights.add_(of_rows(numbers(block), rows).unfold(-1, block.keys, 1)).exp_()
         torch.matmul(g_block, v_block.transpose(-2, -1), out=change)
         dv[rows, :, there] += weights.transpose(-2, -1) @ g_block[..., :-1]
         # rows one longer than needed, read as if one shorter: pairs of one offset stand below each other
         length = block.queries + block.keys
-        slanted = scratch.take(2, (*shape[:3], length))
+        slanted = scratch.take("slanted", (*shape[:3], length))
         slanted[..., block.keys :] = 0
         change = torch.mul(weights, change, out=slanted[..., : block.keys])
         dq[rows, :, here] += change @ k_block[..., :-1]
@@ -164,18 +165,3 @@ def _backward(
         total = of_rows(dvector, rows)[..., task.offsets_of(block)]
         total += diagonals.sum_to_size(total.shape)
     return dq.mul_(task.scale).to(query.dtype), dk.to(key.dtype), dv.to(value.dtype), dvector
-
-
-class Scratch:
-    """Memory for the scores of a block, used again for the next: fresh pages would cost more than the arithmetic."""
-
-    def __init__(self, like: Tensor) -> None:
-        self.like = like
-        self.kept: dict[int, Tensor] = {}
-
-    def take(self, number: int, shape: tuple[int, ...]) -> Tensor:
-        """A tensor of that shape, whatever is in it."""
-        size = math.prod(shape)
-        if number not in self.kept or len(self.kept[number]) < size:
-            self.kept[number] = self.like.new_empty(size)
-        return self.kept[number][:size].view(shape)

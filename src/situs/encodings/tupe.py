@@ -19,7 +19,7 @@ import math
 from typing import final
 
 import torch
-from jaxtyping import Bool, Float, Num
+from jaxtyping import Bool, Float, Int, Num
 from torch import Tensor, nn
 
 from situs.encodings.base import computing_dtype, require_axes, without_autocast
@@ -146,12 +146,18 @@ class Tupe(ScoreEncoding):
         flat = nn.functional.linear(p, weight, bias)
         return flat.view(*flat.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
 
-    def _with_relative(self, term: Tensor, query: Positions, key: Positions) -> Tensor:
+    def relative_by_offset(
+        self, offsets: Int[Tensor, "*places"], dtype: torch.dtype
+    ) -> Float[Tensor, "heads *places"] | None:
+        """The relative bias of each offset, key minus query; None for TUPE-A."""
         if self.relative is None or self._rows is None:
-            return term
-        offsets = (_row(key) - _column(query)).clamp(-MAX_DISTANCE, MAX_DISTANCE)[:, 0]
-        bias = self.relative.to(term.dtype)[self._rows.to(term.device)[offsets + MAX_DISTANCE]]
-        return term + bias.movedim(-1, 1)
+            return None
+        rows = self._rows.to(offsets.device)[offsets.clamp(-MAX_DISTANCE, MAX_DISTANCE) + MAX_DISTANCE]
+        return self.relative.to(dtype)[rows].movedim(-1, 0)
+
+    def _with_relative(self, term: Tensor, query: Positions, key: Positions) -> Tensor:
+        bias = self.relative_by_offset((_row(key) - _column(query))[:, 0], term.dtype)
+        return term if bias is None else term + bias.transpose(0, 1)
 
     def _reset(self, term: Tensor, query: Positions, key: Positions) -> Tensor:
         if self.to_cls is None:

@@ -1,0 +1,121 @@
+"""The term of encodings and positions of any kind: every encoding is asked for its part, block by block."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from situs.attention.blockwise import Gradients, Part, Pull, Term, accumulate
+from situs.attention.request import Request
+from situs.attention.scratch import Scratch
+from situs.attention.segments import Segment
+from situs.attention.task import Task
+from situs.attention.visibility import visibility
+from situs.encodings.base import computing_dtype
+from situs.positions import Positions
+
+
+def any_task(request: Request) -> Task:
+    """Blocks of queries; with all keys, unless ranges tell which they may see."""
+    query, key = request.query_positions, request.key_positions
+    if query.start is not None and key.start is not None and request.segments:
+        return Task(request.segments, request.scale, request.causal, request.window)
+    whole = Segment(None, 0, query.length, 0, key.length, 0, 0)
+    return Task([whole] if query.length and key.length else [], request.scale)
+
+
+class AnyTerm(Term):
+    """Asks encodings as they are; their parameters are handed to them, so that gradients reach those of the call."""
+
+    heads_apart = False
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.asked = nn.ModuleList(_Asked(each) for each in (*request.biases, *request.contents, *request.values))
+        named = dict(self.asked.named_parameters())
+        self.names = list(named)
+        self.parameters: list[Tensor] = list(named.values())
+        self.adds_to_output = bool(request.values)
+
+    def form(self, part: Part, q: Tensor, k: Tensor, tensors: Sequence[Tensor], scratch: Scratch) -> Tensor | None:
+        request = self.request
+        query, key = self._places(part)
+        allowed = visibility(query, key, causal=request.causal, window=request.window)
+        allowed = None if allowed is None else allowed[:, None]
+        mask = self._mask(part)
+        if mask is not None:
+            shown = mask if mask.dtype == torch.bool else mask != -math.inf
+            allowed = shown if allowed is None else allowed & shown
+        wide = computing_dtype(q.dtype)
+        term: Tensor | None = None if mask is None or mask.dtype == torch.bool else mask.to(wide)
+        for number in range(len(request.biases) + len(request.contents)):
+            if number < len(request.biases):
+                added = self._ask(number, tensors, "forward", query, key, dtype=wide)
+            else:
+                added = self._ask(number, tensors, "forward", q, k, query, key, scale=request.scale, visible=allowed)
+            term = added if term is None else term + added
+        if allowed is not None:
+            term = q.new_zeros((), dtype=wide) if term is None else term
+            term = torch.where(allowed, term, -math.inf)
+        return term
+
+    def form_again(
+        self, part: Part, q: Tensor, k: Tensor, tensors: Sequence[Tensor], scratch: Scratch
+    ) -> tuple[Tensor | None, Pull]:
+        leaves = [each.detach().requires_grad_() for each in (q, k, *tensors)]
+        with torch.enable_grad():
+            term = self.form(part, leaves[0], leaves[1], leaves[2:], scratch)
+
+        def pull(change: Tensor, dq: Tensor, dk: Tensor, found: Gradients) -> None:
+            if term is not None and term.requires_grad:
+                parts = torch.autograd.grad(
+                    term, leaves, change.to(term.dtype).sum_to_size(term.shape), allow_unused=True
+                )
+                accumulate([dq, dk, *found], parts)
+
+        return None if term is None else term.detach(), pull
+
+    def gathered(self, part: Part, weights: Tensor, tensors: Sequence[Tensor]) -> Tensor:
+        first = len(self.request.biases) + len(self.request.contents)
+        parts = [
+            self._ask(first + number, tensors, "gathered", weights, *self._places(part))
+            for number in range(len(self.request.values))
+        ]
+        return sum(parts[1:], parts[0])
+
+    def _places(self, part: Part) -> tuple[Positions, Positions]:
+        return self.request.query_positions[part.queries], self.request.key_positions[part.keys]
+
+    def _mask(self, part: Part) -> Tensor | None:
+        mask = self.request.mask
+        if mask is None:
+            return None
+        mask = mask[(None,) * (4 - mask.ndim)]
+        mask = mask[..., part.queries, :] if mask.shape[-2] > 1 else mask
+        return mask[..., part.keys] if mask.shape[-1] > 1 else mask
+
+    def _ask(self, number: int, tensors: Sequence[Tensor], method: str, *args: Any, **kwargs: Any) -> Tensor:
+        prefix = f"{number}."
+        own = {
+            name.removeprefix(prefix): tensor
+            for name, tensor in zip(self.names, tensors, strict=True)
+            if name.startswith(prefix)
+        }
+        result: Tensor = torch.func.functional_call(self.asked[number], own, (method, *args), kwargs)
+        return result
+
+
+class _Asked(nn.Module):
+    """An encoding whose methods can be called with other parameters than its own."""
+
+    def __init__(self, encoding: nn.Module) -> None:
+        super().__init__()
+        self.encoding = encoding
+
+    def forward(self, method: str, *args: Any, **kwargs: Any) -> Tensor:
+        result: Tensor = getattr(self.encoding, method)(*args, **kwargs)
+        return result

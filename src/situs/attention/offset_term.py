@@ -1,0 +1,174 @@
+"""The term of encodings by offset: one more product of a block's queries, read along a slant.
+
+    term[i, j] = n[j - i] + scale (q_i . A[j - i] + k_j . B[j - i] + u . k_j)
+
+The numbers n, which hold plain biases and -inf where a query may not see a key, are what the product begins from, so
+they cost nothing. Vectors of all offsets are made once; a block reads its window of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from situs.attention.blockwise import Gradients, Part, Pull, Term
+from situs.attention.request import Request
+from situs.attention.scratch import Scratch
+from situs.attention.segments import Segment
+from situs.attention.task import Task
+from situs.encodings.base import QueryKeyEncoding, computing_dtype
+from situs.encodings.bias import OffsetBias
+from situs.encodings.score import OffsetScore
+from situs.functional.offsets import skew, skew_keys, toeplitz, unskew
+
+NAMES = ("numbers", "for_query", "for_key", "for_every_key", "for_value")
+
+
+def offset_term(request: Request, task: Task) -> tuple[OffsetTerm, list[Tensor], Tensor | None]:
+    """The term of a request's encodings, and the tensors that it takes and its gradients reach. Last, a vector that
+    may be added to all queries instead of meeting every key, which it may where nothing is turned."""
+    dtype, device = computing_dtype(request.query.dtype), request.query.device
+    offsets = torch.arange(task.lowest, task.highest + 1, device=device)
+    sums: dict[str, Any] = {"numbers": torch.zeros(1, len(offsets), dtype=dtype, device=device)}
+
+    def add(name: str, vectors: Tensor | None) -> None:
+        if vectors is not None:  # encodings that meet the same thing meet it with the sum of theirs
+            sums[name] = sums[name] + vectors if name in sums else vectors
+
+    for bias in request.biases:
+        assert isinstance(bias, OffsetBias)
+        add("numbers", bias.by_offset(offsets, dtype=dtype))
+    for each in request.contents:
+        assert isinstance(each, OffsetScore)
+        vectors = each.vectors(offsets, dtype)
+        add("for_query", vectors.for_query)
+        add("for_key", vectors.for_key)
+        add("for_every_key", vectors.for_every_key)
+        add("numbers", None if vectors.alone is None else task.scale * vectors.alone)
+    for value in request.values:
+        add("for_value", value.value_vectors(offsets, dtype))
+    turns = any(isinstance(each, QueryKeyEncoding) for each in request.encodings)
+    for_every_key = None if turns else sums.pop("for_every_key", None)
+    names = [name for name in NAMES if name in sums]
+    return OffsetTerm(task, names), [sums[name] for name in names], for_every_key
+
+
+class OffsetTerm(Term):
+    """Numbers of offsets, and products of queries and keys with their vectors."""
+
+    def __init__(self, task: Task, names: Sequence[str]) -> None:
+        self.task = task
+        self.index = {name: number for number, name in enumerate(names)}
+        self.adds_to_output = "for_value" in self.index
+        self._masked: tuple[Tensor, Callable[[Segment], Tensor]] | None = None
+
+    def form(self, part: Part, q: Tensor, k: Tensor, tensors: Sequence[Tensor], scratch: Scratch) -> Tensor:
+        scale, shape = self.task.scale, (*q.shape[:3], part.block.keys)
+        numbers = _of_heads(self._numbers(tensors[0], part.block), part.heads)
+        vectors = self._window("for_query", part, tensors)
+        if vectors is not None:
+            products = scratch.take("products", (*q.shape[:3], numbers.shape[-1]))
+            for row, queries in zip(products, q.to(scratch.dtype), strict=True):
+                start = numbers.unsqueeze(-2).expand(len(queries), 1, -1)
+                torch.baddbmm(start, queries, _for_heads(vectors, queries).transpose(-2, -1), alpha=scale, out=row)
+            term = skew(products, part.block.keys)
+        else:
+            term = toeplitz(numbers, part.block.keys).expand(shape)
+        of_keys, every = self._window("for_key", part, tensors), self._own("for_every_key", part, tensors)
+        if vectors is None and (of_keys is not None or every is not None):
+            term = term.clone()
+        if of_keys is not None:
+            for keys, some, near in _stretches(part.block, k.to(scratch.dtype), of_keys):
+                products = some @ near.transpose(-2, -1)
+                term[..., keys].add_(skew_keys(products, part.block.queries), alpha=scale)
+        if every is not None:
+            term.add_((k.to(scratch.dtype) @ every.unsqueeze(-1)).transpose(-2, -1), alpha=scale)
+        return term
+
+    def form_again(
+        self, part: Part, q: Tensor, k: Tensor, tensors: Sequence[Tensor], scratch: Scratch
+    ) -> tuple[Tensor, Pull]:
+        term = self.form(part, q, k, tensors, scratch)
+        window, scale, queries = self.task.offsets_of(part.block), self.task.scale, part.block.queries
+
+        def pull(change: Tensor, dq: Tensor, dk: Tensor, found: Gradients) -> None:
+            unslanted = scratch.take("products", (*change.shape[:3], window.stop - window.start)).zero_()
+            skew(unslanted, part.block.keys).copy_(change)
+            _add_to(found[0], part, unslanted.sum(-2), window)
+            vectors = self._window("for_query", part, tensors)
+            if vectors is not None:
+                dq.add_(unslanted @ vectors, alpha=scale)
+                own = unslanted.transpose(-2, -1) @ q.to(scratch.dtype)
+                _add_to(found[self.index["for_query"]], part, own.mul_(scale), window)
+            vectors = self._window("for_key", part, tensors)
+            if vectors is not None:
+                for keys, some, near in _stretches(part.block, k.to(scratch.dtype), vectors):
+                    slanted = _unskew_keys(change[..., keys])
+                    dk[:, :, keys].add_(slanted @ near, alpha=scale)
+                    own = slanted.transpose(-2, -1) @ some
+                    here = slice(window.start + keys.start, window.start + keys.start + queries + some.shape[2] - 1)
+                    _add_to(found[self.index["for_key"]], part, own.mul_(scale), here)
+            every = self._own("for_every_key", part, tensors)
+            if every is not None:
+                columns = change.sum(-2, keepdim=True)
+                dk.add_(columns.transpose(-2, -1) * every.unsqueeze(-2), alpha=scale)
+                total = found[self.index["for_every_key"]]
+                if total is not None:
+                    total[part.heads].add_((columns @ k.to(scratch.dtype)).sum(0).squeeze(-2), alpha=scale)
+
+        return term, pull
+
+    def gathered(self, part: Part, weights: Tensor, tensors: Sequence[Tensor]) -> Tensor:
+        vectors = self._window("for_value", part, tensors)
+        assert vectors is not None
+        return unskew(weights) @ vectors
+
+    def _numbers(self, vector: Tensor, block: Segment) -> Tensor:
+        if self._masked is None or self._masked[0] is not vector:
+            self._masked = vector, self.task.masked(vector)
+        return self._masked[1](block)
+
+    def _own(self, name: str, part: Part, tensors: Sequence[Tensor]) -> Tensor | None:
+        return _of_heads(tensors[self.index[name]], part.heads) if name in self.index else None
+
+    def _window(self, name: str, part: Part, tensors: Sequence[Tensor]) -> Tensor | None:
+        own = self._own(name, part, tensors)
+        return None if own is None else own[:, self.task.offsets_of(part.block)]
+
+
+def _stretches(block: Segment, k: Tensor, vectors: Tensor) -> list[tuple[slice, Tensor, Tensor]]:
+    """Keys, a stretch of them at a time, with the vectors of their offsets: each key meets only as many offsets as
+    there are queries, so that one product with all would be mostly waste."""
+    found = []
+    for first in range(0, block.keys, block.queries):
+        some = k[:, :, first : first + block.queries]
+        count = some.shape[2]
+        found.append((slice(first, first + count), some, vectors[:, first : first + block.queries + count - 1]))
+    return found
+
+
+def _unskew_keys(change: Tensor) -> Tensor:
+    """The inverse of ``skew_keys``: each key's changes laid out by offset."""
+    queries, keys = change.shape[-2:]
+    offsets = queries + keys - 1
+    wide = pad(change.transpose(-2, -1).flip(-1), (0, offsets + 1 - queries))
+    return wide.flatten(-2)[..., : keys * offsets].view(*change.shape[:-2], keys, offsets)
+
+
+def _of_heads(tensor: Tensor, heads: slice) -> Tensor:
+    return tensor if tensor.shape[0] == 1 else tensor[heads]
+
+
+def _for_heads(vectors: Tensor, queries: Tensor) -> Tensor:
+    return vectors.expand(len(queries), -1, -1)
+
+
+def _add_to(total: Tensor | None, part: Part, found: Tensor, window: slice) -> None:
+    """Add to a gradient what a part's rows found for its offsets; heads may share one."""
+    if total is not None:
+        own = _of_heads(total, part.heads)[:, window]
+        own += found.sum(0).sum_to_size(own.shape)
