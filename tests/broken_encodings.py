@@ -302,7 +302,8 @@ class NetworkUnderAutocast(BiasEncoding):
     def forward(self, query_positions: Any, key_positions: Any = None, *, dtype: torch.dtype | None = None) -> Tensor:
         key_positions = query_positions if key_positions is None else key_positions
         apart = (query_positions.ids[:, :, None] - key_positions.ids[:, None]).abs().float()
-        return (apart.unsqueeze(-1) @ torch.tensor([[-0.3, -0.1]])).movedim(-1, 1)
+        bias: Tensor = (apart.unsqueeze(-1) @ torch.tensor([[-0.3, -0.1]])).movedim(-1, 1)
+        return bias
 
     def score_mod(self, query_positions: Any, key_positions: Any = None) -> ScoreMod:
         bias = self(query_positions, key_positions)[0]

@@ -181,8 +181,14 @@ def test_the_start_is_small_and_can_be_drawn_anew() -> None:
 ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"version": "v3"}, "version must be one of 'v1', 'v2', since the bias is a table or a network; got 'v3'."),
     ({"window": (7,)}, "window must be (height, width) of 1 or more, since a window has that many cells; got (7,)."),
-    ({"window": (7, 0)}, "window must be (height, width) of 1 or more, since a window has that many cells; got (7, 0)."),
-    ({"window": (7, 7, 7)}, "window must be (height, width) of 1 or more, since a window has that many cells; got (7, 7, 7)."),
+    (
+        {"window": (7, 0)},
+        "window must be (height, width) of 1 or more, since a window has that many cells; got (7, 0).",
+    ),
+    (
+        {"window": (7, 7, 7)},
+        "window must be (height, width) of 1 or more, since a window has that many cells; got (7, 7, 7).",
+    ),
     (
         {"version": "v2", "trained_window": (0, 8)},
         "trained_window must be (height, width) of 1 or more, since a window has that many cells; got (0, 8).",
@@ -205,8 +211,8 @@ def test_positions_beyond_the_window_are_refused(version: str) -> None:
         grid = Positions.grid(*size)
         with raises_exactly(
             ValueError,
-            f"positions must span at most {limit} cells along axis {axis}, since SwinBias ends there; got {size[axis]}. "
-            f"Use resize() for a larger window.",
+            f"positions must span at most {limit} cells along axis {axis}, since SwinBias ends there; got "
+            f"{size[axis]}. Use resize() for a larger window.",
         ):
             encoding(grid)
         with pytest.raises(ValueError, match="positions must span at most"):
@@ -255,5 +261,7 @@ def test_a_compiled_bias_still_refuses_positions_beyond_the_window(version: str)
     compiled = torch.compile(encoding, fullgraph=True, backend="aot_eager")
     cells = Positions.grid(2, 3).ids
     torch.testing.assert_close(compiled(cells), encoding(cells))
-    with pytest.raises(RuntimeError, match="positions must span at most 2 cells along axis 0, since SwinBias ends there"):
+    with pytest.raises(
+        RuntimeError, match="positions must span at most 2 cells along axis 0, since SwinBias ends there"
+    ):
         compiled(2 * cells)

@@ -22,8 +22,8 @@ from situs.attention.scratch import Scratch
 from situs.attention.segments import Segment
 from situs.attention.task import Task, each_query_once
 
-BLOCK = 128
-SCORES = 1 << 19  # of one block, for each thread: two megabytes in float32
+BLOCK = 256
+SCORES = 1 << 18  # of one block, for each thread: a megabyte in float32
 
 
 @dataclass(frozen=True)

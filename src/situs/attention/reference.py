@@ -83,6 +83,8 @@ def reference(
             raise TypeError(
                 f"encoding must act on input, queries and keys, scores or values; got {type(each).__name__}."
             )
+    if not key.shape[2]:
+        return value.new_zeros(*query.shape[:3], value.shape[-1])
     if allowed is not None:
         scores = scores.masked_fill(~allowed, -math.inf)
     if mask is not None and mask.dtype != torch.bool:

@@ -25,7 +25,7 @@ from situs.attention.task import Task, each_query_once, of_rows
 FLASH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 # Blocks of queries: small ones waste less above the diagonal, large ones let the kernel work in larger tiles.
-BLOCK = 256
+BLOCK, LARGE_BLOCK, LONG = 256, 768, 6144
 GRADIENT_BLOCK = 128
 
 
@@ -62,8 +62,10 @@ class _Toeplitz(torch.autograd.Function):
 
 def _forward_blocks(task: Task) -> list[Segment]:
     """Whole segments, unless rows see different keys."""
-    differ = task.causal or task.window is not None
-    return task.blocks(BLOCK if differ else max((each.queries for each in task.segments), default=1))
+    longest = max((each.queries for each in task.segments), default=1)
+    if not task.causal and task.window is None:
+        return task.blocks(longest)
+    return task.blocks(BLOCK if longest < LONG else LARGE_BLOCK)
 
 
 def _where(task: Task, block: Segment, queries: int) -> tuple[slice, slice, slice]:

@@ -215,9 +215,10 @@ def without_autocast(function: F) -> F:
     def plain(*args: Any, **kwargs: Any) -> Any:
         given = (each for each in (*args, *kwargs.values()) if isinstance(each, (Tensor, Positions)))
         first = next(given, None)
-        if first is None or not torch.is_autocast_enabled(first.device.type):
+        device = "meta" if first is None else first.device.type
+        if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
             return function(*args, **kwargs)
-        with torch.autocast(first.device.type, enabled=False):
+        with torch.autocast(device, enabled=False):
             return function(*args, **kwargs)
 
     return plain  # type: ignore[return-value]

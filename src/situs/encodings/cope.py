@@ -22,10 +22,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from situs.encodings.base import computing_dtype, without_autocast
-from situs.encodings.score import ScoreEncoding, require_heads
+from situs.encodings.score import ScoreEncoding, placed
 from situs.functional.contextual import between_rows, gate_counts
 from situs.functional.heads import share_heads
-from situs.positions import Positions, PositionsLike, align
+from situs.positions import Positions, PositionsLike
 from situs.registry import register
 
 
@@ -91,8 +91,7 @@ class CoPE(ScoreEncoding):
         visible: Bool[Tensor, "#batch #heads #query key"] | None = None,
     ) -> Float[Tensor, "batch heads query key"]:
         """``q . e[p]``, where p counts the visible keys."""
-        _, of_keys = align(query_positions, key_positions, query.shape[-2], key.shape[-2], query.device)
-        require_heads(self, query)
+        _, of_keys = placed(self, query, key, query_positions, key_positions)
         scale = self.scale_for(query.shape[-1]) if scale is None else scale
         dtype = computing_dtype(query.dtype)
         q, k = query.to(dtype), share_heads(key.to(dtype), query.shape[1])

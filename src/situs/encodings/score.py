@@ -64,6 +64,7 @@ class ValueEncoding(Encoding):
         """The vector of each offset, key minus query."""
 
     @final
+    @without_autocast
     def gathered(
         self,
         weights: Float[Tensor, "batch heads query key"],
@@ -115,11 +116,7 @@ class OffsetScore(ScoreEncoding):
         scale: float | None = None,
         visible: Bool[Tensor, "#batch #heads #query key"] | None = None,
     ) -> Float[Tensor, "batch heads query key"]:
-        of_queries, of_keys = align(query_positions, key_positions, query.shape[-2], key.shape[-2], query.device)
-        for places in (of_queries, of_keys):
-            require_axes(self, places)
-            require_whole(self, places)
-        require_heads(self, query)
+        of_queries, of_keys = placed(self, query, key, query_positions, key_positions)
         dtype = computing_dtype(query.dtype)
         q, k = query.to(dtype), share_heads(key.to(dtype), query.shape[1])
         if scale is None:
@@ -127,6 +124,8 @@ class OffsetScore(ScoreEncoding):
         return scale * self._term(q, k, of_queries, of_keys)
 
     def _term(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        if not query.length or not key.length:
+            return q.new_zeros(*q.shape[:3], key.length)
         if query.start is not None and key.start is not None:
             offsets = range_offsets(query.start, query.length, key.start, key.length, q.device)
             return _by_slant(self.vectors(offsets, q.dtype), q, k)
@@ -217,11 +216,28 @@ def _ends(places: Positions) -> tuple[int, int] | None:
     return None if is_deferred(ids) or not ids.numel() else (int(ids.min()), int(ids.max()))
 
 
-def require_heads(encoding: Encoding, query: Tensor) -> None:
-    """Raise unless queries have the encoding's heads and width."""
+def placed(
+    encoding: ScoreEncoding, query: Tensor, key: Tensor, query_positions: PositionsLike, key_positions: PositionsLike
+) -> tuple[Positions, Positions]:
+    """Positions of queries and keys such as the encoding takes, for tensors such as it takes."""
     heads, width = getattr(encoding, "num_heads", query.shape[1]), getattr(encoding, "head_dim", query.shape[-1])
     if query.ndim != 4 or (query.shape[1], query.shape[-1]) != (heads, width):
         raise ValueError(
             f"query must have shape (batch, {heads}, sequence, {width}), since {type(encoding).__name__} was made for "
             f"{heads} heads of {width}; got shape {tuple(query.shape)}."
         )
+    if key.ndim != 4 or (key.shape[0], key.shape[-1]) != (query.shape[0], width):
+        raise ValueError(
+            f"key must have shape ({query.shape[0]}, heads, sequence, {width}), since it meets the query; got shape "
+            f"{tuple(key.shape)}."
+        )
+    both = align(query_positions, key_positions, query.shape[-2], key.shape[-2], query.device)
+    for places in both:
+        require_axes(encoding, places)
+        require_whole(encoding, places)
+        if places.rows not in (1, query.shape[0]):
+            raise ValueError(
+                f"positions must have one row, or one for each of the {query.shape[0]} sequences; got {places.rows} "
+                f"rows."
+            )
+    return both

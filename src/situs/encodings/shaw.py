@@ -94,7 +94,8 @@ class Shaw(OffsetScore, ValueEncoding):
         self, offsets: Int[Tensor, "offsets"], dtype: torch.dtype
     ) -> Float[Tensor, "heads_or_1 offsets value_dim"]:
         """Each offset's vector for values."""
-        assert self.value_table is not None
+        if self.value_table is None:
+            raise ValueError("values must be True for vectors that join the values; got values=False.")
         return self._rows(self.value_table, offsets, dtype)
 
     def _rows(self, table: Tensor, offsets: Tensor, dtype: torch.dtype) -> Tensor:

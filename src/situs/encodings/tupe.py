@@ -22,11 +22,11 @@ import torch
 from jaxtyping import Bool, Float, Int, Num
 from torch import Tensor, nn
 
-from situs.encodings.base import computing_dtype, require_axes, without_autocast
+from situs.encodings.base import computing_dtype, without_autocast
 from situs.encodings.learned import require_rows
-from situs.encodings.score import ScoreEncoding, require_heads
+from situs.encodings.score import ScoreEncoding, placed
 from situs.functional.buckets import t5_rows
-from situs.positions import Positions, PositionsLike, align
+from situs.positions import Positions, PositionsLike
 from situs.registry import register
 
 MAX_DISTANCE = 128
@@ -122,11 +122,9 @@ class Tupe(ScoreEncoding):
         visible: Bool[Tensor, "#batch #heads #query key"] | None = None,
     ) -> Float[Tensor, "batch heads query key"]:
         """The products of projected positions; contents are not looked at."""
-        of_queries, of_keys = align(query_positions, key_positions, query.shape[-2], key.shape[-2], query.device)
+        of_queries, of_keys = placed(self, query, key, query_positions, key_positions)
         for places in (of_queries, of_keys):
-            require_axes(self, places)
             require_rows(places, self.usable_length, "Make it with a larger max_length.")
-        require_heads(self, query)
         scale = self.scale_for(query.shape[-1]) if scale is None else scale
         dtype = computing_dtype(query.dtype)
         p_query = self.projected(of_queries, self.query_projection, dtype)

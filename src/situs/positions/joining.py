@@ -26,7 +26,7 @@ def padded(row: Positions, places: int, side: Literal["left", "right"]) -> Posit
         given_ids=pad(ids, (0, 0, *amount) if ids.ndim == 3 else amount),
         valid=pad(valid, amount),
         documents=None if row.documents is None else pad(row.documents, amount),
-        sequence_length=pad(whole, amount) if isinstance(whole, Tensor) and whole.shape[1] > 1 else whole,
+        sequence_length=pad(whole, amount) if isinstance(whole, Tensor) and whole.shape[1] != 1 else whole,
     )
 
 

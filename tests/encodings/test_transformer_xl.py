@@ -1,0 +1,252 @@
+"""Transformer-XL's four terms against the paper's formula; segment memory, and a bound on distances."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from situs import Positions, TransformerXL
+from situs.attention import reference
+from situs.positions import PositionsLike
+from tests.encodings.test_offset_scores import (
+    FAR,
+    HEAD_DIM,
+    HEADS,
+    Array,
+    Formula,
+    Situation,
+    assert_autocast_changes_nothing,
+    assert_exports,
+    assert_follows,
+    assert_gradients,
+    assert_half_precision_suffices,
+    compilations,
+    half_dtypes,
+    ranges_and_bare_ids,
+    situated,
+    stirred,
+)
+from tests.raising import raises_exactly
+from tests.references import transformer_xl
+
+DIM = 6
+both_bounds = pytest.mark.parametrize("clamp_len", [None, 3])
+
+
+def made(**options: Any) -> TransformerXL:
+    return stirred(TransformerXL(**{"dim": DIM, "num_heads": HEADS, "head_dim": HEAD_DIM, **options}))
+
+
+def by_paper(encoding: TransformerXL) -> Formula:
+    u, v, w = (
+        each.detach().double().numpy() for each in (encoding.content_bias, encoding.position_bias, encoding.projection)
+    )
+
+    def term(q: Array, k: Array, query_ids: Array, key_ids: Array) -> Array:
+        return transformer_xl.term(q, k, query_ids, key_ids, u, v, w, encoding.clamp_len, encoding.base)
+
+    return term
+
+
+@settings(max_examples=150)
+@given(
+    st.data(),
+    st.sampled_from([None, 1, 4, 400]),
+    st.sampled_from([100.0, 10000.0]),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([None, 0.7]),
+)
+def test_the_term_is_the_papers(
+    data: st.DataObject, clamp_len: int | None, base: float, kv_heads: int, scale: float | None
+) -> None:
+    encoding = made(clamp_len=clamp_len, base=base)
+    assert_follows(encoding, situated(data), by_paper(encoding), kv_heads=kv_heads, scale=scale, tolerance=1e-7)
+
+
+reals = st.floats(-1000, 1000, width=32)
+
+
+@given(st.data(), st.integers(1, 2), st.integers(1, 4), st.integers(1, 5), st.sampled_from([None, 2]))
+def test_real_positions_meet_the_formula(
+    data: st.DataObject, batch: int, queries: int, keys: int, clamp_len: int | None
+) -> None:
+    told = [
+        torch.tensor([[data.draw(reals) for _ in range(count)] for _ in range(batch)], dtype=torch.float64)
+        for count in (queries, keys)
+    ]
+    encoding = made(clamp_len=clamp_len)
+    assert "real" in encoding.tags
+    assert_follows(encoding, Situation(told[0], told[1], told[0], told[1], batch), by_paper(encoding))
+
+
+def test_half_a_step_lies_between_whole_ones() -> None:
+    encoding = made(clamp_len=2)
+    q, k = torch.randn(1, HEADS, 1, HEAD_DIM, dtype=torch.float64), torch.randn(1, HEADS, 3, HEAD_DIM).double()
+    told = torch.tensor([[0.0]]), torch.tensor([[-0.5, 1.25, 2.75]])
+    assert_follows(encoding, Situation(*told, *told, 1), by_paper(encoding))
+    whole = encoding(q, k, torch.tensor([0]), torch.tensor([0.0, 2.0, 3.0]))
+    torch.testing.assert_close(encoding(q, k, torch.tensor([0]), torch.tensor([0, 2, 2])), whole)
+
+
+@pytest.mark.parametrize("start", [70_000, FAR])
+@both_bounds
+def test_only_the_distance_counts_however_far(start: int, clamp_len: int | None) -> None:
+    encoding = made(clamp_len=clamp_len)
+    q, k = torch.randn(2, 1, HEADS, 6, HEAD_DIM)
+    assert torch.equal(encoding(q, k, start, start), encoding(q, k))
+    ids = torch.tensor([4, 0, 9, 1, 2, 2])
+    assert torch.equal(encoding(q, k, ids + start), encoding(q, k, ids))
+
+
+@both_bounds
+def test_segment_memory_is_more_keys_than_queries(clamp_len: int | None) -> None:
+    encoding = made(clamp_len=clamp_len)
+    q, k, v = torch.randn(3, 2, HEADS, 9, HEAD_DIM, dtype=torch.float64)
+    whole = reference(q, k, v, encoding=encoding, causal=True)
+    for segment in (1, 4, 8):
+        with_memory = reference(q[:, :, -segment:], k, v, encoding=encoding, causal=True)
+        torch.testing.assert_close(with_memory, whole[:, :, -segment:])
+    middle = Positions.range(9)[3:6]
+    with_memory = reference(
+        q[:, :, 3:6], k[:, :, :6], v[:, :, :6], encoding=encoding, causal=True, positions=middle, key_positions=0
+    )
+    torch.testing.assert_close(with_memory, whole[:, :, 3:6])
+
+
+def test_distances_beyond_the_bound_count_as_the_bound_on_both_sides() -> None:
+    encoding = made(clamp_len=3)
+    q, k = torch.randn(1, HEADS, 1, HEAD_DIM), torch.randn(1, HEADS, 1, HEAD_DIM)
+    for sign in (1, -1):
+        at = [encoding(q, k, torch.tensor([50]), torch.tensor([50 + sign * offset])) for offset in (2, 3, 4, 49, FAR)]
+        assert all(torch.equal(each, at[1]) for each in at[2:])
+        assert not torch.allclose(at[0], at[1])
+    ahead, behind = (encoding(q, k, torch.tensor([50]), torch.tensor([key])) for key in (60, 40))
+    assert not torch.allclose(ahead, behind)
+
+
+def test_without_biases_and_projection_it_is_no_position_encoding() -> None:
+    encoding = made()
+    with torch.no_grad():
+        for parameter in encoding.parameters():
+            parameter.zero_()
+    q, k, v = torch.randn(3, 1, HEADS, 6, HEAD_DIM)
+    assert torch.equal(encoding(q, k), torch.zeros(1, HEADS, 6, 6))
+    assert torch.equal(reference(q, k, v, encoding=encoding), reference(q, k, v))
+
+
+def test_each_bias_does_what_its_letter_says() -> None:
+    encoding = made()
+    q, k = torch.randn(2, 1, HEADS, 5, HEAD_DIM, dtype=torch.float64)
+    with torch.no_grad():
+        encoding.projection.zero_()
+    only_c = encoding(q, k, scale=1.0)
+    u_with_keys = (k * encoding.content_bias[:, None]).sum(-1)
+    torch.testing.assert_close(only_c, u_with_keys[:, :, None].expand(-1, -1, 5, -1))
+    other = made()
+    without_queries = other(torch.zeros_like(q), torch.zeros_like(k), scale=1.0)
+    with torch.no_grad():
+        swapped = other.position_bias.double()[None, :, None].expand(1, -1, 5, -1)
+        other.content_bias.zero_()
+        other.position_bias.zero_()
+    torch.testing.assert_close(other(swapped, torch.zeros_like(k), scale=1.0), without_queries)
+
+
+def test_the_biases_of_several_layers_can_be_one_parameter() -> None:
+    first, second = made(), made()
+    second.content_bias, second.position_bias = first.content_bias, first.position_bias
+    q, k = torch.randn(2, 1, HEADS, 5, HEAD_DIM)
+    (first(q, k).sum() + second(q, k).sum()).backward()
+    assert len({id(each) for layer in (first, second) for each in layer.parameters()}) == 4
+    assert all(each.grad is not None for each in first.parameters())
+
+
+def test_its_configuration_makes_it_again_and_tags_tell_a_bound() -> None:
+    for options in ({}, {"clamp_len": 400, "base": 500.0, "init_std": 0.1}):
+        encoding = TransformerXL(dim=8, num_heads=2, head_dim=4, **options)  # type: ignore[arg-type]
+        again = TransformerXL(**encoding.config)
+        assert again.config == encoding.config
+        again.load_state_dict(encoding.state_dict())
+        x = torch.randn(1, 2, 5, 4)
+        assert torch.equal(again(x, x), encoding(x, x))
+        assert ("bounded" in encoding.tags) == (encoding.clamp_len is not None)
+    assert sorted(encoding.state_dict()) == ["content_bias", "position_bias", "projection"]
+
+
+def test_everything_starts_normal() -> None:
+    encoding = TransformerXL(dim=200, num_heads=50, head_dim=40, init_std=0.3)
+    for parameter in (each.detach() for each in encoding.parameters()):
+        assert float(parameter.std()) == pytest.approx(0.3, rel=0.05)
+        assert float(parameter.mean()) == pytest.approx(0.0, abs=0.03)
+
+
+@ranges_and_bare_ids
+@both_bounds
+def test_every_gradient_is_right(places: tuple[PositionsLike, PositionsLike], clamp_len: int | None) -> None:
+    assert_gradients(TransformerXL(dim=4, num_heads=2, head_dim=HEAD_DIM, clamp_len=clamp_len), places)
+
+
+def test_gradients_of_real_positions_are_right() -> None:
+    reals = torch.tensor([[0.5, 3.25, -1.0]]), torch.tensor([[0.25, 0.0, 7.5, 2.0]])
+    assert_gradients(TransformerXL(dim=4, num_heads=2, head_dim=HEAD_DIM), reals)
+
+
+@half_dtypes
+@both_bounds
+def test_half_precision_neither_overflows_nor_blurs(dtype: torch.dtype, clamp_len: int | None) -> None:
+    assert_half_precision_suffices(made(num_heads=2, clamp_len=clamp_len), dtype)
+
+
+@both_bounds
+def test_autocast_changes_nothing(clamp_len: int | None) -> None:
+    assert_autocast_changes_nothing(made(num_heads=2, clamp_len=clamp_len))
+
+
+@pytest.mark.compiled
+def test_growing_lengths_compile_at_most_twice() -> None:
+    assert compilations(made(num_heads=2)) <= 2
+
+
+@pytest.mark.compiled
+def test_an_exported_layer_takes_any_length() -> None:
+    assert_exports(made(num_heads=2))
+
+
+SIZES = "num_heads and head_dim must be 1 or more, since they size the projection; got "
+ERRORS: list[tuple[dict[str, Any], str]] = [
+    ({"dim": 7}, "dim must be even, since every frequency has a sine and a cosine; got 7."),
+    ({"dim": 0}, "dim must be even, since every frequency has a sine and a cosine; got 0."),
+    ({"num_heads": 0}, f"{SIZES}0 and 4."),
+    ({"head_dim": -4}, f"{SIZES}2 and -4."),
+    ({"clamp_len": 0}, "clamp_len must be 1 or more, or None for no bound; got 0."),
+    ({"clamp_len": -1}, "clamp_len must be 1 or more, or None for no bound; got -1."),
+    ({"base": 1.0}, "base must be more than 1, since wavelengths grow by its powers; got 1.0."),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), ERRORS, ids=[message for _, message in ERRORS])
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+    with raises_exactly(ValueError, message):
+        TransformerXL(**{"dim": 8, "num_heads": 2, "head_dim": 4, **options})
+
+
+def test_queries_and_positions_it_cannot_place_are_refused() -> None:
+    encoding, x = made(num_heads=2), torch.zeros(1, 2, 2, 4)
+    shape = "query must have shape (batch, 2, sequence, 4), since TransformerXL was made for 2 heads of 4; got shape "
+    with raises_exactly(ValueError, f"{shape}(1, 1, 2, 4)."):
+        encoding(x[:, :1], x)
+    with raises_exactly(ValueError, f"{shape}(1, 2, 2, 3)."):
+        encoding(x[..., :3], x[..., :3])
+    with raises_exactly(
+        ValueError,
+        "positions must have 1 coordinate a place, since this TransformerXL encodes that many; got 3 in "
+        "Positions(mixed, 1 segments, delta 0, length 2, axes 3).",
+    ):
+        encoding(x, x, Positions.mixed([2]))
+    with raises_exactly(
+        TypeError,
+        "ids must be integers, float32 or float64, since in half precision neighbouring positions collide (bfloat16 "
+        "from 257 on, float16 from 2049 on); got dtype torch.bfloat16.",
+    ):
+        encoding(x, x, torch.tensor([0.0, 1.0], dtype=torch.bfloat16))

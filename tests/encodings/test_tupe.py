@@ -1,0 +1,294 @@
+"""TUPE against the paper's formula: positions that meet positions, and [CLS] apart from order."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from situs import Positions, Tupe
+from situs.attention import reference
+from situs.positions import PositionsLike
+from tests.encodings.test_offset_scores import (
+    HEAD_DIM,
+    HEADS,
+    Array,
+    Formula,
+    assert_autocast_changes_nothing,
+    assert_exports,
+    assert_follows,
+    assert_gradients,
+    assert_half_precision_suffices,
+    compilations,
+    half_dtypes,
+    ranges_and_bare_ids,
+    situated,
+    stirred,
+)
+from tests.raising import raises_exactly
+from tests.references import t5, tupe
+
+DIM, LENGTH = 6, 40
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"untie_cls": False},
+    {"relative_buckets": 8},
+    {"untie_cls": False, "relative_buckets": 32},
+]
+all_variants = pytest.mark.parametrize("options", VARIANTS, ids=str)
+
+
+def made(**options: Any) -> Tupe:
+    return stirred(Tupe(**{"dim": DIM, "num_heads": HEADS, "head_dim": HEAD_DIM, "max_length": LENGTH, **options}))
+
+
+def array(parameter: torch.Tensor) -> Array:
+    return parameter.detach().double().numpy()
+
+
+def by_paper(encoding: Tupe, scale: float) -> Formula:
+    """The formula before the softmax scale, though the numbers of [CLS] and of offsets are not scaled."""
+    rows = tupe.layer_norm(array(encoding.table), array(encoding.norm.weight), array(encoding.norm.bias))
+    query, key = encoding.query_projection, encoding.key_projection
+    to_cls = None if encoding.to_cls is None else array(encoding.to_cls) / scale
+    options: dict[str, Any] = {"bias_Q": array(query.bias), "bias_K": array(key.bias)}
+
+    def term(q: Array, k: Array, query_ids: Array, key_ids: Array) -> Array:
+        given = query_ids, key_ids, rows, array(query.weight), array(key.weight), HEADS
+        if encoding.relative is None:
+            if to_cls is not None:
+                options.update(theta_1=np.zeros(HEADS), theta_2=to_cls)
+            return tupe.term(*given, **options)
+        added = tupe.term(*given, **options)
+        added = added + t5.bias(array(encoding.relative), query_ids, key_ids, 128, True) / scale
+        if to_cls is not None:
+            added = np.where(key_ids == 0, to_cls[:, None, None], added)
+            added = np.where(query_ids[:, None] == 0, 0, added)
+        return added
+
+    return term
+
+
+@settings(max_examples=150)
+@given(
+    st.data(),
+    st.sampled_from(VARIANTS),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([None, 0.7]),
+)
+def test_the_term_is_the_papers(
+    data: st.DataObject, options: dict[str, Any], kv_heads: int, scale: float | None
+) -> None:
+    encoding, own = made(**options), tupe.scale(HEAD_DIM)
+    situation = situated(data, lowest=0, past=LENGTH)
+    formula = by_paper(encoding, own if scale is None else scale)
+    assert_follows(encoding, situation, formula, kv_heads=kv_heads, scale=scale, own_scale=own)
+
+
+@all_variants
+def test_ranges_and_bare_ids_agree_and_the_content_does_not_matter(options: dict[str, Any]) -> None:
+    encoding = made(**options)
+    q, k = torch.randn(2, 2, HEADS, 7, HEAD_DIM, dtype=torch.float64)
+    for start in (0, 3, LENGTH - 7):
+        term = encoding(q, k, start)
+        torch.testing.assert_close(encoding(q, k, torch.arange(start, start + 7)), term)
+        torch.testing.assert_close(encoding(torch.zeros_like(q), k[:, :1], start), term)
+
+
+def test_it_halves_the_variance_of_each_of_two_products() -> None:
+    encoding = Tupe(dim=DIM, num_heads=2, head_dim=8)
+    assert encoding.softmax_scale == 1 / math.sqrt(16) == tupe.scale(8)
+    assert encoding.describe()["softmax_scale"] == 0.25
+    q, k, v = torch.randn(3, 1, 2, 5, 8, dtype=torch.float64)
+    expected = (0.25 * q @ k.mT + encoding(q, k)).softmax(-1) @ v
+    torch.testing.assert_close(reference(q, k, v, encoding=encoding), expected)
+
+
+@pytest.mark.parametrize("relative_buckets", [None, 8])
+@ranges_and_bare_ids
+def test_the_row_of_the_cls_query_is_constant_so_that_softmax_sees_content_alone(
+    relative_buckets: int | None, places: tuple[PositionsLike, PositionsLike]
+) -> None:
+    encoding = made(num_heads=2, relative_buckets=relative_buckets)
+    q, (k, v) = torch.randn(1, 2, 3, HEAD_DIM).double(), torch.randn(2, 1, 2, 4, HEAD_DIM).double()
+    at, keys_at = (torch.tensor([0, 1, 2]), torch.arange(4)) if places[0] is None else places
+    assert isinstance(at, torch.Tensor)
+    cls = int((at.flatten() == 0).nonzero()[0])
+    assert torch.equal(encoding(q, k, at, keys_at)[:, :, cls], torch.zeros(1, 2, 4, dtype=torch.float64))
+    told: dict[str, Any] = {"positions": at, "key_positions": keys_at}
+    plain = reference(q, k, v, scale=encoding.softmax_scale, **told)
+    torch.testing.assert_close(reference(q, k, v, encoding=encoding, **told)[:, :, cls], plain[:, :, cls])
+
+
+def test_every_other_query_meets_the_cls_key_with_one_number_a_head() -> None:
+    for encoding in (made(), made(relative_buckets=8)):
+        assert encoding.to_cls is not None
+        q, k = torch.randn(2, 1, HEADS, 6, HEAD_DIM)
+        term = encoding(q, k)
+        assert torch.equal(term[0, :, 1:, 0], encoding.to_cls[:, None].expand(-1, 5))
+        assert torch.equal(encoding(q, k, scale=7.0)[0, :, 1:, 0], term[0, :, 1:, 0])
+        assert len(set(term[0, 0, 1, 1:].tolist())) == 5
+
+
+def test_tied_the_first_place_is_like_others() -> None:
+    tied, untied = made(untie_cls=False), made()
+    assert tied.to_cls is None
+    assert "to_cls" not in tied.state_dict()
+    untied.load_state_dict(tied.state_dict(), strict=False)
+    q, k = torch.randn(2, 1, HEADS, 6, HEAD_DIM)
+    whole, apart = tied(q, k), untied(q, k)
+    assert torch.equal(whole[:, :, 1:, 1:], apart[:, :, 1:, 1:])
+    assert not torch.allclose(whole[:, :, 1:, 0], apart[:, :, 1:, 0])
+    assert not torch.allclose(whole[:, :, 0], apart[:, :, 0])
+
+
+def test_every_packed_document_and_padded_row_has_a_cls_of_its_own() -> None:
+    encoding = made()
+    q, k, v = torch.randn(3, 1, HEADS, 7, HEAD_DIM, dtype=torch.float64)
+    packed = reference(q, k, v, encoding=encoding, positions=Positions.packed([3, 4]))
+    padded = reference(q, k, v, encoding=encoding, positions=Positions.from_mask(torch.arange(7)[None] >= 3))
+    alone = reference(q[:, :, 3:], k[:, :, 3:], v[:, :, 3:], encoding=encoding)
+    torch.testing.assert_close(packed[:, :, 3:], alone)
+    torch.testing.assert_close(padded[:, :, 3:], alone)
+
+
+def test_cached_decoding_gives_the_rows_of_the_full_pass() -> None:
+    encoding = made(relative_buckets=8)
+    q, k, v = torch.randn(3, 1, HEADS, 7, HEAD_DIM, dtype=torch.float64)
+    whole = reference(q, k, v, encoding=encoding, causal=True)
+    for last in range(1, 8):
+        now = slice(last - 1, last)
+        step = reference(q[:, :, now], k[:, :, :last], v[:, :, :last], encoding=encoding, causal=True)
+        torch.testing.assert_close(step, whole[:, :, now])
+
+
+def test_offsets_of_tupe_r_far_apart_share_a_row() -> None:
+    encoding = made(max_length=600, relative_buckets=8, untie_cls=False)
+    with torch.no_grad():
+        for projection in (encoding.query_projection, encoding.key_projection):
+            projection.weight.zero_()
+            projection.bias.zero_()
+    x = torch.zeros(1, HEADS, 1, HEAD_DIM)
+    far = [encoding(x, x, torch.tensor([300]), torch.tensor([key])) for key in (300 + 128, 300 + 200, 599)]
+    behind = [encoding(x, x, torch.tensor([500]), torch.tensor([key])) for key in (500 - 128, 3)]
+    assert torch.equal(far[0], far[1])
+    assert torch.equal(far[0], far[2])
+    assert torch.equal(behind[0], behind[1])
+    assert encoding.relative is not None
+    assert torch.equal(far[0].flatten(), encoding.relative[7])
+    assert torch.equal(behind[0].flatten(), encoding.relative[3])
+
+
+@all_variants
+def test_its_configuration_makes_it_again(options: dict[str, Any]) -> None:
+    encoding = made(**options)
+    again = Tupe(**encoding.config)
+    assert again.config == encoding.config
+    again.load_state_dict(encoding.state_dict())
+    x = torch.randn(1, HEADS, 5, HEAD_DIM)
+    assert torch.equal(again(x, x), encoding(x, x))
+    assert encoding.describe()["usable_length"] == encoding.usable_length == LENGTH
+
+
+def test_weights_start_normal_and_the_number_of_cls_at_zero() -> None:
+    encoding = Tupe(dim=100, num_heads=5, head_dim=20, init_std=0.3, relative_buckets=256)
+    started = {name: each.detach() for name, each in encoding.named_parameters()}
+    for name in ("table", "query_projection.weight", "key_projection.weight", "relative"):
+        assert float(started.pop(name).std()) == pytest.approx(0.3, rel=0.05)
+    assert bool((started.pop("norm.weight") == 1).all())
+    assert all(not each.any() for each in started.values())
+    assert set(started) == {"norm.bias", "query_projection.bias", "key_projection.bias", "to_cls"}
+
+
+@ranges_and_bare_ids
+@all_variants
+def test_every_gradient_is_right(options: dict[str, Any], places: tuple[PositionsLike, PositionsLike]) -> None:
+    assert_gradients(Tupe(dim=4, num_heads=2, head_dim=HEAD_DIM, max_length=10, **options), places)
+
+
+@half_dtypes
+@all_variants
+def test_half_precision_neither_overflows_nor_blurs(dtype: torch.dtype, options: dict[str, Any]) -> None:
+    assert_half_precision_suffices(made(num_heads=2, **options), dtype)
+
+
+@all_variants
+def test_autocast_changes_nothing(options: dict[str, Any]) -> None:
+    assert_autocast_changes_nothing(made(num_heads=2, **options))
+
+
+@pytest.mark.compiled
+def test_growing_lengths_compile_at_most_twice() -> None:
+    assert compilations(made(num_heads=2, max_length=64, relative_buckets=8)) <= 2
+
+
+@pytest.mark.compiled
+def test_an_exported_layer_takes_any_length() -> None:
+    assert_exports(made(num_heads=2, max_length=64, relative_buckets=8))
+
+
+SIZES = "dim, num_heads, head_dim and max_length must be 1 or more, since they size the table and the projections; got "
+BUCKETS = (
+    "relative_buckets must be a multiple of 4 up to 256, since each direction halves into single and growing "
+    "distances; got "
+)
+ERRORS: list[tuple[dict[str, Any], str]] = [
+    ({"dim": 0}, f"{SIZES}0, 2, 4 and 512."),
+    ({"num_heads": 0}, f"{SIZES}8, 0, 4 and 512."),
+    ({"head_dim": -1}, f"{SIZES}8, 2, -1 and 512."),
+    ({"max_length": 0}, f"{SIZES}8, 2, 4 and 0."),
+    ({"relative_buckets": 0}, f"{BUCKETS}0."),
+    ({"relative_buckets": 6}, f"{BUCKETS}6."),
+    ({"relative_buckets": 260}, f"{BUCKETS}260."),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), ERRORS, ids=[message for _, message in ERRORS])
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+    with raises_exactly(ValueError, message):
+        Tupe(**{"dim": 8, "num_heads": 2, "head_dim": 4, **options})
+
+
+BEYOND: dict[str, tuple[PositionsLike, PositionsLike, int]] = {
+    "a range of queries": (39, 0, 40),
+    "a range of keys": (0, 70_000, 70_001),
+    "a negative start": (-1, 0, -1),
+    "bare ids": (torch.tensor([3, 40]), torch.tensor([0, 1]), 40),
+    "negative ids": (torch.tensor([3, 4]), torch.tensor([0, -2]), -2),
+    "skipping positions": (Positions.explicit(torch.tensor([0, 10_000_000])), None, 10_000_000),
+}
+
+
+@pytest.mark.parametrize("kind", BEYOND)
+def test_positions_beyond_the_table_are_refused(kind: str) -> None:
+    at, keys_at, shown = BEYOND[kind]
+    x = torch.zeros(1, HEADS, 2, HEAD_DIM)
+    with raises_exactly(
+        ValueError,
+        f"positions must lie in 0 .. 39, since the table has a row for 40 positions; got {shown}. Make it with a "
+        f"larger max_length.",
+    ):
+        made()(x, x, at, keys_at)
+    made()(x, x, LENGTH - 2)
+
+
+def test_queries_and_positions_it_cannot_place_are_refused() -> None:
+    encoding, x = made(num_heads=2), torch.zeros(1, 2, 2, 4)
+    shape = "query must have shape (batch, 2, sequence, 4), since Tupe was made for 2 heads of 4; got shape "
+    with raises_exactly(ValueError, f"{shape}(1, 4, 2, 4)."):
+        encoding(torch.zeros(1, 4, 2, 4), x)
+    with raises_exactly(ValueError, f"{shape}(1, 2, 2, 2)."):
+        encoding(x[..., :2], x[..., :2])
+    with raises_exactly(
+        TypeError, "positions must be whole numbers, since each picks a row of the table; got dtype torch.float32."
+    ):
+        encoding(x, x, torch.tensor([0.0, 1.0]))
+    with raises_exactly(
+        ValueError,
+        "positions must have 1 coordinate a place, since this Tupe encodes that many; got 2 in "
+        "Positions(grid, 1 x 2, length 2, axes 2).",
+    ):
+        encoding(x, x, Positions.grid(1, 2))
