@@ -283,7 +283,7 @@ def test_queries_and_positions_it_cannot_place_are_refused() -> None:
     with raises_exactly(ValueError, f"{shape}(1, 2, 2, 2)."):
         encoding(x[..., :2], x[..., :2])
     with raises_exactly(
-        TypeError, "positions must be whole numbers, since each picks a row of the table; got dtype torch.float32."
+        TypeError, "positions must be whole numbers, since Tupe looks them up in a table; got dtype torch.float32."
     ):
         encoding(x, x, torch.tensor([0.0, 1.0]))
     with raises_exactly(

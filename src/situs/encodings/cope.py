@@ -91,7 +91,7 @@ class CoPE(ScoreEncoding):
         visible: Bool[Tensor, "#batch #heads #query key"] | None = None,
     ) -> Float[Tensor, "batch heads query key"]:
         """``q . e[p]``, where p counts the visible keys."""
-        _, of_keys = placed(self, query, key, query_positions, key_positions)
+        _, of_keys = placed(self, query, key, query_positions, key_positions, by_order=True)
         scale = self.scale_for(query.shape[-1]) if scale is None else scale
         dtype = computing_dtype(query.dtype)
         q, k = query.to(dtype), share_heads(key.to(dtype), query.shape[1])

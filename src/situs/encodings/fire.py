@@ -80,7 +80,7 @@ class Fire(PairBias):
         w1, b1, w2 = self.hidden.weight[:, 0].to(dtype), self.hidden.bias.to(dtype), self.out.weight.to(dtype)
         c, longest = self.c.to(dtype), (self.threshold_factor.to(dtype) * self.threshold).abs()
         # FlexAttention learns only what is read by an index of its own
-        each = [tensor.expand(self.num_heads, *tensor.shape) for tensor in (c, longest, w1, b1)]
+        each = [tensor.expand(self.num_heads, *tensor.shape).contiguous() for tensor in (c, longest, w1, b1)]
 
         def matrix(query: Tensor, key: Tensor, head: Tensor) -> Tensor:
             hidden = torch.relu(_share(query, key, c, longest).squeeze(1).unsqueeze(-1) * w1 + b1)

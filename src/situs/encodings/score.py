@@ -217,9 +217,16 @@ def _ends(places: Positions) -> tuple[int, int] | None:
 
 
 def placed(
-    encoding: ScoreEncoding, query: Tensor, key: Tensor, query_positions: PositionsLike, key_positions: PositionsLike
+    encoding: ScoreEncoding,
+    query: Tensor,
+    key: Tensor,
+    query_positions: PositionsLike,
+    key_positions: PositionsLike,
+    *,
+    by_order: bool = False,
 ) -> tuple[Positions, Positions]:
-    """Positions of queries and keys such as the encoding takes, for tensors such as it takes."""
+    """Positions of queries and keys such as the encoding takes, for tensors such as it takes; any coordinates, where
+    it goes ``by_order`` alone."""
     heads, width = getattr(encoding, "num_heads", query.shape[1]), getattr(encoding, "head_dim", query.shape[-1])
     if query.ndim != 4 or (query.shape[1], query.shape[-1]) != (heads, width):
         raise ValueError(
@@ -233,8 +240,9 @@ def placed(
         )
     both = align(query_positions, key_positions, query.shape[-2], key.shape[-2], query.device)
     for places in both:
-        require_axes(encoding, places)
-        require_whole(encoding, places)
+        if not by_order:
+            require_axes(encoding, places)
+            require_whole(encoding, places)
         if places.rows not in (1, query.shape[0]):
             raise ValueError(
                 f"positions must have one row, or one for each of the {query.shape[0]} sequences; got {places.rows} "
