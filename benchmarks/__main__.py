@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import torch
 
-from benchmarks import accuracy, apply, compiled, decode, machine, report, startup, tables, targets
+from benchmarks import accuracy, apply, attention, compiled, decode, machine, report, startup, tables, targets
 from benchmarks.results import Results
 from benchmarks.timing import Effort
 from situs.functional import fused
@@ -75,10 +75,24 @@ def measure(mode: str) -> Results:
     imports = timed("imports", lambda: startup.imports(1 if quick else 5))
     first = timed("first call", lambda: startup.first_fused_call(1 if quick else 3))
     contracts = timed("contract", lambda: list(startup.contracts(pairings)))
+    attended = timed("attention", lambda: list(attention.measure(effort, threads, quick)))
     description["load_after"] = os.getloadavg()[0]
     description["share_of_others"] = others.share()
     results = Results(
-        description, mode, seconds, rows, made, steps, errors, angles, counts, programs, imports, first, contracts
+        description,
+        mode,
+        seconds,
+        rows,
+        made,
+        steps,
+        errors,
+        angles,
+        counts,
+        programs,
+        imports,
+        first,
+        contracts,
+        attended,
     )
     return replace(results, targets=targets.judge(results))
 

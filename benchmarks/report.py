@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from benchmarks import attention
 from benchmarks.apply import Row
 from benchmarks.peers import NAMES
 from benchmarks.results import Results, Target
@@ -76,6 +77,7 @@ def _lines(results: Results) -> Iterator[str]:
         "tokens × heads × dim, dtype, threads, clone, situs, torch only, transformers, speed-up, torch only", rows
     )
     yield from _small(results)
+    yield from _attention(results.attention)
 
 
 def _targets(targets: Sequence[Target]) -> Iterator[str]:
@@ -123,6 +125,26 @@ def _memory(rows: Sequence[Row]) -> Iterator[str]:
             table.append([_size(row.length, row.heads, row.head_dim), row.dtype, row.pairing, f"{held:.0f}", *extra])
     columns = ", ".join(name.replace(", ", " ") for name in names)
     yield from _table(f"tokens × heads × dim, dtype, pairing, q and k, {columns}", table)
+
+
+def _attention(rows: Sequence[attention.Row]) -> Iterator[str]:
+    yield f"## 8. Attention with an encoding, {attention.HEADS} heads of {attention.HEAD_DIM}, batch 1\n"
+    yield "Times in ms; extra memory beyond the results in MiB, with one thread. A dash was not measured.\n"
+    names = (attention.PLAIN, attention.ATTEND, attention.MATERIALISED, attention.GATHER, attention.TRANSFORMERS)
+    for work in ("forward", "forward and backward"):
+        yield f"### {work}\n"
+        table: list[list[object]] = []
+        for row in rows:
+            if row.work == work:
+                extra = [f"{row.extra_mib[name]:.1f}" if name in row.extra_mib else "–" for name in names[:3]]
+                times = _cells(row.milliseconds, names)
+                seen = "causal" if row.causal else "full"
+                cells = [row.encoding, row.length, seen, row.dtype, row.threads, f"{row.over_plain():.2f}×"]
+                table.append([*cells, *times, *extra])
+        memory = ", ".join(f"{name} MiB" for name in names[:3])
+        yield from _table(
+            f"encoding, tokens, seen, dtype, threads, situs of plain, {', '.join(names)}, {memory}", table
+        )
 
 
 def _small(results: Results) -> Iterator[str]:

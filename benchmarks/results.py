@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from benchmarks import accuracy, apply, compiled, decode, startup, tables
+from benchmarks import accuracy, apply, attention, compiled, decode, startup, tables
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Results:
     imports: startup.Imports
     first_fused_call: dict[str, float]
     contracts: list[startup.Contract]
+    attention: list[attention.Row]
     targets: list[Target] = field(default_factory=list)
 
     def write(self, path: Path) -> None:

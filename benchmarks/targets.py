@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from benchmarks import decode
+from benchmarks import attention, decode
 from benchmarks.apply import Row
 from benchmarks.peers import NAMES
 from benchmarks.results import Results, Target
@@ -43,7 +43,53 @@ def judge(results: Results) -> list[Target]:
         *_of_clone(results.apply),
         *_decoding(results.decode),
         *_others(results),
+        *_attention(results.attention),
     ]
+
+
+def _attention(rows: list[attention.Row]) -> Iterator[Target]:
+    """Times over plain attention, and over the forms that are usual elsewhere."""
+    forward = [row for row in rows if row.work == "forward"]
+    content = ("shaw keys", "transformer_xl", "tupe")
+    asked: list[tuple[str, list[attention.Row], float]] = [
+        ("bias over offsets, full", [r for r in forward if r.encoding in ("t5", "alibi") and not r.causal], 1.15),
+        ("bias over offsets, causal", [r for r in forward if r.encoding in ("t5", "alibi") and r.causal], 1.20),
+        ("learned bias, forward and backward", [r for r in rows if r.encoding == "t5" and r not in forward], 2.0),
+        ("Shaw keys, Transformer-XL, TUPE, forward", [r for r in forward if r.encoding in content], 2.8),
+        ("DeBERTa, forward", [r for r in forward if r.encoding == "deberta"], 4.5),
+    ]
+    for figure, among, most in asked:
+        yield _worst(figure, "times plain", among, lambda row: row.over_plain(), most, at_most=True)
+    learnt = [row for row in rows if row.encoding in (*content, "deberta") and row not in forward]
+    faster: list[tuple[str, str, list[attention.Row], float]] = [
+        ("Shaw keys, Transformer-XL, forward", attention.GATHER, [r for r in forward if r.encoding in content], 3.0),
+        ("DeBERTa, forward", attention.TRANSFORMERS, [r for r in forward if r.encoding == "deberta"], 2.5),
+        ("content-based, forward and backward", attention.MATERIALISED, learnt, 2.0),
+    ]
+    for figure, rival, among, least in faster:
+        timed = [row for row in among if rival in row.milliseconds]
+        ratio = lambda row, rival=rival: row.milliseconds[rival] / row.milliseconds[attention.ATTEND]  # noqa: E731
+        yield _worst(figure, f"faster than {rival}", timed, ratio, least, at_most=False)
+
+
+def _worst(
+    figure: str,
+    what: str,
+    rows: list[attention.Row],
+    ratio: Callable[[attention.Row], float],
+    bound: float,
+    *,
+    at_most: bool,
+) -> Target:
+    """A ratio judged by its worst case."""
+    ratios = {f"{row.encoding} {row.case}": ratio(row) for row in rows}
+    if not ratios:
+        return Target(figure, what, f"{bound:g}x", "not measured", met=False)
+    where = (max if at_most else min)(ratios, key=lambda case: ratios[case])
+    worst, median = ratios[where], statistics.median(ratios.values())
+    met = worst <= bound if at_most else worst >= bound
+    required = f"{'at most' if at_most else 'at least'} {bound:g}x"
+    return Target(figure, what, required, f"{worst:.2f}x (median {median:.2f}x)", met, f"worst: {where}")
 
 
 def _speeds() -> Iterator[_Speed]:

@@ -75,6 +75,11 @@ def run_toeplitz(request: Request) -> Tensor:
     for bias in request.biases:
         assert isinstance(bias, OffsetBias)
         vector = vector + bias.by_offset(offsets, dtype=dtype)
+    if query.shape[2] == 1 and request.query_positions.start is not None and request.key_positions.start is not None:
+        # decoding: one row of the bias, in its own order
+        row = task.masked(vector)(task.segments[0])[None, :, None]
+        mask = row.to(query.dtype).expand(-1, query.shape[1], -1, -1)
+        return SDPA(query, request.shared(key), request.shared(request.value), attn_mask=mask, scale=request.scale)
     q, k, v = _grouped(query, key, request.value)
     batch, kv_heads = request.key.shape[:2]
     if q.shape[:2] != query.shape[:2] and len(vector) > 1:
