@@ -31,7 +31,9 @@ from situs.positions import Positions
 from situs.registry import create, entry, names, register
 
 if TYPE_CHECKING:
+    from situs.attention.cache import KVCache
     from situs.attention.dispatch import Explanation, attend, explain
+    from situs.attention.layer import Attention
     from situs.checks import CheckReport, EncodingCheckError, check_encoding
     from situs.encodings.alibi import ALiBi
     from situs.encodings.cope import CoPE
@@ -56,7 +58,9 @@ if TYPE_CHECKING:
 
 # A program uses one or two of these, so each is loaded when it is first asked for.
 _ON_DEMAND = {
+    "situs.attention.cache": ("KVCache",),
     "situs.attention.dispatch": ("Explanation", "attend", "explain"),
+    "situs.attention.layer": ("Attention",),
     "situs.checks": ("CheckReport", "EncodingCheckError", "check_encoding"),
     "situs.encodings.alibi": ("ALiBi",),
     "situs.encodings.cope": ("CoPE",),
@@ -85,6 +89,7 @@ _ON_DEMAND = {
 __all__ = [
     "NTK",
     "ALiBi",
+    "Attention",
     "Axial",
     "BiasEncoding",
     "CheckReport",
@@ -96,6 +101,7 @@ __all__ = [
     "Explanation",
     "Fire",
     "InputEncoding",
+    "KVCache",
     "Kerple",
     "Learned",
     "LearnedGrid",

@@ -46,8 +46,12 @@ def attend(
     tells what "auto" takes.
     """
     request = make_request(query, key, value, encoding, causal, positions, key_positions, mask, window, scale, dropout)
-    name = _choose(request, impl)
-    return KERNELS[name][1](request)
+    return attend_request(request, impl)
+
+
+def attend_request(request: Request, impl: Impl) -> Float[Tensor, "batch heads query value_dim"]:
+    """Serve a request that is resolved already."""
+    return KERNELS[_choose(request, impl)][1](request)
 
 
 @dataclass(frozen=True)

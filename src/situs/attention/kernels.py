@@ -68,13 +68,8 @@ def run_toeplitz(request: Request) -> Tensor:
     """All biases as one vector over offsets."""
     assert request.segments is not None
     query, key = request.turned()
-    dtype = computing_dtype(query.dtype)
     task = Task(request.segments, request.scale, request.causal, request.window)
-    offsets = torch.arange(task.lowest, task.highest + 1, device=query.device)
-    vector = torch.zeros(1, len(offsets), dtype=dtype, device=query.device)
-    for bias in request.biases:
-        assert isinstance(bias, OffsetBias)
-        vector = vector + bias.by_offset(offsets, dtype=dtype)
+    vector = request.numbers(task.lowest, task.highest)
     if query.shape[2] == 1 and request.query_positions.start is not None and request.key_positions.start is not None:
         # decoding: one row of the bias, in its own order
         row = task.masked(vector)(task.segments[0])[None, :, None]

@@ -21,7 +21,6 @@ from situs.attention.scratch import Scratch
 from situs.attention.segments import Segment
 from situs.attention.task import Task
 from situs.encodings.base import QueryKeyEncoding, computing_dtype
-from situs.encodings.bias import OffsetBias
 from situs.encodings.score import OffsetScore
 from situs.functional.offsets import skew, skew_keys, toeplitz, unskew
 
@@ -33,15 +32,12 @@ def offset_term(request: Request, task: Task) -> tuple[OffsetTerm, list[Tensor],
     may be added to all queries instead of meeting every key, which it may where nothing is turned."""
     dtype, device = computing_dtype(request.query.dtype), request.query.device
     offsets = torch.arange(task.lowest, task.highest + 1, device=device)
-    sums: dict[str, Any] = {"numbers": torch.zeros(1, len(offsets), dtype=dtype, device=device)}
+    sums: dict[str, Any] = {"numbers": request.numbers(task.lowest, task.highest)}
 
     def add(name: str, vectors: Tensor | None) -> None:
         if vectors is not None:  # encodings that meet the same thing meet it with the sum of theirs
             sums[name] = sums[name] + vectors if name in sums else vectors
 
-    for bias in request.biases:
-        assert isinstance(bias, OffsetBias)
-        add("numbers", bias.by_offset(offsets, dtype=dtype))
     for each in request.contents:
         assert isinstance(each, OffsetScore)
         vectors = each.vectors(offsets, dtype)

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from situs.attention.reference import softmax_scale
 from situs.attention.segments import Segment, segments
-from situs.encodings.base import Encoding, Encodings, InputEncoding, QueryKeyEncoding, as_encodings
+from situs.encodings.base import (
+    Encoding,
+    Encodings,
+    InputEncoding,
+    QueryKeyEncoding,
+    as_encodings,
+    computing_dtype,
+)
 from situs.encodings.bias import BiasEncoding, OffsetBias
 from situs.encodings.rotation import RotationEncoding
 from situs.encodings.score import OffsetScore, ScoreEncoding, ValueEncoding
@@ -33,6 +42,8 @@ class Request:
     scale: float
     given_scale: float | None
     dropout: float
+    kept: dict[Any, Any] | None = None
+    """Vectors over offsets of earlier steps, where a cache keeps them."""
 
     @cached_property
     def biases(self) -> list[BiasEncoding]:
@@ -60,6 +71,28 @@ class Request:
         return all(isinstance(each, OffsetBias) and each.axes == 1 for each in self.biases) and all(
             isinstance(each, OffsetScore) for each in self.contents
         )
+
+    def numbers(self, lowest: int, highest: int) -> Tensor:
+        """The sum of all biases over offsets, for each from ``lowest`` to ``highest``."""
+        dtype, device = computing_dtype(self.query.dtype), self.query.device
+        if self.kept is None or torch.is_grad_enabled():
+            return self._numbers(torch.arange(lowest, highest + 1, device=device), dtype)
+        key = (*map(id, self.biases), dtype)
+        first, vector = self.kept.get(key, (0, None))
+        if vector is None or lowest < first or highest >= first + vector.shape[-1]:
+            # half as many again, so that the steps of a generation find theirs
+            first = lowest - (highest - lowest) // 2 - 64
+            vector = self._numbers(torch.arange(first, highest + 1, device=device), dtype)
+            self.kept[key] = first, vector
+        found: Tensor = vector[..., lowest - first : highest - first + 1]
+        return found
+
+    def _numbers(self, offsets: Tensor, dtype: torch.dtype) -> Tensor:
+        total = torch.zeros(1, len(offsets), dtype=dtype, device=offsets.device)
+        for bias in self.biases:
+            assert isinstance(bias, OffsetBias)
+            total = total + bias.by_offset(offsets, dtype=dtype)
+        return total
 
     def turned(self) -> tuple[Tensor, Tensor]:
         """Queries and keys with the encodings that act on them applied; keys as few as they are."""
@@ -91,6 +124,7 @@ def make_request(
     window: int | None,
     scale: float | None,
     dropout: float,
+    kept: dict[Any, Any] | None = None,
 ) -> Request:
     """Check and resolve what a caller asked for."""
     _require_shapes(query, key, value)
@@ -106,7 +140,9 @@ def make_request(
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must lie in 0 .. 1, since it is a probability; got {dropout}.")
     factor = softmax_scale(encodings, query.shape[-1], scale)
-    return Request(query, key, value, encodings, of_queries, of_keys, causal, window, mask, factor, scale, dropout)
+    return Request(
+        query, key, value, encodings, of_queries, of_keys, causal, window, mask, factor, scale, dropout, kept
+    )
 
 
 def _require_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:

@@ -1,0 +1,117 @@
+"""The cache of keys and values, allocated once: prefill, chunks, single tokens, rows of unequal length, eviction.
+
+Keys are kept as the attention needs them: turned already, where an encoding turns them. Each row has its own length, so
+that a batch of unequal prompts decodes without padding between: a new token goes right behind its row's last.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from situs.encodings.rotation import RotationEncoding
+from situs.positions import Positions
+
+
+class KVCache:
+    """Keys and values of the tokens so far."""
+
+    def __init__(
+        self,
+        *,
+        batch: int,
+        num_heads: int,
+        head_dim: int,
+        max_length: int,
+        value_dim: int | None = None,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        """
+        batch: rows.
+        num_heads: key heads.
+        head_dim: channels of a key.
+        max_length: tokens a row can hold.
+        value_dim: channels of a value; head_dim if left out.
+        dtype: of keys and values.
+        device: where they live.
+        """
+        if min(batch, num_heads, head_dim, max_length) < 1:
+            raise ValueError(
+                f"batch, num_heads, head_dim and max_length must be 1 or more, since they size the cache; got {batch}, "
+                f"{num_heads}, {head_dim} and {max_length}."
+            )
+        shape = batch, num_heads, max_length
+        self.keys = torch.zeros(*shape, head_dim, dtype=dtype, device=device)
+        self.values = torch.zeros(*shape, value_dim or head_dim, dtype=dtype, device=device)
+        self.max_length = max_length
+        self.length = 0
+        """Tokens of the longest row."""
+        self.lengths: Int[Tensor, "batch"] | None = None
+        """Tokens of each row, where they differ."""
+        self.vectors: dict[Any, Any] = {}
+        """Biases over offsets, kept for the steps of one generation; parameters must not change meanwhile."""
+
+    def positions_of_next(self, count: int, *, sequence_length: int | None = None) -> Positions:
+        """Where the next tokens stand: right behind each row's last."""
+        start: Any = self.length if self.lengths is None else self.lengths
+        return Positions.range(count, start=start, sequence_length=sequence_length, device=self.keys.device)
+
+    def positions(self) -> Positions:
+        """Where the cached tokens stand."""
+        if self.lengths is None:
+            return Positions.range(self.length, device=self.keys.device)
+        places = torch.arange(self.length, device=self.keys.device)
+        return Positions.from_mask(places < self.lengths[:, None], side="right")
+
+    def append(
+        self,
+        keys: Float[Tensor, "batch heads new head_dim"],
+        values: Float[Tensor, "batch heads new value_dim"],
+        valid: Bool[Tensor, "batch new"] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Add tokens behind each row's last, and return all keys and values so far. ``valid`` tells real tokens of
+        right-padded rows: the next ones of a row go where its padding was."""
+        count = keys.shape[2]
+        if self.length + count > self.max_length:
+            raise ValueError(
+                f"max_length must be at least {self.length + count} for {count} more tokens, since the cache holds "
+                f"{self.length}; got max_length={self.max_length}. Make a larger cache, or evict()."
+            )
+        if self.lengths is None:
+            here = slice(self.length, self.length + count)
+            self.keys[:, :, here], self.values[:, :, here] = keys, values
+            if valid is not None:
+                self.lengths = self.length + valid.sum(-1)
+            self.length += count
+        else:
+            rows = torch.arange(len(self.lengths), device=self.keys.device)[:, None]
+            places = self.lengths[:, None] + torch.arange(count, device=self.keys.device)
+            self.keys[rows, :, places] = keys.transpose(1, 2).to(self.keys.dtype)
+            self.values[rows, :, places] = values.transpose(1, 2).to(self.values.dtype)
+            self.lengths = self.lengths + (count if valid is None else valid.sum(-1))
+            self.length = min(self.length + count, self.max_length)
+        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
+
+    def evict(self, count: int, *, sinks: int = 0, encoding: RotationEncoding | None = None) -> None:
+        """Forget ``count`` tokens behind the first ``sinks``, and move the rest up, positions and all (attention sinks,
+        Xiao et al. 2023). ``encoding`` is the one that turned the keys: they are turned on to their new positions."""
+        if self.lengths is not None:
+            raise ValueError("rows must be as long as each other to be evicted, since they move together; got others.")
+        if not 0 <= count <= self.length - sinks or sinks < 0:
+            raise ValueError(
+                f"count must lie in 0 .. {self.length - sinks}, since {self.length} tokens are cached and {sinks} "
+                f"stay; got {count}."
+            )
+        kept = self.length - sinks - count
+        old, new = slice(sinks + count, self.length), slice(sinks, sinks + kept)
+        keys = self.keys[:, :, old].clone()
+        if encoding is not None and kept:
+            before = Positions.range(kept, start=sinks + count, device=keys.device)
+            keys = encoding.rerotate(keys, before, Positions.range(kept, start=sinks, device=keys.device))
+        self.keys[:, :, new] = keys
+        self.values[:, :, new] = self.values[:, :, old].clone()
+        self.length -= count

@@ -1,0 +1,185 @@
+"""The layer and its cache: decoding gives what the whole forward gives, in every way of going about it."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import situs
+from situs import Attention, Encoding, KVCache, Positions
+from tests.raising import raises_exactly
+
+DIM, HEADS, HEAD_DIM, LENGTH = 32, 4, 8, 13
+
+
+YARN = situs.YaRN(factor=4.0, original_length=8, mscale=0.7, mscale_all_dim=1.0)
+
+
+def made(name: str) -> list[Encoding]:
+    each: dict[str, list[Encoding]] = {
+        "none": [],
+        "rotary": [situs.Rotary(head_dim=HEAD_DIM)],
+        "yarn": [situs.Rotary(head_dim=HEAD_DIM, scaling=YARN)],
+        "xpos": [situs.XPos(head_dim=HEAD_DIM)],
+        "t5": [situs.T5Bias(num_heads=HEADS, bidirectional=False, init_std=1.0)],
+        "alibi": [situs.ALiBi(num_heads=HEADS)],
+        "fire": [situs.Fire(num_heads=HEADS, threshold=4.0)],
+        "shaw": [situs.Shaw(num_heads=HEADS, head_dim=HEAD_DIM, max_distance=3)],
+        "transformer_xl": [situs.TransformerXL(dim=12, num_heads=HEADS, head_dim=HEAD_DIM, init_std=0.5)],
+        "tupe": [situs.Tupe(dim=12, num_heads=HEADS, head_dim=HEAD_DIM, init_std=0.5)],
+        "deberta": [situs.Deberta(dim=12, num_heads=HEADS, head_dim=HEAD_DIM, init_std=0.5)],
+        "cope": [situs.CoPE(num_heads=HEADS, head_dim=HEAD_DIM, init_std=1.0)],
+        "rotary and t5": [situs.Rotary(head_dim=HEAD_DIM), situs.T5Bias(num_heads=HEADS, softmax_scale=None)],
+        "rotary and shaw": [situs.Rotary(head_dim=HEAD_DIM), situs.Shaw(num_heads=HEADS, head_dim=HEAD_DIM)],
+    }  # fmt: skip
+    return each[name]
+
+
+NAMES = [
+    "none", "rotary", "yarn", "xpos", "t5", "alibi", "fire", "shaw", "transformer_xl", "tupe", "deberta", "cope",
+    "rotary and t5", "rotary and shaw",
+]  # fmt: skip
+
+
+def layer_with(name: str, **options: bool | int) -> Attention:
+    torch.manual_seed(1)
+    return Attention(dim=DIM, num_heads=HEADS, encoding=made(name), **options).double().eval()  # type: ignore[arg-type]
+
+
+def tokens(batch: int = 2, length: int = LENGTH) -> Tensor:
+    return torch.randn(batch, length, DIM, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("chunks", [[1] * LENGTH, [5, 1, 1, 4, 2], [LENGTH]], ids=str)
+@pytest.mark.parametrize("name", NAMES)
+@torch.no_grad()
+def test_decoding_with_a_cache_gives_the_rows_of_the_whole(name: str, chunks: list[int]) -> None:
+    layer, x = layer_with(name, num_kv_heads=2), tokens()
+    cache = layer.make_cache(batch=2, max_length=LENGTH)
+    steps = [layer(part, cache=cache) for part in x.split(chunks, 1)]
+    torch.testing.assert_close(torch.cat(steps, 1), layer(x), atol=1e-11, rtol=0)
+    assert cache.length == LENGTH
+
+
+@pytest.mark.parametrize("name", NAMES)
+@torch.no_grad()
+def test_rows_of_unequal_length_decode_as_they_do_alone(name: str) -> None:
+    layer, x = layer_with(name), tokens()
+    lengths = [4, 7]
+    mask = torch.arange(7) < torch.tensor(lengths)[:, None]
+    cache = layer.make_cache(batch=2, max_length=LENGTH)
+    prompt = torch.stack(
+        [torch.cat((row[:count], row.new_full((7 - count, DIM), 9.0))) for row, count in zip(x, lengths, strict=True)]
+    )
+    outs = [layer(prompt, Positions.from_mask(mask, side="right"), cache=cache)]
+    for step in range(3):
+        following = torch.stack([row[count + step] for row, count in zip(x, lengths, strict=True)]).unsqueeze(1)
+        outs.append(layer(following, cache=cache))
+    for row, count in enumerate(lengths):
+        alone = layer(x[row : row + 1, : count + 3])
+        torch.testing.assert_close(outs[0][row, :count], alone[0, :count], atol=1e-11, rtol=0)
+        for step in range(3):
+            torch.testing.assert_close(outs[1 + step][row, 0], alone[0, count + step], atol=1e-11, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["none", "rotary", "alibi", "t5"])
+@torch.no_grad()
+def test_evicted_tokens_are_as_if_they_had_never_been(name: str) -> None:
+    layer, x = layer_with(name), tokens(batch=1)
+    encoding = layer.encodings[0] if name == "rotary" else None
+    cache = layer.make_cache(batch=1, max_length=LENGTH)
+    for part in x[:, :9].split(1, 1):
+        layer(part, cache=cache)
+    cache.evict(4, sinks=2, encoding=encoding)  # type: ignore[arg-type]
+    kept = torch.cat((x[:, :2], x[:, 6:9], x[:, 9:10]), 1)
+    torch.testing.assert_close(layer(x[:, 9:10], cache=cache)[:, -1], layer(kept)[:, -1], atol=1e-11, rtol=0)
+
+
+@torch.no_grad()
+def test_a_window_holds_in_decoding_too() -> None:
+    layer, x = layer_with("t5", window=4), tokens()
+    cache = layer.make_cache(batch=2, max_length=LENGTH)
+    steps = torch.cat([layer(part, cache=cache) for part in x.split(1, 1)], 1)
+    torch.testing.assert_close(steps, layer(x), atol=1e-11, rtol=0)
+
+
+@torch.no_grad()
+def test_context_is_attended_to_without_a_causal_mask() -> None:
+    layer, x, context = layer_with("t5"), tokens(), tokens(length=5)
+    out = layer(x, context=context)
+    shuffled = layer(x, context=context.flip(1), context_positions=torch.arange(4, -1, -1))
+    torch.testing.assert_close(shuffled, out, atol=1e-11, rtol=0)
+
+
+def test_queries_and_keys_can_be_normalised() -> None:
+    layer = layer_with("rotary", qk_norm=True)
+    x = tokens()
+    torch.testing.assert_close(layer(x), layer_with("rotary", qk_norm=True)(x))
+    with torch.no_grad():
+        layer.query.weight.mul_(10)
+    torch.testing.assert_close(layer(x), layer_with("rotary", qk_norm=True)(x))
+
+
+def test_dropout_acts_in_training_alone() -> None:
+    layer = Attention(dim=DIM, num_heads=HEADS, encoding=situs.ALiBi(num_heads=HEADS), dropout=0.5)
+    x = torch.randn(2, LENGTH, DIM)
+    assert not torch.equal(layer(x), layer(x))
+    assert torch.equal(layer.eval()(x), layer.eval()(x))
+
+
+def test_gradients_reach_every_parameter() -> None:
+    layer = layer_with("rotary and t5", num_kv_heads=2, bias=True, qk_norm=True)
+    layer(tokens()).square().sum().backward()
+    assert all(parameter.grad is not None and bool(parameter.grad.any()) for parameter in layer.parameters())
+
+
+def test_bad_layers_and_calls_say_what_is_wrong() -> None:
+    with raises_exactly(
+        ValueError,
+        "dim must be a multiple of num_heads where head_dim is left out, since heads share the channels; got 32 and 5.",
+    ):
+        Attention(dim=32, num_heads=5)
+    with raises_exactly(
+        ValueError, "num_heads must be a multiple of num_kv_heads, since each key head serves as many; got 4 and 3."
+    ):
+        Attention(dim=32, num_heads=4, num_kv_heads=3)
+    with raises_exactly(ValueError, "encoding must have head_dim=8, as the layer has; got 16 in Rotary."):
+        Attention(dim=32, num_heads=4, encoding=situs.Rotary(head_dim=16))
+    with raises_exactly(
+        ValueError,
+        "encoding must act in attention, since those of the input act once, before the first layer; got Sinusoidal.",
+    ):
+        Attention(dim=32, num_heads=4, encoding=situs.Sinusoidal(dim=32))
+    layer, x = layer_with("alibi"), tokens()
+    cache = layer.make_cache(batch=2, max_length=LENGTH)
+    with raises_exactly(
+        ValueError, "cache and context must not both be given, since keys come from one of them; got both."
+    ):
+        layer(x, cache=cache, context=x)
+    left = Positions.from_mask(torch.arange(LENGTH)[None] >= torch.tensor([[3], [0]]))
+    with raises_exactly(
+        ValueError,
+        f"padding must stand on the right with a cache, since the next token of a row goes where its padding was; got "
+        f"{left!r}.",
+    ):
+        layer(x, left, cache=cache)
+    elsewhere = Positions.range(LENGTH, start=3)
+    with raises_exactly(
+        ValueError,
+        f"positions must follow those in the cache, 0 so far, since ALiBi reads a key's position off its place; got "
+        f"{elsewhere!r}.",
+    ):
+        layer(x, elsewhere, cache=cache)
+    layer(x, cache=cache)
+    with raises_exactly(
+        ValueError,
+        "max_length must be at least 14 for 1 more tokens, since the cache holds 13; got max_length=13. Make a larger "
+        "cache, or evict().",
+    ):
+        layer(x[:, :1], cache=cache)
+    with raises_exactly(ValueError, "count must lie in 0 .. 11, since 13 tokens are cached and 2 stay; got 12."):
+        cache.evict(12, sinks=2)
+    with raises_exactly(
+        ValueError,
+        "batch, num_heads, head_dim and max_length must be 1 or more, since they size the cache; got 1, 1, 1 and 0.",
+    ):
+        KVCache(batch=1, num_heads=1, head_dim=1, max_length=0)
