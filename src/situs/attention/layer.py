@@ -20,6 +20,7 @@ from situs.attention.dispatch import Impl, attend_request
 from situs.attention.reference import softmax_scale
 from situs.attention.request import make_request
 from situs.encodings.base import Encoding, Encodings, QueryKeyEncoding, as_encodings, require_dropout
+from situs.encodings.rotation import RotationEncoding
 from situs.encodings.score import ScoreEncoding
 from situs.positions import Positions, PositionsLike, is_deferred
 
@@ -155,7 +156,9 @@ def _turned_once(
     left = encodings
     if not any(isinstance(each, ScoreEncoding) for each in encodings):
         for each in encodings:
-            if isinstance(each, QueryKeyEncoding):
+            if isinstance(each, RotationEncoding):
+                query, key = each.both(query, key, places)
+            elif isinstance(each, QueryKeyEncoding):
                 query, key = each(query, places), each(key, places, role="key")
         left = [each for each in encodings if not isinstance(each, QueryKeyEncoding)]
     return query, key, left, scale / math.prod([each.softmax_factor for each in left])

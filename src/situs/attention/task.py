@@ -64,8 +64,9 @@ class Task:
         return numbers
 
     def _hidden(self, vector: Tensor, apart: int) -> Tensor:
-        if not self.causal and self.window is None:
-            return vector
+        hides_later = self.causal and self.highest + apart > 0
+        if not hides_later and self.window is None:
+            return vector  # as in decoding, where no key is later
         slots = torch.arange(self.lowest, self.lowest + vector.shape[-1], device=vector.device) + apart
         hidden = slots > 0 if self.causal else slots.new_zeros((), dtype=torch.bool)
         if self.window is not None:
