@@ -25,7 +25,7 @@ from torch import Tensor
 from situs.functional import grids, sampling
 from situs.functional.grids import Vision
 from situs.positions import joining, require
-from situs.positions.runs import Runs, as_tensor, cut
+from situs.positions.runs import Runs, as_tensor, cut, shard_pieces
 from situs.positions.words import facts_about
 
 Structure = Literal["range", "padded", "packed", "grid", "mixed", "explicit"]
@@ -297,18 +297,12 @@ class Positions:
         """The places that context-parallel ``rank`` holds; zigzag gives it one early and one late piece."""
         if not 0 <= rank < world_size:
             raise ValueError(f"rank must lie in 0 .. {world_size - 1}, since there are {world_size} ranks; got {rank}.")
-        if layout not in ("contiguous", "zigzag"):
-            raise ValueError(f'layout must be "contiguous" or "zigzag"; got {layout!r}.')
-        pieces = world_size if layout == "contiguous" else 2 * world_size
-        if self.length % pieces:
-            raise ValueError(
-                f"length must be a multiple of {pieces}, since {layout} sharding over {world_size} ranks cuts the "
-                f"sequence into {pieces} equal pieces; got {self.length}. "
-                f"Pad it to {-(-self.length // pieces) * pieces}."
-            )
-        size = self.length // pieces
-        mine = [rank] if layout == "contiguous" else [rank, pieces - 1 - rank]
-        return self._take([(piece * size, (piece + 1) * size) for piece in mine])
+        return self._take(shard_pieces(self.length, world_size, layout)[rank])
+
+    def gathered(self, world_size: int, *, layout: Layout = "contiguous") -> Positions:
+        """The places of all ranks, one rank's after another's: how keys lie that were gathered from all."""
+        pieces = shard_pieces(self.length, world_size, layout)
+        return self if layout == "contiguous" else self._take([piece for rank in pieces for piece in rank])
 
     def randomised(self, high: int, *, seed: int, count: int | None = None) -> Positions:
         """Position n becomes the n-th of a sorted random sample below ``high`` (Ruoss et al. 2023)."""

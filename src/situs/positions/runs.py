@@ -27,3 +27,19 @@ def cut(runs: Runs, first: int, last: int) -> Runs:
             taken.append((begin + low, begin + max(high, low)))
         first, last = first - size, last - size
     return tuple(taken)
+
+
+def shard_pieces(length: int, world_size: int, layout: str) -> list[list[tuple[int, int]]]:
+    """What each context-parallel rank holds of a sequence: one piece, or in zigzag an early and a late one."""
+    if layout not in ("contiguous", "zigzag"):
+        raise ValueError(f'layout must be "contiguous" or "zigzag"; got {layout!r}.')
+    pieces = world_size if layout == "contiguous" else 2 * world_size
+    if length % pieces:
+        raise ValueError(
+            f"length must be a multiple of {pieces}, since {layout} sharding over {world_size} ranks cuts the "
+            f"sequence into {pieces} equal pieces; got {length}. "
+            f"Pad it to {-(-length // pieces) * pieces}."
+        )
+    size = length // pieces
+    whole = [(piece * size, (piece + 1) * size) for piece in range(pieces)]
+    return [[whole[rank]] if layout == "contiguous" else [whole[rank], whole[-1 - rank]] for rank in range(world_size)]
