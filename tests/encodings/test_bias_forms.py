@@ -204,7 +204,9 @@ def test_by_offset_holds_the_whole_dense_bias(name: str, dtype: torch.dtype) -> 
     assert torch.equal(vector.view(2, 3, 9), encoding(query, key, dtype=dtype)[0])
 
 
-def attended(encoding: BiasEncoding, places: Positions, causal: bool, attend: Callable[..., Tensor]) -> None:
+def assert_flex_is_the_reference(
+    encoding: BiasEncoding, places: Positions, causal: bool, attend: Callable[..., Tensor]
+) -> None:
     """One attention with the encoding's score_mod against the reference, for batches of two."""
     query, key, value = torch.randn(3, 2, 2, 128, 16)
     mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 128, 128, device="cpu") if causal else None
@@ -222,7 +224,7 @@ def attended(encoding: BiasEncoding, places: Positions, causal: bool, attend: Ca
 def test_eager_flex_attention_is_the_reference(name: str, kind: str) -> None:
     for causal in (False, True):
         torch._dynamo.reset()
-        attended(CASES[name].make(), places_for(name, kind), causal, flex_attention)
+        assert_flex_is_the_reference(CASES[name].make(), places_for(name, kind), causal, flex_attention)
 
 
 @pytest.mark.compiled
@@ -246,7 +248,7 @@ def test_eager_flex_attention_teaches_the_parameters_as_the_reference_does(name:
 def test_compiled_flex_attention_is_the_reference(name: str) -> None:
     torch._dynamo.reset()
     causal = name in ("t5", "alibi", "fire")
-    attended(CASES[name].make(), places_for(name), causal, torch.compile(flex_attention))
+    assert_flex_is_the_reference(CASES[name].make(), places_for(name), causal, torch.compile(flex_attention))
 
 
 @pytest.mark.compiled

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from situs.attention.blockwise import Gradients, Part, Pull, Term, accumulate
+from situs.attention.blockwise import GatheringTerm, Gradients, Part, Pull, accumulate
 from situs.attention.request import Request
 from situs.attention.scratch import Scratch
 from situs.attention.segments import Segment
@@ -28,7 +28,7 @@ def any_task(request: Request) -> Task:
     return Task([whole] if query.length and key.length else [], request.scale)
 
 
-class AnyTerm(Term):
+class AnyTerm(GatheringTerm):
     """Asks encodings as they are; their parameters are handed to them, so that gradients reach those of the call."""
 
     heads_apart = False

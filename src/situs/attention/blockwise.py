@@ -50,12 +50,10 @@ Pull = Callable[[Tensor, Tensor, Tensor, Gradients], None]
 
 
 class Term(ABC):
-    """What is added to the scaled scores of a part, and, if it says so, to its output."""
+    """What is added to the scaled scores of a part."""
 
     heads_apart: bool = True
     """Whether heads can be worked on one after another."""
-
-    adds_to_output: bool = False
 
     @abstractmethod
     def form(self, part: Part, q: Tensor, k: Tensor, tensors: Sequence[Tensor], scratch: Scratch) -> Tensor | None:
@@ -66,6 +64,12 @@ class Term(ABC):
         self, part: Part, q: Tensor, k: Tensor, tensors: Sequence[Tensor], scratch: Scratch
     ) -> tuple[Tensor | None, Pull]:
         """The term, and a function that takes its gradient and adds to those of q, k and the tensors."""
+
+
+class GatheringTerm(Term):
+    """A term that may add to the output too."""
+
+    adds_to_output: bool = False
 
     @abstractmethod
     def gathered(self, part: Part, weights: Tensor, tensors: Sequence[Tensor]) -> Tensor:
@@ -78,6 +82,12 @@ class Work:
 
     task: Task
     term: Term
+
+    @property
+    def gathering(self) -> GatheringTerm | None:
+        """The term, if it adds to the output."""
+        term = self.term
+        return term if isinstance(term, GatheringTerm) and term.adds_to_output else None
 
     def parts(self, heads: int, batch: int) -> Iterator[Part]:
         """All blocks, in groups of heads whose scores fit the cache."""
@@ -125,8 +135,8 @@ class _Blockwise(torch.autograd.Function):
         for part in work.parts(query.shape[1], query.shape[0]):
             q, k, v = part.of_queries(query), part.of_keys(key), part.of_keys(value)
             term = work.term.form(part, part.of_queries(plain_query), part.of_keys(plain_key), tensors, scratch)
-            if work.term.adds_to_output:
-                found = _with_gathered(work, part, q, k, v, term, tensors)
+            if work.gathering is not None:
+                found = _with_gathered(work, work.gathering, part, q, k, v, term, tensors)
             else:
                 found = partial(q, k, v, term, work.task.scale)
             if not once:
@@ -162,8 +172,8 @@ class _Blockwise(torch.autograd.Function):
             weights.sub_(part.of_queries(logsumexp).unsqueeze(-1)).exp_()
             change = torch.matmul(g, v.transpose(-2, -1), out=scratch.take("change", shape))
             part.of_keys(dv).add_(weights.transpose(-2, -1) @ g)
-            if work.term.adds_to_output:
-                change.add_(_through_gathered(work, part, weights, tensors, g, others))
+            if work.gathering is not None:
+                change.add_(_through_gathered(work.gathering, part, weights, tensors, g, others))
             change.sub_(part.of_queries(delta)).mul_(weights)
             part.of_queries(dq).add_(change @ k)
             part.of_keys(dk).add_(change.transpose(-2, -1) @ q)
@@ -173,7 +183,14 @@ class _Blockwise(torch.autograd.Function):
 
 
 def _with_gathered(
-    work: Work, part: Part, q: Tensor, k: Tensor, v: Tensor, term: Tensor | None, tensors: Sequence[Tensor]
+    work: Work,
+    gathering: GatheringTerm,
+    part: Part,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    term: Tensor | None,
+    tensors: Sequence[Tensor],
 ) -> tuple[Tensor, Tensor]:
     """Output and log-sum-exp where the weights themselves are needed."""
     wide = _wide(q)
@@ -183,16 +200,21 @@ def _with_gathered(
     logsumexp = scores.logsumexp(-1)
     logsumexp = logsumexp.masked_fill(logsumexp == -math.inf, 0)
     weights = scores.sub_(logsumexp.unsqueeze(-1)).exp_()
-    return (weights @ v.to(wide) + work.term.gathered(part, weights, tensors)).to(v.dtype), logsumexp
+    return (weights @ v.to(wide) + gathering.gathered(part, weights, tensors)).to(v.dtype), logsumexp
 
 
 def _through_gathered(
-    work: Work, part: Part, weights: Tensor, tensors: Sequence[Tensor], gradient: Tensor, others: Gradients
+    gathering: GatheringTerm,
+    part: Part,
+    weights: Tensor,
+    tensors: Sequence[Tensor],
+    gradient: Tensor,
+    others: Gradients,
 ) -> Tensor:
     """The gradient of the weights through what they gather besides values; that of tensors is added to ``others``."""
     with torch.enable_grad():
         leaves = [each.detach().requires_grad_() for each in (weights, *tensors)]
-        gathered = work.term.gathered(part, leaves[0], leaves[1:])
+        gathered = gathering.gathered(part, leaves[0], leaves[1:])
     change, *found = torch.autograd.grad(gathered, leaves, gradient, allow_unused=True)
     accumulate(others, found)
     return change

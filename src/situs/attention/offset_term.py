@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from situs.attention.blockwise import Gradients, Part, Pull, Term
+from situs.attention.blockwise import GatheringTerm, Gradients, Part, Pull
 from situs.attention.request import Request
 from situs.attention.scratch import Scratch
 from situs.attention.segments import Segment
@@ -53,7 +53,7 @@ def offset_term(request: Request, task: Task) -> tuple[OffsetTerm, list[Tensor],
     return OffsetTerm(task, names), [sums[name] for name in names], for_every_key
 
 
-class OffsetTerm(Term):
+class OffsetTerm(GatheringTerm):
     """Numbers of offsets, and products of queries and keys with their vectors."""
 
     def __init__(self, task: Task, names: Sequence[str]) -> None:

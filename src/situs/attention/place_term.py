@@ -85,9 +85,6 @@ class PlaceTerm(Term):
 
         return term, pull
 
-    def gathered(self, part: Part, weights: Tensor, tensors: Sequence[Tensor]) -> Tensor:
-        raise NotImplementedError("TUPE adds nothing to values")
-
     def _own(self, part: Part, tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         return tensors[0][:, part.heads, part.queries], tensors[1][:, part.heads, part.keys]
 
