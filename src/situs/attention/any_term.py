@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from situs.attention.request import Request
 from situs.attention.scratch import Scratch
 from situs.attention.segments import Segment
 from situs.attention.task import Task
-from situs.attention.visibility import visibility
+from situs.attention.visibility import query_slots, visibility
 from situs.encodings.base import computing_dtype
 from situs.positions import Positions
 
@@ -36,17 +37,24 @@ class AnyTerm(GatheringTerm):
     def __init__(self, request: Request) -> None:
         self.request = request
         self.asked = nn.ModuleList(_Asked(each) for each in (*request.biases, *request.contents, *request.values))
-        named = dict(self.asked.named_parameters())
+        named = dict(self.asked.named_parameters(remove_duplicate=False))  # one encoding may be asked twice
         self.names = list(named)
         self.parameters: list[Tensor] = list(named.values())
+        if request.mask is not None and request.mask.is_floating_point():
+            self.parameters.append(request.mask)
         self.adds_to_output = bool(request.values)
+        # bare ids of queries take the slots of the last keys, which no slice of them could know
+        self.query_positions = request.query_positions
+        if self.query_positions.slots is None:
+            slots = query_slots(request.query_positions, request.key_positions)
+            self.query_positions = replace(request.query_positions, given_slots=slots, tables={})
 
     def form(self, part: Part, q: Tensor, k: Tensor, tensors: Sequence[Tensor], scratch: Scratch) -> Tensor | None:
         request = self.request
         query, key = self._places(part)
         allowed = visibility(query, key, causal=request.causal, window=request.window)
         allowed = None if allowed is None else allowed[:, None]
-        mask = self._mask(part)
+        mask = self._mask(part, tensors)
         if mask is not None:
             shown = mask if mask.dtype == torch.bool else mask != -math.inf
             allowed = shown if allowed is None else allowed & shown
@@ -88,12 +96,13 @@ class AnyTerm(GatheringTerm):
         return sum(parts[1:], parts[0])
 
     def _places(self, part: Part) -> tuple[Positions, Positions]:
-        return self.request.query_positions[part.queries], self.request.key_positions[part.keys]
+        return self.query_positions[part.queries], self.request.key_positions[part.keys]
 
-    def _mask(self, part: Part) -> Tensor | None:
+    def _mask(self, part: Part, tensors: Sequence[Tensor]) -> Tensor | None:
         mask = self.request.mask
         if mask is None:
             return None
+        mask = tensors[-1] if mask.is_floating_point() else mask
         mask = mask[(None,) * (4 - mask.ndim)]
         mask = mask[..., part.queries, :] if mask.shape[-2] > 1 else mask
         return mask[..., part.keys] if mask.shape[-1] > 1 else mask
@@ -102,7 +111,7 @@ class AnyTerm(GatheringTerm):
         prefix = f"{number}."
         own = {
             name.removeprefix(prefix): tensor
-            for name, tensor in zip(self.names, tensors, strict=True)
+            for name, tensor in zip(self.names, tensors, strict=False)  # a mask may follow
             if name.startswith(prefix)
         }
         result: Tensor = torch.func.functional_call(self.asked[number], own, (method, *args), kwargs)

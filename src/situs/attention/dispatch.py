@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -50,8 +51,15 @@ def attend(
 
 
 def attend_request(request: Request, impl: Impl) -> Float[Tensor, "batch heads query value_dim"]:
-    """Serve a request that is resolved already."""
-    return KERNELS[_choose(request, impl)][1](request)
+    """Serve a request that is resolved already, in the dtypes that it has, whatever autocast is on."""
+    name, query, value = _choose(request, impl), request.query, request.value
+    if not query.numel() or not value.numel():
+        return value.new_zeros(*query.shape[:3], value.shape[-1])
+    device = query.device.type
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        with torch.autocast(device, enabled=False):
+            return KERNELS[name][1](request)
+    return KERNELS[name][1](request)
 
 
 @dataclass(frozen=True)

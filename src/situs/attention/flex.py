@@ -27,12 +27,16 @@ def cannot(request: Request) -> str | None:
         and any(t.requires_grad for t in tensors + learned)
     ):
         return "its CPU compilation has no backward"
+    if request.query.device.type == "cpu" and request.query.dtype == torch.float64:
+        return "its CPU compilation has no float64"
     return None
 
 
 def run(request: Request) -> Tensor:
     """Compiled FlexAttention with every bias's score_mod and a mask of who sees whom."""
-    query, key = request.turned()
+    query, key, value = *request.turned(), request.value
+    if not torch.is_grad_enabled():
+        query, key, value = query.detach(), key.detach(), value.detach()
     mods = [bias.score_mod(request.query_positions, request.key_positions) for bias in request.biases]
 
     def score_mod(score: Tensor, batch: Tensor, head: Tensor, query_index: Tensor, key_index: Tensor) -> Tensor:
@@ -43,7 +47,7 @@ def run(request: Request) -> Tensor:
     out: Tensor = _compiled()(
         query,
         key,
-        request.value,
+        value,
         score_mod=score_mod if mods else None,
         block_mask=_block_mask(request),
         scale=request.scale,

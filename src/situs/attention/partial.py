@@ -19,7 +19,7 @@ def partial(
     query: Float[Tensor, "batch heads query head_dim"],
     key: Float[Tensor, "batch heads key head_dim"],
     value: Float[Tensor, "batch heads key value_dim"],
-    mask: Float[Tensor, "#batch #heads query key"] | None,
+    mask: Float[Tensor, "#batch #heads #query key"] | None,
     scale: float,
     *,
     causal: bool = False,
@@ -31,7 +31,8 @@ def partial(
             mask = mask.to(wide).expand(*query.shape[:3], key.shape[2])  # the kernel reads others as they lie
         out, logsumexp = _FLASH(query, key, value, 0.0, causal, attn_mask=mask, scale=scale)
         return out, logsumexp
-    scores = (query @ key.transpose(-2, -1)).to(_wide(query.dtype)) * scale
+    wide = _wide(query.dtype)
+    scores = query.to(wide) @ key.to(wide).transpose(-2, -1) * scale
     if mask is not None:
         scores = scores + mask
     if causal:

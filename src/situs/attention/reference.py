@@ -44,7 +44,7 @@ def reference(
     causal: bool = False,
     positions: PositionsLike = None,
     key_positions: PositionsLike = None,
-    mask: Bool[Tensor, "#batch #heads #query key"] | Float[Tensor, "#batch #heads #query key"] | None = None,
+    mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None = None,
     window: int | None = None,
     scale: float | None = None,
     dropout: float = 0.0,

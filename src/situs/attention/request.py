@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from situs.attention.reference import softmax_scale
 from situs.attention.segments import Segment, segments
+from situs.attention.visibility import require_documents
 from situs.encodings.base import (
     Encoding,
     Encodings,
@@ -21,7 +21,7 @@ from situs.encodings.base import (
 )
 from situs.encodings.bias import BiasEncoding, OffsetBias
 from situs.encodings.rotation import RotationEncoding
-from situs.encodings.score import OffsetScore, ScoreEncoding, ValueEncoding
+from situs.encodings.score import OffsetScore, ScoreEncoding, ValueEncoding, require_sizes
 from situs.functional.heads import share_heads
 from situs.positions import Positions, PositionsLike, align
 
@@ -44,26 +44,30 @@ class Request:
     dropout: float
     kept: dict[Any, Any] | None = None
     """Vectors over offsets of earlier steps, where a cache keeps them."""
+    found: dict[str, Any] = field(default_factory=dict)
 
-    @cached_property
+    @property
     def biases(self) -> list[BiasEncoding]:
         """Encodings that add to the scores whatever the content is."""
         return [each for each in self.encodings if isinstance(each, BiasEncoding)]
 
-    @cached_property
+    @property
     def contents(self) -> list[ScoreEncoding]:
         """Encodings that add to the scores by content; those that have nothing to add are left out."""
         return [each for each in self.encodings if isinstance(each, ScoreEncoding) and getattr(each, "keys", True)]
 
-    @cached_property
+    @property
     def values(self) -> list[ValueEncoding]:
         """Encodings that add to what is gathered."""
         return [each for each in self.encodings if isinstance(each, ValueEncoding) and each.acts_on_values]
 
-    @cached_property
+    @property
     def segments(self) -> list[Segment] | None:
-        """Stretches of neighbouring positions, if these are such."""
-        return segments(self.query_positions, self.key_positions)
+        """Stretches of neighbouring positions, if these are such; found once."""
+        if "segments" not in self.found:
+            self.found["segments"] = segments(self.query_positions, self.key_positions)
+        stretches: list[Segment] | None = self.found["segments"]
+        return stretches
 
     @property
     def by_offset(self) -> bool:
@@ -134,6 +138,15 @@ def make_request(
         if places.rows not in (1, query.shape[0]):
             raise ValueError(
                 f"{name} must have one row, or one for each of the {query.shape[0]} sequences; got {places.rows} rows."
+            )
+    require_documents(of_queries, of_keys)
+    for each in encodings:
+        if isinstance(each, ScoreEncoding):
+            require_sizes(each, query, key)
+        elif isinstance(each, BiasEncoding) and each.num_heads != query.shape[1]:
+            raise ValueError(
+                f"query must have {each.num_heads} heads, since {type(each).__name__} was made for as many; got shape "
+                f"{tuple(query.shape)}."
             )
     if window is not None and window < 1:
         raise ValueError(f"window must be 1 or more, since a query sees at least its own place; got {window}.")

@@ -23,11 +23,7 @@ def visibility(
     allowed: Tensor | None = None
     if key.valid is not None:
         allowed = key.valid[:, None, :]
-    if (query.documents is None) != (key.documents is None):
-        raise ValueError(
-            f"queries and keys must both have documents or neither, since a token sees only its own; "
-            f"got {query!r} and {key!r}."
-        )
+    require_documents(query, key)
     if query.documents is not None and key.documents is not None:
         allowed = _both(allowed, query.documents[:, :, None] == key.documents[:, None, :])
     if causal or window is not None:
@@ -37,6 +33,15 @@ def visibility(
         if window is not None:
             allowed = _both(allowed, ahead.abs() < window)
     return None if allowed is None else allowed.expand(-1, query.length, key.length)
+
+
+def require_documents(query: Positions, key: Positions) -> None:
+    """Raise if one side alone is told of documents."""
+    if (query.documents is None) != (key.documents is None):
+        raise ValueError(
+            f"queries and keys must both have documents or neither, since a token sees only its own; "
+            f"got {query!r} and {key!r}."
+        )
 
 
 def _both(one: Tensor | None, other: Tensor) -> Tensor:

@@ -72,6 +72,9 @@ class ValueEncoding(Encoding):
         key_positions: PositionsLike = None,
     ) -> Float[Tensor, "batch heads query value_dim"]:
         """``sum_j a_ij r[j - i]``, to be added to ``sum_j a_ij v_j``."""
+        if not weights.numel():
+            width = self.value_vectors(_whole_span(self.span, weights.device), weights.dtype).shape[-1]
+            return weights.new_zeros(*weights.shape[:3], width)
         query, key = align(query_positions, key_positions, weights.shape[-2], weights.shape[-1], weights.device)
         if query.start is not None and key.start is not None:
             offsets = range_offsets(query.start, query.length, key.start, key.length, weights.device)
@@ -227,17 +230,7 @@ def placed(
 ) -> tuple[Positions, Positions]:
     """Positions of queries and keys such as the encoding takes, for tensors such as it takes; any coordinates, where
     it goes ``by_order`` alone."""
-    heads, width = getattr(encoding, "num_heads", query.shape[1]), getattr(encoding, "head_dim", query.shape[-1])
-    if query.ndim != 4 or (query.shape[1], query.shape[-1]) != (heads, width):
-        raise ValueError(
-            f"query must have shape (batch, {heads}, sequence, {width}), since {type(encoding).__name__} was made for "
-            f"{heads} heads of {width}; got shape {tuple(query.shape)}."
-        )
-    if key.ndim != 4 or (key.shape[0], key.shape[-1]) != (query.shape[0], width):
-        raise ValueError(
-            f"key must have shape ({query.shape[0]}, heads, sequence, {width}), since it meets the query; got shape "
-            f"{tuple(key.shape)}."
-        )
+    require_sizes(encoding, query, key)
     both = align(query_positions, key_positions, query.shape[-2], key.shape[-2], query.device)
     for places in both:
         if not by_order:
@@ -249,3 +242,18 @@ def placed(
                 f"rows."
             )
     return both
+
+
+def require_sizes(encoding: ScoreEncoding, query: Tensor, key: Tensor) -> None:
+    """Raise unless queries have the encoding's heads and width, and keys fit them."""
+    heads, width = getattr(encoding, "num_heads", query.shape[1]), getattr(encoding, "head_dim", query.shape[-1])
+    if query.ndim != 4 or (query.shape[1], query.shape[-1]) != (heads, width):
+        raise ValueError(
+            f"query must have shape (batch, {heads}, sequence, {width}), since {type(encoding).__name__} was made for "
+            f"{heads} heads of {width}; got shape {tuple(query.shape)}."
+        )
+    if key.ndim != 4 or (key.shape[0], key.shape[-1]) != (query.shape[0], width):
+        raise ValueError(
+            f"key must have shape ({query.shape[0]}, heads, sequence, {width}), since it meets the query; got shape "
+            f"{tuple(key.shape)}."
+        )

@@ -123,8 +123,6 @@ class Tupe(ScoreEncoding):
     ) -> Float[Tensor, "batch heads query key"]:
         """The products of projected positions; contents are not looked at."""
         of_queries, of_keys = placed(self, query, key, query_positions, key_positions)
-        for places in (of_queries, of_keys):
-            require_rows(places, self.usable_length, "Make it with a larger max_length.")
         scale = self.scale_for(query.shape[-1]) if scale is None else scale
         dtype = computing_dtype(query.dtype)
         p_query = self.projected(of_queries, self.query_projection, dtype)
@@ -137,6 +135,7 @@ class Tupe(ScoreEncoding):
         self, places: Positions, projection: nn.Linear, dtype: torch.dtype
     ) -> Float[Tensor, "#batch heads sequence head_dim"]:
         """Positions as one head after another sees them, ``p U``."""
+        require_rows(places, self.usable_length, "Make it with a larger max_length.")
         start = places.start
         rows = self.table[places.ids] if start is None else self.table[None, start : start + places.length]
         norm, weight, bias = self.norm, projection.weight.to(dtype), projection.bias.to(dtype)

@@ -1,0 +1,169 @@
+"""Strided views: gradients by finite differences, blocks of any size, and no matrix of scores."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import situs
+from situs import Positions, attend
+from situs.attention.partial import merge, partial
+from situs.attention.segments import Segment
+from situs.attention.task import Task, each_query_once
+from situs.attention.toeplitz import attend_toeplitz
+from tests.attention.attention_cases import Largest, build, gradients, parameters_of, tensors, use_small_blocks
+
+LONG = 4096
+
+
+def _scores(query: Tensor, key: Tensor, vector: Tensor, task: Task) -> Tensor:
+    """The scores of one segment over all queries and keys, pair by pair."""
+    (segment,) = task.segments
+    apart = torch.arange(segment.keys) - torch.arange(segment.queries)[:, None]
+    scores = task.scale * query @ key.transpose(-2, -1) + vector[..., segment.offset + apart - task.lowest]
+    slots = segment.slot_offset + apart
+    hidden = slots > 0 if task.causal else torch.zeros_like(slots, dtype=torch.bool)
+    if task.window is not None:
+        hidden = hidden | (slots.abs() >= task.window)
+    return scores.masked_fill(hidden, -math.inf)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [None, 3])
+def test_a_vector_over_offsets_is_a_bias_of_pairs(
+    causal: bool, window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_small_blocks(monkeypatch)
+    q, k, v = tensors(9, 11, value_dim=5)
+    task = Task([Segment(None, 0, 9, 0, 11, -4, -2)], 0.3, causal, window)
+    for shape in ((1, 1, 19), (1, 4, 19), (2, 4, 19), (2, 1, 19)):
+        vector = torch.randn(shape, dtype=torch.float64)
+        expected = _scores(q, k, vector, task).softmax(-1).nan_to_num(0) @ v
+        torch.testing.assert_close(attend_toeplitz(q, k, v, vector, task), expected, atol=1e-10, rtol=1e-10)
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "a range": {"positions": Positions.range(6)},
+    "causal": {"causal": True, "positions": Positions.range(6)},
+    "a causal window": {"causal": True, "window": 2, "positions": Positions.range(6)},
+    "a window": {"window": 3, "positions": Positions.range(6, start=50)},
+    "packed": {"causal": True, "positions": Positions.packed([4, 2])},
+    "padded": {
+        "causal": True,
+        "positions": Positions.from_mask(torch.tensor([[0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])),
+    },
+    "a zigzag shard": {
+        "causal": True,
+        "positions": Positions.range(12).shard(0, 2, layout="zigzag"),
+        "key_positions": Positions.range(12).shard(0, 2, layout="zigzag"),
+    },
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("kv_heads", [2, 1])
+def test_gradients_agree_with_finite_differences(case: str, kv_heads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_small_blocks(monkeypatch)
+    t5 = situs.T5Bias(num_heads=2, num_buckets=8, max_distance=6, init_std=1.0).double()
+    (table,) = parameters_of([t5])
+    qkv = tensors(6, 6, heads=2, kv_heads=kv_heads, width=3)
+
+    def run(query: Tensor, key: Tensor, value: Tensor, rows: Tensor) -> Tensor:
+        call = {"encoding": t5, "impl": "toeplitz", **CASES[case]}
+        name = next(iter(dict(t5.named_parameters())))
+        result: Tensor = torch.func.functional_call(
+            _Attending(t5), {f"encoding.{name}": rows}, (query, key, value, call)
+        )
+        return result
+
+    assert torch.autograd.gradcheck(run, (*qkv, table))
+
+
+class _Attending(torch.nn.Module):
+    def __init__(self, encoding: torch.nn.Module) -> None:
+        super().__init__()
+        self.encoding = encoding
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, call: dict[str, Any]) -> Tensor:
+        return attend(query, key, value, **call)
+
+
+def test_biases_that_learn_nothing_have_the_same_gradients_as_those_that_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_small_blocks(monkeypatch)
+    t5, qkv = situs.T5Bias(num_heads=4, init_std=1.0).double(), tensors(9, 9)
+    weights, found = torch.randn_like(qkv[0]), []
+    for learned in (True, False):
+        t5.requires_grad_(learned)
+        found.append(gradients(attend(*qkv, encoding=t5, causal=True, window=5), weights, qkv))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["alibi", "t5", "rotary"])
+def test_the_size_of_blocks_changes_rounding_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoding, qkv = build(name, torch.float32), tensors(70, 70, kv_heads=2, dtype=torch.float32)
+    weights, found = torch.randn_like(qkv[0]), []
+    for size in (1, 7, 64, 256):
+        for constant in ("BLOCK", "LARGE_BLOCK", "GRADIENT_BLOCK"):
+            monkeypatch.setattr(f"situs.attention.toeplitz.{constant}", size)
+        out = attend(*qkv, encoding=encoding, causal=True, window=40, impl="toeplitz")
+        found.append([out, *gradients(out, weights, (*qkv, *parameters_of(encoding)))])
+    for others in found[1:]:
+        for one, other in zip(found[0], others, strict=True):
+            torch.testing.assert_close(one, other, atol=3e-6 * max(1.0, float(one.detach().abs().max())), rtol=0.0)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", ["alibi", "t5", "packed rotary"])
+def test_nothing_of_the_size_of_all_scores_exists(name: str, causal: bool) -> None:
+    places = Positions.range(LONG)
+    encoding: situs.Encoding = situs.ALiBi(num_heads=1) if name == "alibi" else situs.T5Bias(num_heads=1)
+    if name == "packed rotary":
+        encoding, places = situs.Rotary(head_dim=16), Positions.packed([1000, LONG - 1000])
+    qkv = tensors(LONG, LONG, heads=1, kv_heads=1, width=16, batch=1, dtype=torch.float32)
+    with Largest() as forward:
+        out = attend(*qkv, encoding=encoding, causal=causal, positions=places, impl="auto")
+    with Largest() as backward:
+        out.sum().backward()
+    assert 0 < forward.bytes < 4 * LONG * LONG / 16
+    assert 0 < backward.bytes < 4 * LONG * LONG / 8
+
+
+@pytest.mark.parametrize("value_dim", [8, 5])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_parts_over_different_keys_make_the_whole(value_dim: int, dtype: torch.dtype) -> None:
+    q, k, v = tensors(5, 9, value_dim=value_dim, dtype=dtype)
+    mask = torch.randn(2, 1, 5, 9, dtype=torch.float64).to(torch.float64 if dtype == torch.float64 else torch.float32)
+    whole, logsumexp = partial(q, k, v, mask, 0.4)
+    first = partial(q, k[:, :, :4], v[:, :, :4], mask[..., :4], 0.4)
+    second = partial(q, k[:, :, 4:], v[:, :, 4:], mask[..., 4:], 0.4)
+    begin = torch.zeros_like(whole), torch.full_like(logsumexp, -math.inf)
+    merged, total = merge(*merge(*begin, *first), *second)
+    tolerance = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 3e-2}[dtype]
+    torch.testing.assert_close(merged.double(), whole.double(), atol=tolerance, rtol=0.0)
+    torch.testing.assert_close(total, logsumexp, atol=max(1e-12, tolerance), rtol=0.0)
+
+
+@pytest.mark.parametrize("value_dim", [8, 5])
+def test_a_part_hides_later_keys_and_gives_zeros_where_all_are_hidden(value_dim: int) -> None:
+    q, k, v = tensors(4, 4, value_dim=value_dim)
+    scores = (0.4 * q @ k.transpose(-2, -1)).masked_fill(torch.ones(4, 4).triu(1).bool(), -math.inf)
+    out, logsumexp = partial(q, k, v, None, 0.4, causal=True)
+    torch.testing.assert_close(out, scores.softmax(-1) @ v)
+    torch.testing.assert_close(logsumexp, scores.logsumexp(-1))
+    mask = torch.zeros(1, 1, 4, 4, dtype=torch.float64)
+    mask[:, :, 1] = -math.inf
+    out, logsumexp = partial(q, k, v, mask, 0.4)
+    assert bool((out[:, :, 1] == 0).all())
+    assert bool((logsumexp[:, :, 1] == 0).all())
+
+
+def test_queries_of_a_zigzag_shard_meet_their_keys_in_several_blocks() -> None:
+    one, other = Segment(None, 0, 4, 0, 4, 0, 0), Segment(None, 2, 2, 4, 4, 0, 0)
+    assert each_query_once([one])
+    assert not each_query_once([one, other])
+    assert each_query_once([Segment(0, 0, 4, 0, 4, 0, 0), Segment(1, 2, 2, 4, 4, 0, 0)])
