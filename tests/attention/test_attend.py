@@ -29,6 +29,8 @@ from tests.attention.attention_cases import (
     use_small_blocks,
 )
 
+pytestmark = pytest.mark.compiled  # with shapes checked these would take minutes; smaller tests of each kernel do
+
 
 @pytest.mark.parametrize("places", PLACES)
 @pytest.mark.parametrize("name", ENCODINGS)

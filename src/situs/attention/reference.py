@@ -72,6 +72,7 @@ def reference(
     allowed = visibility(of_queries, of_keys, causal=causal, window=window)
     allowed = None if allowed is None else allowed[:, None]
     if mask is not None:
+        mask = mask[(None,) * (4 - mask.ndim)]
         shown = mask if mask.dtype == torch.bool else mask != -math.inf
         allowed = shown if allowed is None else allowed & shown
     for each in encodings:
