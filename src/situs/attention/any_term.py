@@ -15,7 +15,7 @@ from situs.attention.request import Request
 from situs.attention.scratch import Scratch
 from situs.attention.segments import Segment
 from situs.attention.task import Task
-from situs.attention.visibility import query_slots, visibility
+from situs.attention.visibility import query_slots, shown, visibility
 from situs.encodings.base import computing_dtype
 from situs.positions import Positions
 
@@ -24,7 +24,7 @@ def any_task(request: Request) -> Task:
     """Blocks of queries; with all keys, unless ranges tell which they may see."""
     query, key = request.query_positions, request.key_positions
     if query.start is not None and key.start is not None and request.segments:
-        return Task(request.segments, request.scale, request.causal, request.window)
+        return request.task
     whole = Segment(None, 0, query.length, 0, key.length, 0, 0)
     return Task([whole] if query.length and key.length else [], request.scale)
 
@@ -56,8 +56,7 @@ class AnyTerm(GatheringTerm):
         allowed = None if allowed is None else allowed[:, None]
         mask = self._mask(part, tensors)
         if mask is not None:
-            shown = mask if mask.dtype == torch.bool else mask != -math.inf
-            allowed = shown if allowed is None else allowed & shown
+            allowed = shown(allowed, mask)
         wide = computing_dtype(q.dtype)
         term: Tensor | None = None if mask is None or mask.dtype == torch.bool else mask.to(wide)
         for number in range(len(request.biases) + len(request.contents)):

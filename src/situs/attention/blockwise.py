@@ -21,6 +21,7 @@ from situs.attention.partial import merge, partial
 from situs.attention.scratch import Scratch
 from situs.attention.segments import Segment
 from situs.attention.task import Task, each_query_once
+from situs.encodings.base import computing_dtype
 
 BLOCK = 256
 SCORES = 1 << 18  # of one block, for each thread: a megabyte in float32
@@ -127,7 +128,7 @@ class _Blockwise(torch.autograd.Function):
         plain_key: Tensor,
         *tensors: Tensor,
     ) -> Tensor:
-        wide = _wide(query)
+        wide = computing_dtype(query.dtype)
         out = query.new_zeros(*query.shape[:3], value.shape[-1])
         logsumexp = torch.full(query.shape[:3], -math.inf, dtype=wide, device=query.device)
         scratch = Scratch(wide, query.device)
@@ -193,7 +194,7 @@ def _with_gathered(
     tensors: Sequence[Tensor],
 ) -> tuple[Tensor, Tensor]:
     """Output and log-sum-exp where the weights themselves are needed."""
-    wide = _wide(q)
+    wide = computing_dtype(q.dtype)
     scores = (q.to(wide) @ k.to(wide).transpose(-2, -1)).mul_(work.task.scale)
     if term is not None:
         scores.add_(term)
@@ -225,7 +226,3 @@ def accumulate(totals: Gradients, found: Gradients) -> None:
     for total, each in zip(totals, found, strict=True):
         if total is not None and each is not None:
             total += each
-
-
-def _wide(tensor: Tensor) -> torch.dtype:
-    return torch.float64 if tensor.dtype == torch.float64 else torch.float32

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from situs.attention.kernels import KERNELS
 from situs.attention.request import Request, make_request
-from situs.encodings.base import Encodings, require_choice
+from situs.encodings.base import Encodings, autocast_off, require_choice
 from situs.positions import PositionsLike
 
 Impl = Literal["auto", "reference", "flash", "toeplitz", "blockwise", "flex"]
@@ -55,11 +54,8 @@ def attend_request(request: Request, impl: Impl) -> Float[Tensor, "batch heads q
     name, query, value = _choose(request, impl), request.query, request.value
     if not query.numel() or not value.numel():
         return value.new_zeros(*query.shape[:3], value.shape[-1])
-    device = query.device.type
-    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
-        with torch.autocast(device, enabled=False):
-            return KERNELS[name][1](request)
-    return KERNELS[name][1](request)
+    with autocast_off(query.device.type):
+        return KERNELS[name][1](request)
 
 
 @dataclass(frozen=True)

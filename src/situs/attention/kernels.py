@@ -21,7 +21,6 @@ from situs.attention.request import Request
 from situs.attention.task import Task
 from situs.attention.toeplitz import attend_toeplitz
 from situs.attention.visibility import visibility
-from situs.encodings.base import computing_dtype
 from situs.encodings.bias import OffsetBias
 
 SDPA = torch.nn.functional.scaled_dot_product_attention
@@ -41,13 +40,8 @@ def run_flash(request: Request) -> Tensor:
         q, k, v = _grouped(query, key, request.value)
         out = SDPA(q, k, v, is_causal=flag, scale=request.scale, dropout_p=request.dropout)
         return out.reshape(*query.shape[:3], -1)
-    segments = request.segments
-    if segments is not None and request.mask is None and not request.dropout and query.device.type == "cpu":
-        dtype = computing_dtype(query.dtype)
-        task = Task(segments, request.scale, request.causal, request.window)
-        zeros = torch.zeros(1, 1, task.highest - task.lowest + 1, dtype=dtype, device=query.device)
-        q, k, v = _grouped(query, key, request.value)
-        return attend_toeplitz(q, k, v, zeros, _for_groups(task, request)).reshape(*query.shape[:3], -1)
+    if query.device.type == "cpu" and _segments_cannot(request) is None:
+        return _in_segments(request, query, key)
     allowed = visibility(request.query_positions, request.key_positions, causal=request.causal, window=request.window)
     mask = _both(allowed, request.mask, query.dtype)
     key, value = request.shared(key), request.shared(request.value)
@@ -66,9 +60,12 @@ def toeplitz_cannot(request: Request) -> str | None:
 
 def run_toeplitz(request: Request) -> Tensor:
     """All biases as one vector over offsets."""
-    assert request.segments is not None
-    query, key = request.turned()
-    task = Task(request.segments, request.scale, request.causal, request.window)
+    return _in_segments(request, *request.turned())
+
+
+def _in_segments(request: Request, query: Tensor, key: Tensor) -> Tensor:
+    """Attention of turned queries and keys, segment by segment."""
+    task = request.task
     vector = request.numbers(task.lowest, task.highest)
     if query.shape[2] == 1 and request.query_positions.start is not None and request.key_positions.start is not None:
         # decoding: one row of the bias, in its own order
@@ -94,17 +91,14 @@ def run_blockwise(request: Request) -> Tensor:
     query, key = request.turned()
     key, value = request.shared(key), request.shared(request.value)
     plain_key = key if request.key is key else request.shared(request.key)
-    if request.by_offset and _segments_cannot(request) is None:
-        assert request.segments is not None
-        task = Task(request.segments, request.scale, request.causal, request.window)
-        by_offset, tensors, content_bias = offset_term(request, task)
-        work = Work(task, by_offset)
+    in_segments = _segments_cannot(request) is None
+    if in_segments and request.by_offset:
+        by_offset, tensors, content_bias = offset_term(request, request.task)
+        work = Work(request.task, by_offset)
         query = query if content_bias is None else query + content_bias.to(query.dtype).unsqueeze(-2)
-    elif place_term.serves(request) and _segments_cannot(request) is None:
-        assert request.segments is not None
-        task = Task(request.segments, request.scale, request.causal, request.window)
-        by_place, tensors = place_term.place_term(request, task)
-        work = Work(task, by_place)
+    elif in_segments and place_term.serves(request):
+        by_place, tensors = place_term.place_term(request, request.task)
+        work = Work(request.task, by_place)
     else:
         anything = AnyTerm(request)
         work, tensors = Work(any_task(request), anything), anything.parameters

@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from situs.encodings.base import computing_dtype
+
 _FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 
 
@@ -26,12 +28,13 @@ def partial(
 ) -> tuple[Float[Tensor, "batch heads query value_dim"], Float[Tensor, "batch heads query"]]:
     """Output and log-sum-exp, both 0 for a query that sees no key. ``causal`` hides keys past the query's own index."""
     if serves_flash(query, key, value):
-        wide = torch.float64 if query.dtype == torch.float64 else torch.float32
         if mask is not None:
-            mask = mask.to(wide).expand(*query.shape[:3], key.shape[2])  # the kernel reads others as they lie
+            mask = mask.to(computing_dtype(query.dtype)).expand(
+                *query.shape[:3], key.shape[2]
+            )  # the kernel reads others as they lie
         out, logsumexp = _FLASH(query, key, value, 0.0, causal, attn_mask=mask, scale=scale)
         return out, logsumexp
-    wide = _wide(query.dtype)
+    wide = computing_dtype(query.dtype)
     scores = query.to(wide) @ key.to(wide).transpose(-2, -1) * scale
     if mask is not None:
         scores = scores + mask
@@ -64,7 +67,3 @@ def merge(
     total = torch.logaddexp(logsumexp, new_logsumexp)
     old_share, new_share = (logsumexp - total).exp().unsqueeze(-1), (new_logsumexp - total).exp().unsqueeze(-1)
     return out * old_share + new_out * new_share, total
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.float64 if dtype == torch.float64 else torch.float32

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from situs.attention.visibility import visibility
+from situs.attention.visibility import shown, visibility
 from situs.encodings.base import (
     Encoding,
     Encodings,
@@ -73,8 +73,7 @@ def reference(
     allowed = None if allowed is None else allowed[:, None]
     if mask is not None:
         mask = mask[(None,) * (4 - mask.ndim)]
-        shown = mask if mask.dtype == torch.bool else mask != -math.inf
-        allowed = shown if allowed is None else allowed & shown
+        allowed = shown(allowed, mask)
     for each in encodings:
         if isinstance(each, ScoreEncoding):
             scores = scores + each(plain_q, plain_k, of_queries, of_keys, scale=factor, visible=allowed)

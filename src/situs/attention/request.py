@@ -10,7 +10,8 @@ from torch import Tensor
 
 from situs.attention.reference import softmax_scale
 from situs.attention.segments import Segment, segments
-from situs.attention.visibility import require_documents
+from situs.attention.task import Task
+from situs.attention.visibility import require_documents, require_window
 from situs.encodings.base import (
     Encoding,
     Encodings,
@@ -18,11 +19,12 @@ from situs.encodings.base import (
     QueryKeyEncoding,
     as_encodings,
     computing_dtype,
+    require_dropout,
 )
 from situs.encodings.bias import BiasEncoding, OffsetBias
 from situs.encodings.rotation import RotationEncoding
 from situs.encodings.score import OffsetScore, ScoreEncoding, ValueEncoding, require_sizes
-from situs.functional.heads import share_heads
+from situs.functional.heads import require_shared, share_heads
 from situs.positions import Positions, PositionsLike, align
 
 
@@ -68,6 +70,12 @@ class Request:
             self.found["segments"] = segments(self.query_positions, self.key_positions)
         stretches: list[Segment] | None = self.found["segments"]
         return stretches
+
+    @property
+    def task(self) -> Task:
+        """The segments as a task; ask for it only where there are such."""
+        assert self.segments is not None
+        return Task(self.segments, self.scale, self.causal, self.window)
 
     @property
     def by_offset(self) -> bool:
@@ -148,10 +156,8 @@ def make_request(
                 f"query must have {each.num_heads} heads, since {type(each).__name__} was made for as many; got shape "
                 f"{tuple(query.shape)}."
             )
-    if window is not None and window < 1:
-        raise ValueError(f"window must be 1 or more, since a query sees at least its own place; got {window}.")
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout must lie in 0 .. 1, since it is a probability; got {dropout}.")
+    require_window(window)
+    require_dropout(dropout)
     factor = softmax_scale(encodings, query.shape[-1], scale)
     return Request(
         query, key, value, encodings, of_queries, of_keys, causal, window, mask, factor, scale, dropout, kept
@@ -168,8 +174,4 @@ def _require_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
             f"key must have the query's batch and head_dim, and value the key's batch, heads and sequence; got shapes "
             f"{shapes}."
         )
-    if heads % key_heads:
-        raise ValueError(
-            f"query heads must be a multiple of key heads, since each key head serves as many; got {heads} and "
-            f"{key_heads}."
-        )
+    require_shared(heads, key_heads)

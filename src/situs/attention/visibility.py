@@ -7,6 +7,8 @@ window. "Later" compares slots, never positions: image patches share a position,
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -18,8 +20,7 @@ def visibility(
     query: Positions, key: Positions, *, causal: bool = False, window: int | None = None
 ) -> Bool[Tensor, "#batch query key"] | None:
     """True where a query may see a key; None where every one sees all."""
-    if window is not None and window < 1:
-        raise ValueError(f"window must be 1 or more, since a query sees at least its own place; got {window}.")
+    require_window(window)
     allowed: Tensor | None = None
     if key.valid is not None:
         allowed = key.valid[:, None, :]
@@ -33,6 +34,18 @@ def visibility(
         if window is not None:
             allowed = _both(allowed, ahead.abs() < window)
     return None if allowed is None else allowed.expand(-1, query.length, key.length)
+
+
+def shown(allowed: Bool[Tensor, "..."] | None, mask: Tensor) -> Bool[Tensor, "..."]:
+    """Who is allowed and not hidden by a mask, which is true where a query may see a key, or -inf where not."""
+    seen = mask if mask.dtype == torch.bool else mask != -math.inf
+    return seen if allowed is None else allowed & seen
+
+
+def require_window(window: int | None) -> None:
+    """Raise unless a query sees at least itself."""
+    if window is not None and window < 1:
+        raise ValueError(f"window must be 1 or more, since a query sees at least its own place; got {window}.")
 
 
 def require_documents(query: Positions, key: Positions) -> None:

@@ -19,6 +19,7 @@ import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import torch
@@ -208,6 +209,13 @@ def require_width(encoding: Encoding, name: str, x: Tensor, width: int) -> None:
         )
 
 
+def autocast_off(device: str) -> AbstractContextManager[object]:
+    """Within, what is computed on the device is computed in the dtypes that tensors have."""
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        return torch.autocast(device, enabled=False)
+    return nullcontext()
+
+
 def without_autocast(function: F) -> F:
     """Decorator: compute in the dtypes as they are, whatever autocast is on; the first tensor tells the device."""
 
@@ -215,10 +223,7 @@ def without_autocast(function: F) -> F:
     def plain(*args: Any, **kwargs: Any) -> Any:
         given = (each for each in (*args, *kwargs.values()) if isinstance(each, (Tensor, Positions)))
         first = next(given, None)
-        device = "meta" if first is None else first.device.type
-        if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
-            return function(*args, **kwargs)
-        with torch.autocast(device, enabled=False):
+        with autocast_off("meta" if first is None else first.device.type):
             return function(*args, **kwargs)
 
     return plain  # type: ignore[return-value]
