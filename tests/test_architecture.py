@@ -13,7 +13,7 @@ import situs
 PACKAGE = pathlib.Path(situs.__file__).parent
 
 # Each layer may import those before it, and itself.
-LAYERS = ["functional", "positions", "registry", "encodings", "attention", "checks", "cli"]
+LAYERS = ["functional", "positions", "registry", "encodings", "attention", "checks", "lab", "plots", "cli"]
 
 
 def imported_layers(path: pathlib.Path) -> set[str]:

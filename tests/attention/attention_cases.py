@@ -187,6 +187,8 @@ def use_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         ("toeplitz.GRADIENT_BLOCK", 3),
         ("blockwise.BLOCK", 4),
         ("blockwise.SCORES", 60),
+        ("offset_term.TAIL", 2),
+        ("contextual_term.CHUNK", 2),
     ):
         monkeypatch.setattr(f"situs.attention.{name}", value)
 

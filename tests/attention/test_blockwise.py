@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,8 +11,17 @@ from torch import Tensor, nn
 
 import situs
 from situs import Encoding, Positions, attend
+from situs.attention import blockwise
 from situs.attention.scratch import Scratch
-from tests.attention.attention_cases import Largest, build, gradients, parameters_of, tensors, use_small_blocks
+from tests.attention.attention_cases import (
+    Largest,
+    assert_same_as_reference,
+    build,
+    gradients,
+    parameters_of,
+    tensors,
+    use_small_blocks,
+)
 
 LONG = 4096
 small: dict[str, Any] = {"num_heads": 2, "head_dim": 3}
@@ -109,3 +119,35 @@ def test_scratch_is_used_again_and_grows_as_needed() -> None:
     larger = scratch.take("scores", (4, 4))
     assert larger.shape == (4, 4)
     assert scratch.take("scores", (1,)).data_ptr() == larger.data_ptr()
+
+
+TAILED: dict[str, Callable[[], Encoding]] = {
+    "shaw": lambda: situs.Shaw(num_heads=2, head_dim=8, max_distance=5),
+    "shaw of keys, per head": lambda: situs.Shaw(num_heads=2, head_dim=8, max_distance=5, per_head=True, values=False),
+    "deberta": lambda: situs.Deberta(dim=8, num_heads=2, head_dim=8, max_distance=6, terms=("c2p", "p2c", "p2p")),
+    "transformer xl, clamped": lambda: situs.TransformerXL(dim=8, num_heads=2, head_dim=8, clamp_len=7),
+    "cope": lambda: situs.CoPE(num_heads=2, head_dim=8, max_position=6, init_std=1.0),
+}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("rotary", [False, True])
+@pytest.mark.parametrize("name", TAILED)
+def test_far_keys_are_met_without_a_term_of_their_own(
+    name: str, rotary: bool, causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("situs.attention.blockwise.BLOCK", 16)
+    monkeypatch.setattr("situs.attention.contextual_term.CHUNK", 8)
+    tails: list[int] = []
+    backward = blockwise.tail_backward
+
+    def watched(gradient: Tensor, stretch: Any, tail: Any, *rest: Any) -> Any:
+        tails.append(stretch.key.shape[2])
+        return backward(gradient, stretch, tail, *rest)
+
+    monkeypatch.setattr(blockwise, "tail_backward", watched)
+    encoding = TAILED[name]().double()
+    encodings = [encoding, situs.Rotary(head_dim=8)] if rotary else [encoding]
+    qkv = tensors(200, 200, heads=2, kv_heads=1, width=8, batch=2)
+    assert_same_as_reference(qkv, "blockwise", parameters_of(encodings), encoding=encodings, causal=causal)
+    assert max(tails) > 100

@@ -2,7 +2,8 @@
 
 What encodings add to the scores of a block is formed and handed to the kernel as its mask; nothing of the size of all
 scores exists. Blocks are some queries of some heads, small enough to stay in the cache between the product that forms
-the term and the kernel that reads it. Backward, each block's scores are formed again. Memory is O(length x block).
+the term and the kernel that reads it. Keys that are so far that positions no longer tell them apart need no term
+(``tails``). Backward, each block's scores are formed again. Memory is O(length x block).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch import Tensor
 from situs.attention.partial import merge, partial
 from situs.attention.scratch import Scratch
 from situs.attention.segments import Segment
+from situs.attention.tails import Stretch, Tail, attend_tail, tail_backward
 from situs.attention.task import Task, each_query_once
 from situs.encodings.base import computing_dtype
 
@@ -36,6 +38,10 @@ class Part:
     heads: slice
     queries: slice
     keys: slice
+    side: int = 0
+    """-1 or 1 for a tail before or behind the queries."""
+    first: bool = True
+    """Whether its queries met no keys before."""
 
     def of_queries(self, tensor: Tensor) -> Tensor:
         """Its part of queries, or of anything that has one for each."""
@@ -44,6 +50,14 @@ class Part:
     def of_keys(self, tensor: Tensor) -> Tensor:
         """Its part of keys or values."""
         return tensor[self.rows, self.heads, self.keys]
+
+    def of(self, stretch: Stretch) -> Stretch:
+        """Its part of all of them."""
+        query, key, value, plain_query, plain_key = stretch
+        return Stretch(
+            self.of_queries(query), self.of_keys(key), self.of_keys(value), self.of_queries(plain_query),
+            self.of_keys(plain_key),
+        )  # fmt: skip
 
 
 Gradients = Sequence[Tensor | None]
@@ -55,6 +69,16 @@ class Term(ABC):
 
     heads_apart: bool = True
     """Whether heads can be worked on one after another."""
+    queries: int | None = None
+    """Queries of a block, where they should be fewer than usual."""
+
+    def pieces(self, block: Segment, whole: Stretch, tensors: Sequence[Tensor]) -> list[tuple[Segment, int]]:
+        """A block's keys in stretches, and the side of those that are tails."""
+        return [(block, 0)]
+
+    def tail(self, side: int, tensors: Sequence[Tensor]) -> Tail:
+        """What a tail adds to the scores of all heads."""
+        raise NotImplementedError(f"{type(self).__name__} must say what its tails add, since it has some.")
 
     @abstractmethod
     def form(self, part: Part, q: Tensor, k: Tensor, tensors: Sequence[Tensor], scratch: Scratch) -> Tensor | None:
@@ -90,15 +114,20 @@ class Work:
         term = self.term
         return term if isinstance(term, GatheringTerm) and term.adds_to_output else None
 
-    def parts(self, heads: int, batch: int) -> Iterator[Part]:
-        """All blocks, in groups of heads whose scores fit the cache."""
-        for block in self.task.blocks(BLOCK):
-            rows, queries, keys = self.task.where(block)
-            count = batch if block.row is None else self.task.rows_each
-            most = SCORES * torch.get_num_threads() // max(1, count * block.queries * block.keys)
-            size = max(1, min(heads, most)) if self.term.heads_apart else heads
-            for first in range(0, heads, size):
-                yield Part(block, rows, slice(first, min(first + size, heads)), queries, keys)
+    def parts(self, whole: Stretch, tensors: Sequence[Tensor]) -> Iterator[Part]:
+        """All blocks, in groups of heads whose scores fit the cache; tails with all heads at once."""
+        batch, heads = whole.query.shape[:2]
+        blocks = self.task.blocks(min(BLOCK, self.term.queries or BLOCK))
+        once = each_query_once(blocks)
+        for block in blocks:
+            for number, (piece, side) in enumerate(self.term.pieces(block, whole, tensors)):
+                rows, queries, keys = self.task.where(piece)
+                count = batch if piece.row is None else self.task.rows_each
+                most = SCORES * torch.get_num_threads() // max(1, count * piece.queries * piece.keys)
+                size = heads if side or not self.term.heads_apart else max(1, min(heads, most))
+                for first in range(0, heads, size):
+                    some = slice(first, min(first + size, heads))
+                    yield Part(piece, rows, some, queries, keys, side, once and not number)
 
 
 def attend_blockwise(
@@ -132,55 +161,101 @@ class _Blockwise(torch.autograd.Function):
         out = query.new_zeros(*query.shape[:3], value.shape[-1])
         logsumexp = torch.full(query.shape[:3], -math.inf, dtype=wide, device=query.device)
         scratch = Scratch(wide, query.device)
-        once = each_query_once(work.task.blocks(BLOCK))
-        for part in work.parts(query.shape[1], query.shape[0]):
-            q, k, v = part.of_queries(query), part.of_keys(key), part.of_keys(value)
-            term = work.term.form(part, part.of_queries(plain_query), part.of_keys(plain_key), tensors, scratch)
-            if work.gathering is not None:
-                found = _with_gathered(work, work.gathering, part, q, k, v, term, tensors)
+        whole = Stretch(query, key, value, plain_query, plain_key)
+        parts = list(work.parts(whole, tensors))
+        tails = {side: work.term.tail(side, tensors) for side in {part.side for part in parts} - {0}}
+        for part in parts:
+            own = part.of(whole)
+            if part.side:
+                found = attend_tail(own, tails[part.side], work.task.scale, wide)
             else:
-                found = partial(q, k, v, term, work.task.scale)
-            if not once:
+                term = work.term.form(part, own.plain_query, own.plain_key, tensors, scratch)
+                if work.gathering is not None:
+                    found = _with_gathered(work, work.gathering, part, *own[:3], term, tensors)
+                else:
+                    found = partial(*own[:3], term, work.task.scale)
+            if not part.first:
                 found = merge(part.of_queries(out), part.of_queries(logsumexp), *found)
             part.of_queries(out).copy_(found[0])
             part.of_queries(logsumexp).copy_(found[1])
-        ctx.save_for_backward(query, key, value, plain_query, plain_key, out, logsumexp, *tensors)
-        ctx.work = work
+        ctx.save_for_backward(*whole, out, logsumexp, *tensors)
+        ctx.work, ctx.parts = work, parts
         return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, value, plain_query, plain_key, out, logsumexp, *tensors = ctx.saved_tensors
-        work, wide = ctx.work, logsumexp.dtype
+        *sources, out, logsumexp = ctx.saved_tensors[:7]
+        tensors = ctx.saved_tensors[7:]
+        whole, work, wide = Stretch(*sources), ctx.work, logsumexp.dtype
         gradient = gradient.to(wide)
         delta = (gradient * out.to(wide)).sum(-1, keepdim=True)
-        sources = (query, key, value, plain_query, plain_key)
-        dq, dk, dv, dpq, dpk = (torch.zeros_like(source, dtype=wide) for source in sources)
+        totals = Stretch(*(torch.zeros_like(source, dtype=wide) for source in whole))
         wanted = ctx.needs_input_grad[6:]
         others = [torch.zeros_like(each) if need else None for each, need in zip(tensors, wanted, strict=True)]
-        scratch = Scratch(wide, query.device)
-        for part in work.parts(query.shape[1], query.shape[0]):
-            q, k, v = part.of_queries(query).to(wide), part.of_keys(key).to(wide), part.of_keys(value).to(wide)
-            g = part.of_queries(gradient)
-            term, pull = work.term.form_again(
-                part, part.of_queries(plain_query), part.of_keys(plain_key), tensors, scratch
-            )
+        scratch = Scratch(wide, out.device)
+        tails = _Tails(work.term, tensors)
+        for part in ctx.parts:
+            own, total, g = part.of(whole), part.of(totals), part.of_queries(gradient)
+            if part.side:
+                of_out, of_sum = part.of_queries(out), part.of_queries(logsumexp)
+                accumulate(total, tails.backward(part.side, g, own, of_out, of_sum, work.task.scale))
+                continue
+            q, k, v = (tensor.to(wide) for tensor in own[:3])
+            term, pull = work.term.form_again(part, own.plain_query, own.plain_key, tensors, scratch)
             shape = (*q.shape[:3], k.shape[2])
             weights = torch.matmul(q, k.transpose(-2, -1), out=scratch.take("weights", shape)).mul_(work.task.scale)
             if term is not None:
                 weights.add_(term)
             weights.sub_(part.of_queries(logsumexp).unsqueeze(-1)).exp_()
             change = torch.matmul(g, v.transpose(-2, -1), out=scratch.take("change", shape))
-            part.of_keys(dv).add_(weights.transpose(-2, -1) @ g)
+            total.value.add_(weights.transpose(-2, -1) @ g)
             if work.gathering is not None:
                 change.add_(_through_gathered(work.gathering, part, weights, tensors, g, others))
             change.sub_(part.of_queries(delta)).mul_(weights)
-            part.of_queries(dq).add_(change @ k)
-            part.of_keys(dk).add_(change.transpose(-2, -1) @ q)
-            pull(change, part.of_queries(dpq), part.of_keys(dpk), others)
-        grads = (dq.mul_(work.task.scale), dk.mul_(work.task.scale), dv, dpq, dpk)
-        return None, *(grad.to(source.dtype) for grad, source in zip(grads, sources, strict=True)), *others
+            total.query.add_(change @ k, alpha=work.task.scale)
+            total.key.add_(change.transpose(-2, -1) @ q, alpha=work.task.scale)
+            pull(change, total.plain_query, total.plain_key, others)
+        tails.reach(others)
+        return None, *(grad.to(source.dtype) for grad, source in zip(totals, whole, strict=True)), *others
+
+
+class _Tails:
+    """Tails backward: what is found for each is summed up, and reaches the tensors that it was made of once."""
+
+    def __init__(self, term: Term, tensors: Sequence[Tensor]) -> None:
+        self.term = term
+        self.leaves = [tensor.detach().requires_grad_() for tensor in tensors]
+        self.made: dict[int, Tail] = {}
+        self.found: dict[int, list[Tensor | None]] = {}
+
+    def backward(
+        self, side: int, gradient: Tensor, own: Stretch, out: Tensor, logsumexp: Tensor, scale: float
+    ) -> Stretch:
+        """Gradients of a stretch; that of the tail is kept."""
+        if side not in self.made:
+            with torch.enable_grad():
+                self.made[side] = self.term.tail(side, self.leaves)
+        tail = Tail(*(None if each is None else each.detach() for each in self.made[side]))
+        totals, of_tail = tail_backward(gradient, own, tail, out, logsumexp, scale)
+        if side in self.found:
+            accumulate(self.found[side], of_tail)
+        else:
+            self.found[side] = list(of_tail)
+        return totals
+
+    def reach(self, others: Gradients) -> None:
+        """Add the gradients of all tails to those of their tensors."""
+        for side, made in self.made.items():
+            pairs = [
+                (one, other)
+                for one, other in zip(made, self.found[side], strict=True)
+                if one is not None and other is not None
+            ]
+            reached = torch.autograd.grad(
+                [one for one, _ in pairs], self.leaves, [other for _, other in pairs], allow_unused=True
+            )
+            accumulate(others, reached)
 
 
 def _with_gathered(

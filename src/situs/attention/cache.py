@@ -13,7 +13,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from situs.encodings.rotation import RotationEncoding
+from situs.functional.rotation import RotationTable
 from situs.positions import Positions
+
+STEPS = 64  # of a generation, whose angles are made at once
 
 
 class KVCache:
@@ -53,7 +56,8 @@ class KVCache:
         self.lengths: Int[Tensor, "batch"] | None = None
         """Tokens of each row, where they differ."""
         self.vectors: dict[Any, Any] = {}
-        """Biases over offsets, kept for the steps of one generation; parameters must not change meanwhile."""
+        """Biases over offsets and the like, kept for the steps of one generation; parameters must not change
+        meanwhile."""
 
     def positions_of_next(self, count: int, *, sequence_length: int | None = None) -> Positions:
         """Where the next tokens stand: right behind each row's last."""
@@ -66,6 +70,23 @@ class KVCache:
             return Positions.range(self.length, device=self.keys.device)
         places = torch.arange(self.length, device=self.keys.device)
         return Positions.from_mask(places < self.lengths[:, None], side="right")
+
+    def table_of(self, encoding: RotationEncoding, places: Positions, dtype: torch.dtype) -> RotationTable | None:
+        """The cosines and sines of one next token, out of those of many that are made at once; None where queries and
+        keys, or lengths, have their own."""
+        start = places.start
+        if start is None or places.length > 1 or torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return None
+        if encoding.treats_roles_apart or encoding.by_length:
+            return None
+        name = ("angles", encoding.identity, dtype)
+        first, table = self.vectors.get(name, (0, None))
+        if table is None or not first <= start < first + STEPS:
+            table = encoding.table(Positions.range(STEPS, start=start, device=places.device), dtype=dtype)
+            first = start
+            self.vectors[name] = first, table
+        found: RotationTable = table.at(start - first)
+        return found
 
     def append(
         self,

@@ -19,7 +19,7 @@ from situs.attention.cache import KVCache
 from situs.attention.dispatch import Impl, attend_request
 from situs.attention.reference import softmax_scale
 from situs.attention.request import make_request
-from situs.encodings.base import Encoding, Encodings, QueryKeyEncoding, as_encodings, require_dropout
+from situs.encodings.base import Encoding, Encodings, QueryKeyEncoding, as_encodings, computing_dtype, require_dropout
 from situs.encodings.rotation import RotationEncoding
 from situs.encodings.score import ScoreEncoding
 from situs.positions import Positions, PositionsLike, is_deferred
@@ -130,7 +130,7 @@ class Attention(nn.Module):
         else:
             given = cache.positions_of_next(x.shape[1]) if positions is None else positions
             places = Positions.of(given, x.shape[1], batch=x.shape[0], device=x.device)
-            query, key, left, scale = _turned_once(own, query, key, places)
+            query, key, left, scale = _turned_once(own, query, key, places, cache)
             _require_following(places, cache, left)
             keys, values = cache.append(key, value, places.valid)
             request = make_request(
@@ -148,7 +148,7 @@ class Attention(nn.Module):
 
 
 def _turned_once(
-    encodings: list[Encoding], query: Tensor, key: Tensor, places: Positions
+    encodings: list[Encoding], query: Tensor, key: Tensor, places: Positions, cache: KVCache
 ) -> tuple[Tensor, Tensor, list[Encoding], float]:
     """Queries and keys turned before they are cached, the encodings that are left to act, and the scale that makes up
     for those that have acted. Terms by content need keys that are not turned: then nothing is done yet."""
@@ -157,7 +157,8 @@ def _turned_once(
     if not any(isinstance(each, ScoreEncoding) for each in encodings):
         for each in encodings:
             if isinstance(each, RotationEncoding):
-                query, key = each.both(query, key, places)
+                table = cache.table_of(each, places, computing_dtype(query.dtype))
+                query, key = each.both(query, key, places if table is None else table)
             elif isinstance(each, QueryKeyEncoding):
                 query, key = each(query, places), each(key, places, role="key")
         left = [each for each in encodings if not isinstance(each, QueryKeyEncoding)]

@@ -16,14 +16,17 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from situs.attention.blockwise import GatheringTerm, Gradients, Part, Pull
+from situs.attention.partial import serves_flash
 from situs.attention.request import Request
 from situs.attention.scratch import Scratch
 from situs.attention.segments import Segment
+from situs.attention.tails import Stretch, Tail
 from situs.attention.task import Task
 from situs.encodings.base import QueryKeyEncoding, computing_dtype
-from situs.encodings.score import OffsetScore
+from situs.encodings.score import OffsetScore, ValueEncoding
 from situs.functional.offsets import skew, skew_keys, toeplitz, unskew
 
+TAIL = 64  # keys at least, below which a kernel call of their own costs more than forming their terms
 NAMES = ("numbers", "for_query", "for_key", "for_every_key", "for_value")
 
 
@@ -40,7 +43,7 @@ def offset_term(request: Request, task: Task) -> tuple[OffsetTerm, list[Tensor],
 
     for each in request.contents:
         assert isinstance(each, OffsetScore)
-        vectors = each.vectors(offsets, dtype)
+        vectors = request.vectors(each, task.lowest, task.highest)
         add("for_query", vectors.for_query)
         add("for_key", vectors.for_key)
         add("for_every_key", vectors.for_every_key)
@@ -50,17 +53,60 @@ def offset_term(request: Request, task: Task) -> tuple[OffsetTerm, list[Tensor],
     turns = any(isinstance(each, QueryKeyEncoding) for each in request.encodings)
     for_every_key = None if turns else sums.pop("for_every_key", None)
     names = [name for name in NAMES if name in sums]
-    return OffsetTerm(task, names), [sums[name] for name in names], for_every_key
+    return OffsetTerm(task, names, _span(request)), [sums[name] for name in names], for_every_key
+
+
+def _span(request: Request) -> int | None:
+    """The distance from which on all that positions add stays as it is; None where they never do, or where tails gain
+    nothing: a window has none, and without the flash kernel they are not faster."""
+    spans = [
+        each.span for each in (*request.contents, *request.values) if isinstance(each, OffsetScore | ValueEncoding)
+    ]
+    if request.biases or request.window is not None or None in spans or not spans:
+        return None
+    serves = serves_flash(request.query, request.query, request.value)
+    return max(span for span in spans if span is not None) if serves else None
 
 
 class OffsetTerm(GatheringTerm):
     """Numbers of offsets, and products of queries and keys with their vectors."""
 
-    def __init__(self, task: Task, names: Sequence[str]) -> None:
+    def __init__(self, task: Task, names: Sequence[str], span: int | None = None) -> None:
         self.task = task
+        self.span = span
         self.index = {name: number for number, name in enumerate(names)}
         self.adds_to_output = "for_value" in self.index
         self._masked: tuple[Tensor, Callable[[Segment], Tensor]] | None = None
+
+    def pieces(self, block: Segment, whole: Stretch, tensors: Sequence[Tensor]) -> list[tuple[Segment, int]]:
+        """Keys before and behind the span are tails, where all queries of the block see them."""
+        if self.span is None:
+            return [(block, 0)]
+        before = 1 - self.span - block.offset
+        behind = self.span - block.offset + block.queries - 1
+        if self.task.causal:
+            before, behind = min(before, 1 - block.slot_offset), block.keys
+        before = before if before >= TAIL else 0
+        behind = behind if block.keys - behind >= TAIL else block.keys
+        before, behind = min(before, block.keys), max(behind, 0)
+        ends = (0, before, -1), (before, behind, 0), (behind, block.keys, 1)
+        return [(block.part(0, block.queries, first, last - first), side) for first, last, side in ends if last > first]
+
+    def tail(self, side: int, tensors: Sequence[Tensor]) -> Tail:
+        """The vectors of the farthest offset on that side, which are those of all in the tail."""
+        end = 0 if side < 0 else tensors[0].shape[-1] - 1
+        of_queries, of_keys, every, of_values = (
+            tensors[self.index[name]] if name in self.index else None for name in NAMES[1:]
+        )
+        for_key = None if of_keys is None else of_keys[:, end]
+        if every is not None:
+            for_key = every if for_key is None else for_key + every
+        return Tail(
+            None if of_queries is None else of_queries[:, end],
+            for_key,
+            tensors[0][:, end],
+            None if of_values is None else of_values[:, end],
+        )
 
     def form(self, part: Part, q: Tensor, k: Tensor, tensors: Sequence[Tensor], scratch: Scratch) -> Tensor:
         scale, shape = self.task.scale, (*q.shape[:3], part.block.keys)
@@ -77,7 +123,9 @@ class OffsetTerm(GatheringTerm):
         of_keys, every = self._window("for_key", part, tensors), self._own("for_every_key", part, tensors)
         if vectors is None and (of_keys is not None or every is not None):
             term = term.clone()
-        if of_keys is not None:
+        if of_keys is not None and part.block.queries == 1:  # every key has one offset
+            term.add_((k.to(scratch.dtype) * of_keys).sum(-1).unsqueeze(-2), alpha=scale)
+        elif of_keys is not None:
             for keys, some, near in _stretches(part.block, k.to(scratch.dtype), of_keys):
                 products = some @ near.transpose(-2, -1)
                 term[..., keys].add_(skew_keys(products, part.block.queries), alpha=scale)

@@ -15,6 +15,7 @@ from torch import Tensor
 from situs.encodings.base import computing_dtype
 
 _FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+_FLASH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 
 def partial(
@@ -28,10 +29,7 @@ def partial(
 ) -> tuple[Float[Tensor, "batch heads query value_dim"], Float[Tensor, "batch heads query"]]:
     """Output and log-sum-exp, both 0 for a query that sees no key. ``causal`` hides keys past the query's own index."""
     if serves_flash(query, key, value):
-        if mask is not None:
-            mask = mask.to(computing_dtype(query.dtype)).expand(
-                *query.shape[:3], key.shape[2]
-            )  # the kernel reads others as they lie
+        mask = None if mask is None else _for_flash(mask, query, key)
         out, logsumexp = _FLASH(query, key, value, 0.0, causal, attn_mask=mask, scale=scale)
         return out, logsumexp
     wide = computing_dtype(query.dtype)
@@ -45,6 +43,30 @@ def partial(
     logsumexp = logsumexp.masked_fill(logsumexp == -math.inf, 0)  # queries that see nothing give zeros
     weights = (scores - logsumexp.unsqueeze(-1)).exp()
     return weights.to(value.dtype) @ value, logsumexp
+
+
+def partial_backward(
+    gradient: Float[Tensor, "batch heads query value_dim"],
+    query: Float[Tensor, "batch heads query head_dim"],
+    key: Float[Tensor, "batch heads key head_dim"],
+    value: Float[Tensor, "batch heads key value_dim"],
+    mask: Float[Tensor, "#batch #heads #query key"] | None,
+    out: Float[Tensor, "batch heads query value_dim"],
+    logsumexp: Float[Tensor, "batch heads query"],
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of queries, keys and values where flash serves; ``out`` and ``logsumexp`` are those of the whole, over
+    all keys, and what is found is the share of these."""
+    mask = None if mask is None else _for_flash(mask, query, key)
+    dq, dk, dv = _FLASH_BACKWARD(
+        gradient, query, key, value, out, logsumexp, 0.0, False, attn_mask=mask, scale=scale
+    )  # fmt: skip
+    return dq, dk, dv
+
+
+def _for_flash(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    """A mask as the kernel takes it: it reads other shapes and dtypes as they lie."""
+    return mask.to(computing_dtype(query.dtype)).expand(*query.shape[:3], key.shape[2])
 
 
 def serves_flash(query: Tensor, key: Tensor, value: Tensor) -> bool:

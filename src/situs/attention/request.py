@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from situs.attention.reference import softmax_scale
 from situs.attention.segments import Segment, segments
@@ -23,9 +25,12 @@ from situs.encodings.base import (
 )
 from situs.encodings.bias import BiasEncoding, OffsetBias
 from situs.encodings.rotation import RotationEncoding
-from situs.encodings.score import OffsetScore, ScoreEncoding, ValueEncoding, require_sizes
+from situs.encodings.score import OffsetScore, OffsetVectors, PlaceScore, ScoreEncoding, ValueEncoding, require_sizes
 from situs.functional.heads import require_shared, share_heads
 from situs.positions import Positions, PositionsLike, align
+
+Kept = TypeVar("Kept")
+TILE = 8  # channels that kernels take at a time
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,11 @@ class Request:
         return [each for each in self.encodings if isinstance(each, ScoreEncoding) and getattr(each, "keys", True)]
 
     @property
+    def products(self) -> list[PlaceScore]:
+        """Those of the contents that are products of places."""
+        return [each for each in self.contents if isinstance(each, PlaceScore)]
+
+    @property
     def values(self) -> list[ValueEncoding]:
         """Encodings that add to what is gathered."""
         return [each for each in self.encodings if isinstance(each, ValueEncoding) and each.acts_on_values]
@@ -86,25 +96,60 @@ class Request:
 
     def numbers(self, lowest: int, highest: int) -> Tensor:
         """The sum of all biases over offsets, for each from ``lowest`` to ``highest``."""
-        dtype, device = computing_dtype(self.query.dtype), self.query.device
-        if self.kept is None or torch.is_grad_enabled():
-            return self._numbers(torch.arange(lowest, highest + 1, device=device), dtype)
-        key = (*map(id, self.biases), dtype)
-        first, vector = self.kept.get(key, (0, None))
-        if vector is None or lowest < first or highest >= first + vector.shape[-1]:
-            # half as many again, so that the steps of a generation find theirs
-            first = lowest - (highest - lowest) // 2 - 64
-            vector = self._numbers(torch.arange(first, highest + 1, device=device), dtype)
-            self.kept[key] = first, vector
-        found: Tensor = vector[..., lowest - first : highest - first + 1]
+        dtype = computing_dtype(self.query.dtype)
+
+        def make(offsets: Tensor) -> Tensor:
+            total = torch.zeros(1, len(offsets), dtype=dtype, device=offsets.device)
+            for each in (*self.biases, *self.products):
+                assert isinstance(each, OffsetBias | PlaceScore)
+                added: Tensor | None = each.by_offset(offsets, dtype=dtype)
+                total = total if added is None else total + added
+            return total
+
+        name = ("numbers", *map(id, (*self.biases, *self.products)), dtype)
+        return self._kept(name, lowest, highest, make, _some)
+
+    def vectors(self, encoding: OffsetScore, lowest: int, highest: int) -> OffsetVectors:
+        """What an encoding has for each offset from ``lowest`` to ``highest``."""
+        dtype = computing_dtype(self.query.dtype)
+        return self._kept(
+            ("vectors", id(encoding), dtype),
+            lowest,
+            highest,
+            lambda offsets: encoding.vectors(offsets, dtype),
+            OffsetVectors.some,
+        )
+
+    def of_key_places(self, encoding: PlaceScore) -> Tensor:
+        """What an encoding has for the places of keys; of all that it knows, where a cache keeps it."""
+        places, dtype = self.key_positions, computing_dtype(self.query.dtype)
+        known, name = encoding.usable_length, ("places", id(encoding), self.scale, dtype)
+        if self.kept is None or torch.is_grad_enabled() or places.start is None or known is None:
+            return encoding.of_key(places, self.scale, dtype)
+        if name not in self.kept:
+            self.kept[name] = encoding.of_key(Positions.range(known, device=places.device), self.scale, dtype)
+        found: Tensor = self.kept[name][:, :, places.start : places.start + places.length]
         return found
 
-    def _numbers(self, offsets: Tensor, dtype: torch.dtype) -> Tensor:
-        total = torch.zeros(1, len(offsets), dtype=dtype, device=offsets.device)
-        for bias in self.biases:
-            assert isinstance(bias, OffsetBias)
-            total = total + bias.by_offset(offsets, dtype=dtype)
-        return total
+    def _kept(
+        self,
+        name: tuple[Any, ...],
+        lowest: int,
+        highest: int,
+        make: Callable[[Tensor], Kept],
+        some: Callable[[Kept, slice], Kept],
+    ) -> Kept:
+        """What ``make`` makes of offsets, or the part of it that was kept in an earlier step."""
+        device = self.query.device
+        if self.kept is None or torch.is_grad_enabled():
+            return make(torch.arange(lowest, highest + 1, device=device))
+        first, last, made = self.kept.get(name, (0, -1, None))
+        if made is None or lowest < first or highest > last:
+            # half as many again, so that the steps of a generation find theirs
+            first, last = lowest - (highest - lowest) // 2 - 64, highest
+            made = make(torch.arange(first, last + 1, device=device))
+            self.kept[name] = first, last, made
+        return some(made, slice(lowest - first, highest - first + 1))
 
     def turned(self) -> tuple[Tensor, Tensor]:
         """Queries and keys with the encodings that act on them applied; keys as few as they are."""
@@ -119,9 +164,33 @@ class Request:
                 query, key = each(query, self.query_positions), each(key, self.key_positions, role="key")
         return query, key
 
+    def widened(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The same with what places have as more channels, and values as wide, for kernels that want it so. Places have
+        vectors for every query head, so that keys are no longer shared."""
+        query, key = self.turned()
+        if not self.products:
+            return query, key, self.value
+        queries, keys, value = [query], [self.shared(key)], self.shared(self.value)
+        for each in self.products:
+            own = each.of_query(self.query_positions, self.scale, computing_dtype(query.dtype))
+            for parts, added in ((queries, own), (keys, self.of_key_places(each))):
+                parts.append(added.expand(query.shape[0], -1, -1, -1).to(query.dtype))
+        most = max(sum(part.shape[-1] for part in queries), value.shape[-1])
+        width = -(-most // TILE) * TILE
+        query, key = (_padded(torch.cat(parts, -1), width) for parts in (queries, keys))
+        return query, key, _padded(value, width)
+
     def shared(self, tensor: Tensor) -> Tensor:
         """Keys or values for every query head."""
         return share_heads(tensor, self.query.shape[1])
+
+
+def _some(numbers: Tensor, part: slice) -> Tensor:
+    return numbers[..., part]
+
+
+def _padded(tensor: Tensor, width: int) -> Tensor:
+    return pad(tensor, (0, width - tensor.shape[-1]))
 
 
 def make_request(

@@ -17,12 +17,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from situs.attention.partial import merge, partial, serves_flash
+from situs.attention.partial import merge, partial, partial_backward, serves_flash
 from situs.attention.scratch import Scratch
 from situs.attention.segments import Segment
 from situs.attention.task import Task, each_query_once, of_rows
-
-FLASH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 # Blocks of queries: small ones waste less above the diagonal, large ones let the kernel work in larger tiles.
 BLOCK, LARGE_BLOCK, LONG = 256, 768, 6144
@@ -113,10 +111,9 @@ def _flash_backward(
     for block in blocks:
         rows, here, there = _where(task, block, query.shape[2])
         mask = of_rows(numbers(block), rows).unfold(-1, block.keys, 1)
-        parts = FLASH_BACKWARD(
-            gradient[rows, :, here], query[rows, :, here], key[rows, :, there], value[rows, :, there],
-            out[rows, :, here], logsumexp[rows, :, here], 0.0, False,
-            attn_mask=mask.expand(*query[rows, :, here].shape[:3], block.keys), scale=task.scale,
+        parts = partial_backward(
+            gradient[rows, :, here], query[rows, :, here], key[rows, :, there], value[rows, :, there], mask,
+            out[rows, :, here], logsumexp[rows, :, here], task.scale,
         )  # fmt: skip
         for total, part, where in zip(gradients, parts, (here, there, there), strict=True):
             total[rows, :, where] += part

@@ -81,7 +81,8 @@ class Rotary(RotationEncoding):
         self.num_heads = None if isinstance(self.base, (int, float)) else len(self.base)
         check_head(head_dim, self.rotary_dim, pairing)
         require_base(base)
-        if scaling is not None and scaling.by_length and not isinstance(self.base, (int, float)):
+        self.by_length = scaling is not None and scaling.by_length
+        if self.by_length and not isinstance(self.base, (int, float)):
             raise ValueError(
                 f"base must be one number with {type(scaling).__name__}, since its frequencies already differ by "
                 f"sequence; got {len(self.base)} bases."
@@ -125,7 +126,7 @@ class Rotary(RotationEncoding):
         """The scaled ladder, for the sequence's length where the scaling chooses by it."""
         if positions.axes != 1 or self.split is None or not self.split.text_has_one:
             require_axes(self, positions)
-        if self.scaling is None or not self.scaling.by_length:
+        if self.scaling is None or not self.by_length:
             return self._frequencies
         length = require_length(positions, type(self.scaling).__name__)
         frequencies, _ = self._dealt(self._scaled(length).frequencies)
@@ -137,7 +138,7 @@ class Rotary(RotationEncoding):
 
     def require_agreement(self, query: Positions, key: Positions) -> None:
         """Raise if a scaling that chooses by length was given two lengths that it treats differently."""
-        if self.scaling is None or not self.scaling.by_length or query is key:
+        if self.scaling is None or not self.by_length or query is key:
             return
         ours, theirs = query.sequence_length, key.sequence_length
         if can_compare(ours, theirs):

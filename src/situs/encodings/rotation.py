@@ -32,6 +32,9 @@ class RotationEncoding(QueryKeyEncoding):
     treats_roles_apart: bool = False
     """Whether queries and keys are turned differently."""
 
+    by_length: bool = False
+    """Whether the frequencies depend on the sequence's length."""
+
     identity: Hashable
     """The whole configuration: two encodings that differ in anything differ in it."""
 

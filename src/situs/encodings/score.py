@@ -47,6 +47,36 @@ class ScoreEncoding(Encoding):
         """
 
 
+class PlaceScore(ScoreEncoding):
+    """A term that is the product of a vector of the query's place and one of the key's, whatever the content.
+
+    Vectors of places are more channels of queries and keys, so that any kernel adds such a term; a part that depends on
+    the offset alone is a bias beside.
+    """
+
+    adds_by_offset: bool = False
+    """Whether there is such a part."""
+
+    @property
+    def usable_length(self) -> int | None:
+        """Places that have vectors, from 0 on; None if all have."""
+        return None
+
+    @abstractmethod
+    def of_query(
+        self, places: Positions, scale: float, dtype: torch.dtype
+    ) -> Float[Tensor, "#batch heads query channels"]:
+        """The vectors of queries' places, whose products are multiplied by ``scale``."""
+
+    @abstractmethod
+    def of_key(self, places: Positions, scale: float, dtype: torch.dtype) -> Float[Tensor, "#batch heads key channels"]:
+        """The vectors of keys' places."""
+
+    @abstractmethod
+    def by_offset(self, offsets: Int[Tensor, "*places"], dtype: torch.dtype) -> Float[Tensor, "heads *places"] | None:
+        """What is added for each offset, key minus query, beside the product; None if nothing is."""
+
+
 class ValueEncoding(Encoding):
     """Adds to what attention gathers a vector for each offset, weighted as the values are."""
 
@@ -93,6 +123,13 @@ class OffsetVectors:
     for_key: Float[Tensor, "heads_or_1 offsets head_dim"] | None = None
     alone: Float[Tensor, "heads offsets"] | None = None
     for_every_key: Float[Tensor, "heads head_dim"] | None = None
+
+    def some(self, part: slice) -> OffsetVectors:
+        """Those of some offsets."""
+        of_query, of_key, alone = (
+            None if each is None else each[:, part] for each in (self.for_query, self.for_key, self.alone)
+        )
+        return OffsetVectors(of_query, of_key, alone, self.for_every_key)
 
 
 class OffsetScore(ScoreEncoding):

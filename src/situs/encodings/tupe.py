@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from situs.encodings.base import computing_dtype, without_autocast
 from situs.encodings.learned import require_rows
-from situs.encodings.score import ScoreEncoding, placed
+from situs.encodings.score import PlaceScore, placed
 from situs.functional.buckets import t5_rows
 from situs.positions import Positions, PositionsLike
 from situs.registry import register
@@ -39,7 +39,7 @@ MAX_DISTANCE = 128
     formula="q_i . k_j / sqrt(2 d) + reset(p_i U_q . p_j U_k / sqrt(2 d) + b[j - i])",
     dialects={"TUPE-A": "the defaults", "TUPE-R": "relative_buckets=32"},
 )
-class Tupe(ScoreEncoding):
+class Tupe(PlaceScore):
     """Let positions meet positions, apart from the content."""
 
     tags = frozenset({"unique", "learned"})
@@ -89,6 +89,7 @@ class Tupe(ScoreEncoding):
         self.query_projection = nn.Linear(dim, num_heads * head_dim)
         self.key_projection = nn.Linear(dim, num_heads * head_dim)
         self.to_cls = nn.Parameter(torch.empty(num_heads)) if untie_cls else None
+        self.adds_by_offset = relative_buckets is not None
         self._rows = None if relative_buckets is None else t5_rows(relative_buckets, MAX_DISTANCE, True)
         self.relative = None if relative_buckets is None else nn.Parameter(torch.empty(relative_buckets, num_heads))
         self.resolved = {"usable_length": self.usable_length}
@@ -125,13 +126,47 @@ class Tupe(ScoreEncoding):
         of_queries, of_keys = placed(self, query, key, query_positions, key_positions)
         scale = self.scale_for(query.shape[-1]) if scale is None else scale
         dtype = computing_dtype(query.dtype)
-        p_query = self.projected(of_queries, self.query_projection, dtype)
-        p_key = self.projected(of_keys, self.key_projection, dtype)
+        p_query = self._projected(of_queries, self.query_projection, dtype)
+        p_key = self._projected(of_keys, self.key_projection, dtype)
         term = scale * (p_query @ p_key.transpose(-2, -1))
         term = self._reset(self._with_relative(term, of_queries, of_keys), of_queries, of_keys)
         return term.expand(query.shape[0], *term.shape[1:])
 
-    def projected(
+    def of_query(
+        self, places: Positions, scale: float, dtype: torch.dtype
+    ) -> Float[Tensor, "#batch heads query channels"]:
+        """``p U``, and two channels for [CLS]: as the key it has its own number instead of all that it has as a place,
+        and as the query nothing."""
+        p = self._projected(places, self.query_projection, dtype)
+        if self.to_cls is None:
+            return p
+        is_cls = _column(places) == 0
+        number = self.to_cls.to(dtype)[None, :, None, None] - self._bias_beside(-_column(places), dtype)
+        ones = torch.ones((), dtype=dtype, device=p.device)
+        return torch.cat(
+            (p.masked_fill(is_cls, 0), (number / scale).expand(*p.shape[:3], 1).masked_fill(is_cls, 0),
+             torch.where(is_cls, ones, 0).expand(*p.shape[:3], 1)), -1,
+        )  # fmt: skip
+
+    def of_key(self, places: Positions, scale: float, dtype: torch.dtype) -> Float[Tensor, "#batch heads key channels"]:
+        """``p U``, and the two channels."""
+        p = self._projected(places, self.key_projection, dtype)
+        if self.to_cls is None:
+            return p
+        is_cls = _column(places) == 0
+        ones = torch.ones((), dtype=dtype, device=p.device)
+        bias = self._bias_beside(_column(places), dtype)
+        return torch.cat(
+            (p.masked_fill(is_cls, 0), torch.where(is_cls, ones, 0).expand(*p.shape[:3], 1),
+             (-bias / scale).expand(*p.shape[:3], 1)), -1,
+        )  # fmt: skip
+
+    def _bias_beside(self, offsets: Int[Tensor, "#batch 1 places 1"], dtype: torch.dtype) -> Tensor:
+        """The relative bias between [CLS] and other places, which it does not have and which is taken away."""
+        bias = self.by_offset(offsets[:, 0], dtype)
+        return torch.zeros((1, 1, 1, 1), dtype=dtype, device=offsets.device) if bias is None else bias.transpose(0, 1)
+
+    def _projected(
         self, places: Positions, projection: nn.Linear, dtype: torch.dtype
     ) -> Float[Tensor, "#batch heads sequence head_dim"]:
         """Positions as one head after another sees them, ``p U``."""
@@ -143,9 +178,7 @@ class Tupe(ScoreEncoding):
         flat = nn.functional.linear(p, weight, bias)
         return flat.view(*flat.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
 
-    def relative_by_offset(
-        self, offsets: Int[Tensor, "*places"], dtype: torch.dtype
-    ) -> Float[Tensor, "heads *places"] | None:
+    def by_offset(self, offsets: Int[Tensor, "*places"], dtype: torch.dtype) -> Float[Tensor, "heads *places"] | None:
         """The relative bias of each offset, key minus query; None for TUPE-A."""
         if self.relative is None or self._rows is None:
             return None
@@ -153,7 +186,7 @@ class Tupe(ScoreEncoding):
         return self.relative.to(dtype)[rows].movedim(-1, 0)
 
     def _with_relative(self, term: Tensor, query: Positions, key: Positions) -> Tensor:
-        bias = self.relative_by_offset((_row(key) - _column(query))[:, 0], term.dtype)
+        bias = self.by_offset((_row(key) - _column(query))[:, 0], term.dtype)
         return term if bias is None else term + bias.transpose(0, 1)
 
     def _reset(self, term: Tensor, query: Positions, key: Positions) -> Tensor:

@@ -7,6 +7,7 @@ A count is a real number, so a table of positions is read between its rows.
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -27,6 +28,6 @@ def between_rows(
 ) -> Float[Tensor, "batch heads query key"]:
     """Products with a table's rows, interpolated at real-valued rows; the last stands for all beyond."""
     counts = counts.clamp(max=products.shape[-1] - 1)
-    below, above = counts.floor(), counts.ceil()
-    part = counts - below
-    return products.gather(-1, above.long()) * part + products.gather(-1, below.long()) * (1 - part)
+    below = counts.long()  # counts are never negative
+    following = torch.cat((products[..., 1:], products[..., -1:]), -1)
+    return torch.lerp(products.gather(-1, below), following.gather(-1, below), counts - below)

@@ -81,6 +81,14 @@ class RotationTable:
         """Whether a derived form may be kept: one made in inference mode would be useless for training later."""
         return derived.is_inference() == self.cos.is_inference()
 
+    def at(self, place: int) -> RotationTable:
+        """The table of one place, with the form that halves take, so that it need not be derived again."""
+        part = slice(place, place + 1)
+        table = RotationTable(self.cos[:, :, part], self.sin[:, :, part])
+        cos, sin = self.wide
+        table._wide = cos[:, :, part], sin[:, :, part]
+        return table
+
     def transposed(self) -> RotationTable:
         """The table of the transposed maps: turns the other way, same magnitude."""
         return RotationTable(self.cos, -self.sin)
