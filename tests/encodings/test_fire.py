@@ -12,6 +12,7 @@ from torch import Tensor
 
 from situs import Fire, Positions
 from situs.encodings.fire import SMALLEST
+from situs.functional import hinges
 from tests.raising import raises_exactly
 from tests.references import fire as paper
 
@@ -78,6 +79,26 @@ def test_any_positions_rates_and_thresholds_get_the_papers_bias(
         for each in (query, key)
     ]
     assert_is_the_papers(encoding, *places)
+
+
+@pytest.mark.parametrize("start", [0, 70_000, 10_000_000])
+def test_as_many_pairs_as_are_worked_on_in_tiles_get_the_papers_bias(start: int) -> None:
+    encoding = Fire(num_heads=3, threshold=20.0)
+    query, key = Positions.range(64, start=start), Positions.range(130, start=start - 60)
+    assert_is_the_papers(encoding, query, key)
+    by_row = encoding(torch.stack([query.ids[0], query.ids[0] + 7]), key, dtype=torch.float64)
+    for row, shift in enumerate((0, 7)):
+        moved = Positions.range(64, start=start + shift)
+        torch.testing.assert_close(by_row[row : row + 1], encoding(moved, key, dtype=torch.float64))
+
+
+def test_pairs_in_tiles_teach_every_parameter_as_single_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoding, places = Fire(num_heads=3, threshold=70_050.0).double(), Positions.range(128, start=70_000)
+    weights = torch.randn(1, 3, 128, 128, dtype=torch.float64)
+    parameters = list(encoding.parameters())
+    in_tiles = torch.autograd.grad(encoding(places), parameters, weights)
+    monkeypatch.setattr(hinges, "SMALLEST", 1 << 30)
+    torch.testing.assert_close(in_tiles, torch.autograd.grad(encoding(places), parameters, weights))
 
 
 def test_below_the_threshold_it_is_a_function_of_the_offset_alone() -> None:

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from situs.encodings.bias import PairBias, Rule
+from situs.functional.hinges import sum_of_hinges
 from situs.functional.kernels import log_distance
 from situs.registry import register
 
@@ -83,8 +84,7 @@ class Fire(PairBias):
         each = [tensor.expand(self.num_heads, *tensor.shape).contiguous() for tensor in (c, longest, w1, b1)]
 
         def matrix(query: Tensor, key: Tensor, head: Tensor) -> Tensor:
-            hidden = torch.relu(_share(query, key, c, longest).squeeze(1).unsqueeze(-1) * w1 + b1)
-            return (hidden @ w2.T).movedim(-1, 1)
+            return sum_of_hinges(_share(query, key, c, longest).squeeze(1), w1, b1, w2)
 
         def single(query: Tensor, key: Tensor, head: Tensor) -> Tensor:
             rate, threshold, slopes, starts = each
@@ -98,6 +98,7 @@ class Fire(PairBias):
 
 
 def _share(query: Tensor, key: Tensor, c: Tensor, longest: Tensor) -> Tensor:
-    """``psi(|i - j|) / psi(max(L, i))``."""
-    distance, position = (query - key).abs().to(c.dtype), query.to(c.dtype)
-    return log_distance(distance, c) / (log_distance(torch.maximum(position, longest), c) + SMALLEST)
+    """``psi(|i - j|) / psi(max(L, i))``, never negative; dividing, which costs more, once a query."""
+    distance, position = (query - key).to(c.dtype).abs(), query.to(c.dtype)
+    farthest = log_distance(torch.maximum(position, longest), c) + SMALLEST
+    return log_distance(distance, c) * (1 / farthest)
