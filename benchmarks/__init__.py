@@ -8,5 +8,6 @@ One file a question; each returns records, and only ``report`` words them.
     accuracy   against float64
     compiled   under torch.compile
     startup    import, first call, and the contract's time
+    attention  attention with an encoding beside attention without, and beside the forms usual elsewhere
     targets    what was required, what was measured, met or missed
 """

@@ -14,7 +14,20 @@ from typing import TypeVar
 
 import torch
 
-from benchmarks import accuracy, apply, attention, compiled, decode, machine, report, startup, tables, targets
+from benchmarks import (
+    accuracy,
+    apply,
+    attention,
+    attention_decode,
+    attention_long,
+    compiled,
+    decode,
+    machine,
+    report,
+    startup,
+    tables,
+    targets,
+)
 from benchmarks.results import Results
 from benchmarks.timing import Effort
 from situs.functional import fused
@@ -27,7 +40,7 @@ def main() -> None:
     """Parse, measure, print, write."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Situs against its peers.")
     parser.add_argument("--quick", action="store_true", help="a smoke test: fewer cases, under a minute")
-    parser.add_argument("--full", action="store_true", help="more rounds, as FULL=1")
+    parser.add_argument("--full", action="store_true", help="every case, and more rounds; as FULL=1")
     parser.add_argument("--out", type=Path, help="directory to write to; beside this file, or a new one with --quick")
     arguments = parser.parse_args()
     if not fused.available():
@@ -46,9 +59,11 @@ def main() -> None:
 
 
 def measure(mode: str) -> Results:
-    """Every question, in this process; "quick" leaves out cases and the second thread, "full" takes its time."""
+    """Every question, in this process; "quick" leaves out cases and the second thread, "full" leaves out nothing."""
     quick = mode == "quick"
-    effort = {"quick": Effort(0.1, 3), "default": Effort(0.6, 3), "full": Effort(4.0, 9)}[mode]
+    effort = {"quick": Effort(0.1, 3), "default": Effort(0.4, 3), "full": Effort(4.0, 9)}[mode]
+    calm = {"quick": Effort(0.05, 3), "default": Effort(0.6, 3, 15), "full": Effort(4.0, 3, 15)}[mode]
+    steady = {"quick": Effort(0.05, 3), "default": Effort(0.6, 9, 40), "full": Effort(4.0, 15)}[mode]
     lengths = (512,) if quick else apply.LENGTHS
     dtypes = ("float32", "bfloat16") if quick else tuple(apply.DTYPES)
     threads = (1,) if quick else (1, 2)
@@ -75,7 +90,16 @@ def measure(mode: str) -> Results:
     imports = timed("imports", lambda: startup.imports(1 if quick else 5))
     first = timed("first call", lambda: startup.first_fused_call(1 if quick else 3))
     contracts = timed("contract", lambda: list(startup.contracts(pairings)))
-    attended = timed("attention", lambda: list(attention.measure(effort, threads, quick)))
+    attended = timed("attention", lambda: list(attention.measure(calm, mode)))
+    cached = (256,) if quick else attention_decode.LENGTHS
+    decoded = timed("attention decode", lambda: list(attention_decode.measure(steady, cached, threads)))
+    long: list[attention_long.Long] = []
+    growth: list[attention_long.Growth] = []
+    if mode != "default":
+        length = attention_long.SHORT_LENGTH if quick else attention_long.LENGTH
+        growing = attention_long.SHORT_LENGTHS if quick else attention_long.LENGTHS
+        long = timed("attention long", lambda: attention_long.measure_long(length))
+        growth = timed("attention growth", lambda: list(attention_long.measure_growth(calm, growing)))
     description["load_after"] = os.getloadavg()[0]
     description["share_of_others"] = others.share()
     results = Results(
@@ -93,6 +117,9 @@ def measure(mode: str) -> Results:
         first,
         contracts,
         attended,
+        decoded,
+        growth,
+        long,
     )
     return replace(results, targets=targets.judge(results))
 

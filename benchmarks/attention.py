@@ -1,14 +1,16 @@
 """Attention with an encoding beside attention without: time and extra memory, forward, and forward with backward.
 
-plain          scaled_dot_product_attention, no positions
-situs          situs.attend
-materialised   the same encoding as a dense term, handed to scaled_dot_product_attention
-gather         content-based terms from a vector for every pair of places, as they are often written
-transformers   DeBERTa's own attention, its projections of contents left out on both sides
+plain   scaled_dot_product_attention, no positions
+situs   situs.attend
+others  see attention_peers
+
+Each case runs once under the memory profiler, where all but plain must give the same results, and is then timed.
+Rivals take the fewest rounds only; what takes one of them over a second under the profiler counts as a round.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,13 +19,15 @@ import torch
 from torch import Tensor
 
 import situs
-from benchmarks.memory import peak_beyond_result
+from benchmarks import attention_peers as peers
+from benchmarks.attention_cases import BACKWARD, DTYPES, FORWARD, Case, cases
+from benchmarks.attention_peers import HEAD_DIM, HEADS, SDPA, Run, Vectors
+from benchmarks.memory import observe
 from benchmarks.timing import Contender, Effort, race
 
-HEADS, HEAD_DIM = 8, 64
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-PLAIN, ATTEND, MATERIALISED, GATHER, TRANSFORMERS = "plain", "situs", "materialised", "gather", "transformers"
-SDPA = torch.nn.functional.scaled_dot_product_attention
+PLAIN, ATTEND = "plain", "situs"
+SLOW_SECONDS = 1.0
+AGREEMENT = 2e-3
 
 
 @dataclass(frozen=True)
@@ -36,167 +40,140 @@ class Row:
     causal: bool
     dtype: str
     threads: int
+    rounds: int
     milliseconds: dict[str, float]
+    quartiles: dict[str, tuple[float, float]]
     extra_mib: dict[str, float] = field(default_factory=dict)
+    """With one thread."""
+    halved_mib: dict[str, float] = field(default_factory=dict)
+    """The same at half the length, where its growth is asked for."""
 
     @property
     def case(self) -> str:
         """The case in words."""
         seen = "causal" if self.causal else "full"
-        return f"{self.length}, {seen}, {self.dtype}, {self.threads} thread{'s' * (self.threads > 1)}"
+        return f"{self.encoding} {self.length}, {seen}, {self.dtype}, {self.threads} thread{'s' * (self.threads > 1)}"
 
     def over_plain(self, name: str = ATTEND) -> float:
         """Times the time of plain attention."""
         return self.milliseconds[name] / self.milliseconds[PLAIN]
 
+    def faster_than(self, rival: str) -> float:
+        """How many times faster Situs is than a rival."""
+        return self.milliseconds[rival] / self.milliseconds[ATTEND]
 
-def encodings() -> dict[str, situs.Encoding]:
-    """The encodings that are measured, at the usual sizes."""
-    sizes: dict[str, Any] = {"num_heads": HEADS, "head_dim": HEAD_DIM}
-    dim = HEADS * HEAD_DIM
+
+def encodings(heads: int = HEADS) -> dict[str, situs.Encoding]:
+    """The encodings that are measured, at the usual sizes; weights are large enough to tell right from wrong."""
+    sizes: dict[str, Any] = {"num_heads": heads, "head_dim": HEAD_DIM}
+    dim = heads * HEAD_DIM
+    torch.manual_seed(0)
     return {
-        "t5": situs.T5Bias(num_heads=HEADS),
-        "alibi": situs.ALiBi(num_heads=HEADS),
+        "rotary": situs.Rotary(head_dim=HEAD_DIM),
+        "t5": situs.T5Bias(num_heads=heads, init_std=1.0),
+        "alibi": situs.ALiBi(num_heads=heads),
+        "kerple": situs.Kerple(num_heads=heads),
+        "sandwich": situs.Sandwich(num_heads=heads),
+        "fire": situs.Fire(num_heads=heads),
         "shaw keys": situs.Shaw(**sizes, values=False),
-        "transformer_xl": situs.TransformerXL(dim=dim, **sizes),
-        "tupe": situs.Tupe(dim=dim, **sizes, max_length=4096),
-        "deberta": situs.Deberta(dim=dim, **sizes),
-        "cope": situs.CoPE(**sizes),
-        "fire": situs.Fire(num_heads=HEADS),
+        "shaw": situs.Shaw(**sizes),
+        "transformer_xl": situs.TransformerXL(dim=dim, **sizes, init_std=0.1),
+        "tupe": situs.Tupe(dim=dim, **sizes, max_length=4096, init_std=0.3),
+        "deberta": situs.Deberta(dim=dim, **sizes, init_std=0.3),
+        "cope": situs.CoPE(**sizes, init_std=0.3),
     }
 
 
-def measure(effort: Effort, threads: tuple[int, ...], quick: bool) -> Iterator[Row]:
-    """Every case; "quick" has the shortest of each."""
+def measure(effort: Effort, mode: str) -> Iterator[Row]:
+    """Every case of a mode."""
     made = encodings()
-    for count in threads:
-        torch.set_num_threads(count)
-        for dtype in DTYPES:
-            for length in (1024,) if quick else (1024, 2048, 4096, 8192):
-                for causal in (False, True):
-                    if causal or length > 1024 or quick:
-                        yield _forward(made, "t5", length, causal, dtype, count, effort, ())
-        for name in ("alibi", "shaw keys", "transformer_xl", "tupe", "deberta", "cope", "fire"):
-            for length in (512,) if quick else (2048, 4096) if name not in ("cope", "fire") else (2048,):
-                rivals = (MATERIALISED, GATHER, TRANSFORMERS) if length <= 2048 and count == 1 else ()
-                yield _forward(made, name, length, False, "float32", count, effort, rivals)
-        for name in ("t5", "shaw keys", "transformer_xl", "tupe", "deberta"):
-            for length in (512,) if quick else (2048, 4096) if name == "t5" else (2048,):
-                for causal in (False, True) if name == "t5" else (False,):
-                    yield _backward(made, name, length, causal, count, effort)
+    for case in cases(mode):
+        seen = "causal" if case.causal else "full"
+        words = f"{case.encoding} {case.work} {case.length} {seen} {case.dtype}"
+        print(f"  attention: {words}", file=sys.stderr, flush=True)
+        yield from measure_case(case, made[case.encoding], effort)
 
 
-def _forward(
-    made: dict[str, situs.Encoding], name: str, length: int, causal: bool, dtype: str, threads: int, effort: Effort,
-    rivals: tuple[str, ...],
-) -> Row:  # fmt: skip
-    encoding = made[name]
-    query, key, value = _vectors(length, DTYPES[dtype])
-    runs: dict[str, Callable[[], object]] = {
-        PLAIN: lambda: SDPA(query, key, value, is_causal=causal),
-        ATTEND: lambda: situs.attend(query, key, value, encoding=encoding, causal=causal),
+def measure_case(case: Case, encoding: situs.Encoding, effort: Effort) -> list[Row]:
+    """One case with each number of threads."""
+    rows = []
+    torch.set_num_threads(case.threads[0])
+    with torch.set_grad_enabled(case.work == BACKWARD):
+        runs = _runs(case, encoding, case.length, case.rivals)
+        extra: dict[str, float] = {}
+        halved: dict[str, float] = {}
+        earlier: dict[str, list[float]] = {}
+        if case.threads[0] == 1:
+            extra, earlier = _observed(runs, case)
+            if case.halve:
+                halved, _ = _observed(_runs(case, encoding, case.length // 2, ()), case)
+        for count in case.threads:
+            torch.set_num_threads(count)
+            shown = {name: run for name, run in runs.items() if name in (PLAIN, ATTEND) or count in case.rival_threads}
+            if peers.FLEX in shown:
+                shown[peers.FLEX]()  # compiled anew for another number of threads
+            contenders = [Contender(name, run, brief=name not in (PLAIN, ATTEND)) for name, run in shown.items()]
+            raced = race(contenders, effort, earlier=earlier if count == 1 else {})
+            times = {name: 1e3 * seconds for name, seconds in raced.medians.items()}
+            quartiles = {name: (1e3 * low, 1e3 * high) for name, (low, high) in raced.quartiles.items()}
+            rows.append(
+                Row(
+                    case.encoding, case.work, case.length, case.causal, case.dtype, count, raced.rounds, times,
+                    quartiles, extra, halved,
+                )
+            )  # fmt: skip
+    return rows
+
+
+def _runs(case: Case, encoding: situs.Encoding, length: int, rivals: tuple[str, ...]) -> dict[str, Run]:
+    """What is called: plain attention, Situs, and those rivals that have this encoding."""
+    vectors = make_vectors(length, DTYPES[case.dtype], HEADS)
+    query, key, value = vectors
+    forward: dict[str, Callable[[], Any]] = {
+        PLAIN: lambda: SDPA(query, key, value, is_causal=case.causal),
+        ATTEND: lambda: situs.attend(query, key, value, encoding=encoding, causal=case.causal),
     }
-    if MATERIALISED in rivals:
-        runs[MATERIALISED] = lambda: materialised(query, key, value, encoding)
-    if GATHER in rivals and isinstance(encoding, situs.OffsetScore):
-        runs[GATHER] = lambda: gathered(query, key, value, encoding)
-    if TRANSFORMERS in rivals and name == "deberta":
-        runs[TRANSFORMERS] = _transformers_deberta(length, query, key, value)
+    prepared = peers.peers(vectors, encoding, case.causal)
     with torch.no_grad():
-        return _row(name, "forward", length, causal, dtype, threads, runs, effort)
-
-
-def _backward(
-    made: dict[str, situs.Encoding], name: str, length: int, causal: bool, threads: int, effort: Effort
-) -> Row:
-    encoding = made[name]
-    query, key, value = (tensor.requires_grad_() for tensor in _vectors(length, torch.float32))
+        forward |= {name: prepared[name]() for name in rivals if name in prepared}
+    if case.work == FORWARD:
+        return dict(forward)
+    leaves = [*(each.requires_grad_() for each in vectors), *encoding.parameters()]
     gradient = torch.randn_like(query)
-    leaves = [query, key, value, *encoding.parameters()]
-
-    def both(forward: Callable[[], Tensor]) -> Callable[[], object]:
-        return lambda: torch.autograd.grad(forward(), leaves, gradient, allow_unused=True)
-
-    runs = {
-        PLAIN: both(lambda: SDPA(query, key, value, is_causal=causal)),
-        ATTEND: both(lambda: situs.attend(query, key, value, encoding=encoding, causal=causal)),
-    }
-    if length <= 2048 and threads == 1 and not causal:
-        runs[MATERIALISED] = both(lambda: materialised(query, key, value, encoding))
-    return _row(name, "forward and backward", length, causal, "float32", threads, runs, effort)
+    return {name: _with_backward(run, leaves, gradient) for name, run in forward.items()}
 
 
-def _row(
-    name: str, work: str, length: int, causal: bool, dtype: str, threads: int, runs: dict[str, Callable[[], object]],
-    effort: Effort,
-) -> Row:  # fmt: skip
-    for run in runs.values():
-        run()
-    raced = race([Contender(each, run) for each, run in runs.items()], effort)
-    extra = {each: peak_beyond_result(run) / 2**20 for each, run in runs.items()} if threads == 1 else {}
-    times = {each: 1000 * seconds for each, seconds in raced.medians.items()}
-    return Row(name, work, length, causal, dtype, threads, times, extra)
+def _with_backward(forward: Callable[[], Tensor], leaves: list[Tensor], gradient: Tensor) -> Run:
+    return lambda: torch.autograd.grad(forward(), leaves, gradient, allow_unused=True)
 
 
-def _vectors(length: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+def _observed(runs: dict[str, Run], case: Case) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """Everyone's extra memory in MiB, and the seconds of rivals so slow that the profiler does not count; raise
+    unless all that have positions agree: a race between different maps says nothing."""
+    extra, earlier, expected = {}, {}, None
+    for name, run in runs.items():
+        seen = observe(run)
+        extra[name] = seen.extra_bytes / 2**20
+        if name not in (PLAIN, ATTEND) and seen.seconds > SLOW_SECONDS:
+            earlier[name] = [seen.seconds]
+        if name == ATTEND:
+            expected = seen.result
+        elif name != PLAIN:
+            _require_agreement(name, case, seen.result, expected)
+    return extra, earlier
+
+
+def _require_agreement(name: str, case: Case, result: object, expected: object) -> None:
+    first, second = (each if isinstance(each, tuple) else (each,) for each in (result, expected))
+    for actual, wanted in zip(first, second, strict=True):
+        if isinstance(actual, Tensor) and isinstance(wanted, Tensor):
+            apart = float((actual.float() - wanted.float()).abs().max() / wanted.float().abs().max().clamp(min=1.0))
+            if not apart <= AGREEMENT:
+                raise RuntimeError(f"{name} and situs differ by {apart:.3g}, more than {AGREEMENT}, in {case}.")
+
+
+def make_vectors(length: int, dtype: torch.dtype, heads: int) -> Vectors:
+    """Random queries, keys and values, (1, heads, length, head_dim)."""
     generator = torch.Generator().manual_seed(0)
-    made = torch.randn(3, 1, HEADS, length, HEAD_DIM, generator=generator).to(dtype)
+    made = torch.randn(3, 1, heads, length, HEAD_DIM, generator=generator).to(dtype)
     return made[0].clone(), made[1].clone(), made[2].clone()
-
-
-def materialised(query: Tensor, key: Tensor, value: Tensor, encoding: situs.Encoding) -> Tensor:
-    """A term for every score, as a mask."""
-    if isinstance(encoding, situs.BiasEncoding):
-        term = encoding(situs.Positions.range(query.shape[2]))
-    else:
-        term = encoding(query, key)
-    return SDPA(query, key, value, attn_mask=term, scale=encoding.scale_for(HEAD_DIM))
-
-
-def gathered(query: Tensor, key: Tensor, value: Tensor, encoding: situs.OffsetScore) -> Tensor:
-    """Vectors for every pair of places, once where heads share them, else one head after another lest they fill the
-    memory."""
-    places = torch.arange(query.shape[2])
-    offsets = places - places[:, None]
-    lowest = int(offsets.min())
-    vectors = encoding.vectors(torch.arange(lowest, -lowest + 1), query.dtype)
-    scores = query @ key.transpose(-2, -1)
-    for table, against in ((vectors.for_query, query), (vectors.for_key, key)):
-        subscripts = "hid,ijd->hij" if against is query else "hjd,ijd->hij"
-        for number, rows in enumerate(() if table is None else table):
-            heads = slice(None) if table is not None and len(table) == 1 else slice(number, number + 1)
-            scores[0, heads] += torch.einsum(subscripts, against[0, heads], rows[offsets - lowest])
-    if vectors.alone is not None:
-        scores = scores + vectors.alone[:, offsets - lowest]
-    if vectors.for_every_key is not None:
-        scores = scores + (key @ vectors.for_every_key.unsqueeze(-1)).transpose(-2, -1)
-    return (scores * encoding.scale_for(HEAD_DIM)).softmax(-1) @ value
-
-
-def _transformers_deberta(length: int, query: Tensor, key: Tensor, value: Tensor) -> Callable[[], object]:
-    """transformers' DeBERTa v2 attention on the same vectors, handed to it by projections that do nothing else."""
-    from transformers import DebertaV2Config
-    from transformers.models.deberta_v2.modeling_deberta_v2 import DisentangledSelfAttention
-
-    dim = HEADS * HEAD_DIM
-    config = DebertaV2Config(
-        hidden_size=dim, num_attention_heads=HEADS, relative_attention=True, pos_att_type=["c2p", "p2c"],
-        max_relative_positions=512, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
-    layer = DisentangledSelfAttention(config).eval()
-    given = [each.transpose(1, 2).reshape(1, length, dim) for each in (query, key, value)]
-    for name, tensor in zip(("query_proj", "key_proj", "value_proj"), given, strict=True):
-        setattr(layer, name, _Given(tensor))
-    table, mask = torch.randn(1024, dim), torch.ones(1, 1, length, length)
-    return lambda: layer(given[0], mask, rel_embeddings=table)
-
-
-class _Given(torch.nn.Module):
-    """A projection whose result is known."""
-
-    def __init__(self, result: Tensor) -> None:
-        super().__init__()
-        self.result = result
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return self.result

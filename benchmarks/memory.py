@@ -10,22 +10,39 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, cast
 
 from torch.profiler import ProfilerActivity, profile
 
 
+@dataclass(frozen=True)
+class Observation:
+    """What a call held at its worst moment beyond what it returned, how long it took meanwhile, and its result."""
+
+    extra_bytes: int
+    seconds: float
+    result: object
+
+
 def peak_beyond_result(run: Callable[[], object]) -> int:
     """Bytes held at the worst moment of ``run``, less those of what it returns."""
+    return observe(run).extra_bytes
+
+
+def observe(run: Callable[[], object]) -> Observation:
+    """Run once under the profiler."""
     with _silent_stderr(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        began = perf_counter()
         result = run()
+        seconds = perf_counter() - began
     events = cast(Any, profiler.profiler).kineto_results.events()
     held = peak = 0
     for event in sorted((each for each in events if each.name() == "[memory]"), key=lambda each: each.start_ns()):
         held += event.nbytes()
         peak = max(peak, held)
-    del result
-    return peak - held
+    return Observation(peak - held, seconds, result)
 
 
 @contextmanager

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from benchmarks import attention
+from benchmarks import attention_report
 from benchmarks.apply import Row
+from benchmarks.judgement import Target
+from benchmarks.markdown import cells, number, table
 from benchmarks.peers import NAMES
-from benchmarks.results import Results, Target
+from benchmarks.results import Results
 from benchmarks.timing import CLONE, LLAMA4, ROTARY_EMBEDDING_TORCH, SITUS, TORCH_ONLY, TRANSFORMERS
 from situs.functional.rotation import PAIRINGS
 
@@ -69,25 +71,33 @@ def _lines(results: Results) -> Iterator[str]:
     yield "## 2. With tables and positions made anew (halves, transposed), ms\n"
     rows = [
         [_size(row.length, row.heads, row.head_dim), row.dtype, row.threads]
-        + [_number(row.milliseconds[name]) for name in (CLONE, SITUS, TORCH_ONLY, TRANSFORMERS)]
+        + [number(row.milliseconds[name]) for name in (CLONE, SITUS, TORCH_ONLY, TRANSFORMERS)]
         + [f"{row.milliseconds[TRANSFORMERS] / row.milliseconds[name]:.1f}×" for name in (SITUS, TORCH_ONLY)]
         for row in results.tables
     ]
-    yield from _table(
+    yield from table(
         "tokens × heads × dim, dtype, threads, clone, situs, torch only, transformers, speed-up, torch only", rows
     )
     yield from _small(results)
-    yield from _attention(results.attention)
+    yield from attention_report.lines(results)
 
 
 def _targets(targets: Sequence[Target]) -> Iterator[str]:
-    met = sum(target.met for target in targets)
-    yield f"{met} of {len(targets)} met. A speed is judged by its worst case.\n"
+    measured = [target for target in targets if target.met is not None]
+    yield f"{sum(bool(target.met) for target in targets)} of {len(measured)} met. A figure is judged by its worst case."
+    if len(measured) < len(targets):
+        yield f"{len(targets) - len(measured)} not measured in this mode, so neither met nor missed."
+    yield ""
     rows = [
-        [each.figure, each.variant, each.required, each.measured, "met" if each.met else "**missed**", each.remark]
+        [
+            *(each.figure, each.variant, each.required, each.aim, each.worst, each.median),
+            *(each.verdict, each.passed, each.reached, each.where),
+        ]
         for each in targets
     ]
-    yield from _table("figure, variant, required, measured, verdict, remark", rows)
+    yield from table(
+        "figure; variant; required; aim; worst; median; verdict; cases met; cases at the aim; worst case", rows, ";"
+    )
 
 
 def _apply(rows: Sequence[Row]) -> Iterator[str]:
@@ -97,78 +107,57 @@ def _apply(rows: Sequence[Row]) -> Iterator[str]:
     header = "tokens × heads × dim, dtype, threads, clone ms, situs ms, of clone, torch only ms, of clone"
     for rival in rivals:
         header += f", {rival.replace(', ', ' ')} ms, situs is faster, torch only is faster"
-    table = []
+    lines = []
     for row in rows:
-        cells: list[object] = [_size(row.length, row.heads, row.head_dim), row.dtype, row.threads]
-        cells.append(_number(row.milliseconds[CLONE]))
+        line: list[object] = [_size(row.length, row.heads, row.head_dim), row.dtype, row.threads]
+        line.append(number(row.milliseconds[CLONE]))
         for name in (SITUS, TORCH_ONLY):
-            cells += [_number(row.milliseconds[name]), f"{row.to_clone(name):.2f}×"]
+            line += [number(row.milliseconds[name]), f"{row.to_clone(name):.2f}×"]
         for rival in rivals:
             if rival in row.milliseconds:
-                cells.append(_number(row.milliseconds[rival]))
-                cells += [f"{row.speed_up(name, rival):.1f}×" for name in (SITUS, TORCH_ONLY)]
+                line.append(number(row.milliseconds[rival]))
+                line += [f"{row.speed_up(name, rival):.1f}×" for name in (SITUS, TORCH_ONLY)]
             else:
-                cells += ["–"] * 3
-        table.append(cells)
-    yield from _table(header, table)
+                line += ["–"] * 3
+        lines.append(line)
+    yield from table(header, lines)
 
 
 def _memory(rows: Sequence[Row]) -> Iterator[str]:
     names = (SITUS, TORCH_ONLY, TRANSFORMERS, LLAMA4, ROTARY_EMBEDDING_TORCH)
     longest = max(row.length for row in rows)
-    table = []
+    lines = []
     for row in rows:
         if row.length == longest and row.layout == "transposed" and row.threads == 1:
             width = 4 if row.dtype == "float32" else 2
             held = 2 * row.length * row.heads * row.head_dim * width / 2**20
             extra = [f"{row.extra_mib[name]:.1f}" if name in row.extra_mib else "–" for name in names]
-            table.append([_size(row.length, row.heads, row.head_dim), row.dtype, row.pairing, f"{held:.0f}", *extra])
+            lines.append([_size(row.length, row.heads, row.head_dim), row.dtype, row.pairing, f"{held:.0f}", *extra])
     columns = ", ".join(name.replace(", ", " ") for name in names)
-    yield from _table(f"tokens × heads × dim, dtype, pairing, q and k, {columns}", table)
-
-
-def _attention(rows: Sequence[attention.Row]) -> Iterator[str]:
-    yield f"## 8. Attention with an encoding, {attention.HEADS} heads of {attention.HEAD_DIM}, batch 1\n"
-    yield "Times in ms; extra memory beyond the results in MiB, with one thread. A dash was not measured.\n"
-    names = (attention.PLAIN, attention.ATTEND, attention.MATERIALISED, attention.GATHER, attention.TRANSFORMERS)
-    for work in ("forward", "forward and backward"):
-        yield f"### {work}\n"
-        table: list[list[object]] = []
-        for row in rows:
-            if row.work == work:
-                extra = [f"{row.extra_mib[name]:.1f}" if name in row.extra_mib else "–" for name in names[:3]]
-                times = _cells(row.milliseconds, names)
-                seen = "causal" if row.causal else "full"
-                cells = [row.encoding, row.length, seen, row.dtype, row.threads, f"{row.over_plain():.2f}×"]
-                table.append([*cells, *times, *extra])
-        memory = ", ".join(f"{name} MiB" for name in names[:3])
-        yield from _table(
-            f"encoding, tokens, seen, dtype, threads, situs of plain, {', '.join(names)}, {memory}", table
-        )
+    yield from table(f"tokens × heads × dim, dtype, pairing, q and k, {columns}", lines)
 
 
 def _small(results: Results) -> Iterator[str]:
     yield "## 3. A decode step: one token at 4096, 32 heads and 8 key heads of 128, µs\n"
     names = (CLONE, SITUS, TORCH_ONLY, TRANSFORMERS, LLAMA4, ROTARY_EMBEDDING_TORCH)
     rows: list[list[object]] = [
-        [each.step, each.pairing, each.dtype, each.threads, *_cells(each.microseconds, names)]
-        for each in results.decode
+        [each.step, each.pairing, each.dtype, each.threads, *cells(each.microseconds, names)] for each in results.decode
     ]
     columns = ", ".join(name.replace(", ", " ") for name in names)
-    yield from _table(f"step, pairing, dtype, threads, {columns}", rows)
+    yield from table(f"step, pairing, dtype, threads, {columns}", rows)
     yield "## 4. Accuracy: largest error in bfloat16 ulps of a pair's norm, positions from `start` on\n"
-    rows = [[each.start, each.pairing, *_cells(each.ulps, names[1:])] for each in results.accuracy]
-    yield from _table(f"start, pairing, {columns.partition(', ')[2]}", rows)
+    rows = [[each.start, each.pairing, *cells(each.ulps, names[1:])] for each in results.accuracy]
+    yield from table(f"start, pairing, {columns.partition(', ')[2]}", rows)
     yield "Angle error of float32 tables at one million, radians:\n"
-    yield from _table("table, radians", [[name, f"{error:.2g}"] for name, error in results.angle_errors.items()])
+    yield from table("table, radians", [[name, f"{error:.2g}"] for name, error in results.angle_errors.items()])
     yield "## 5. `torch.compile(fullgraph=True)`: 2048 × 16 × 64, ms\n"
     forms = tuple(dict.fromkeys(name for each in results.compiled for name in each.milliseconds))
-    rows = [[each.work, each.pairing, each.dtype, *_cells(each.milliseconds, forms)] for each in results.compiled]
-    yield from _table("work, pairing, dtype, " + ", ".join(name.replace(", ", " ") for name in forms), rows)
+    rows = [[each.work, each.pairing, each.dtype, *cells(each.milliseconds, forms)] for each in results.compiled]
+    yield from table("work, pairing, dtype, " + ", ".join(name.replace(", ", " ") for name in forms), rows)
     yield "Compilations over 32 values growing from 64 to 2048. Heads have 64 channels, and the compiler takes equal"
     yield "sizes for the same size, so the first length costs `dynamic=True` a graph that another would not.\n"
     rows = [[each.growing, each.pairing, each.dynamic, each.compilations] for each in results.compilations]
-    yield from _table("growing; pairing; dynamic=; compilations", rows, ";")
+    yield from table("growing; pairing; dynamic=; compilations", rows, ";")
     yield from _start(results)
 
 
@@ -184,26 +173,9 @@ def _start(results: Results) -> Iterator[str]:
     rows = []
     for each in results.contracts:
         failed = ", ".join(each.failures) or "none"
-        rows.append([each.pairing, _number(each.first_seconds), _number(each.again_seconds), each.passed, failed])
-    yield from _table("pairing, first time, again, passed, failed", rows)
-
-
-def _cells(values: dict[str, float], names: Iterable[str]) -> list[str]:
-    return [_number(values[name]) if name in values else "–" for name in names]
+        rows.append([each.pairing, number(each.first_seconds), number(each.again_seconds), each.passed, failed])
+    yield from table("pairing, first time, again, passed, failed", rows)
 
 
 def _size(length: int, heads: int, head_dim: int) -> str:
     return f"{length} × {heads} × {head_dim}"
-
-
-def _number(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _table(header: str, rows: Iterable[Sequence[object]], separator: str = ",") -> Iterator[str]:
-    names = [name.strip() for name in header.split(separator)]
-    yield f"| {' | '.join(names)} |"
-    yield f"|{'---|' * len(names)}"
-    for row in rows:
-        yield f"| {' | '.join(map(str, row))} |"
-    yield ""

@@ -6,19 +6,18 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from benchmarks import accuracy, apply, attention, compiled, decode, startup, tables
-
-
-@dataclass(frozen=True)
-class Target:
-    """A figure that was required, and what became of it."""
-
-    figure: str
-    variant: str
-    required: str
-    measured: str
-    met: bool
-    remark: str = ""
+from benchmarks import (
+    accuracy,
+    apply,
+    attention,
+    attention_decode,
+    attention_long,
+    compiled,
+    decode,
+    judgement,
+    startup,
+    tables,
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,10 @@ class Results:
     first_fused_call: dict[str, float]
     contracts: list[startup.Contract]
     attention: list[attention.Row]
-    targets: list[Target] = field(default_factory=list)
+    attention_decode: list[attention_decode.Row]
+    attention_growth: list[attention_long.Growth]
+    attention_long: list[attention_long.Long]
+    targets: list[judgement.Target] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
         """Everything, as JSON."""

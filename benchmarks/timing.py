@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
@@ -25,11 +25,13 @@ ROTARY_EMBEDDING_TORCH = "rotary-embedding-torch"
 
 @dataclass(frozen=True)
 class Contender:
-    """Something to measure; ``fused`` says whether Situs may use its compiled loop meanwhile."""
+    """Something to measure; ``fused`` says whether Situs may use its compiled loop meanwhile, ``brief`` that it takes
+    the fewest rounds only, outside the time allowed for the others."""
 
     name: str
     run: Callable[[], object]
     fused: bool = True
+    brief: bool = False
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
@@ -63,9 +65,16 @@ class Race:
     rounds: int
 
 
-def race(contenders: Sequence[Contender], effort: Effort, *, calls: int = 1) -> Race:
-    """Measure contenders in turns. With ``calls`` above 1 a sample is the mean of that many calls."""
-    samples: dict[str, list[float]] = {contender.name: [] for contender in contenders}
+def race(
+    contenders: Sequence[Contender],
+    effort: Effort,
+    *,
+    calls: int = 1,
+    earlier: Mapping[str, Sequence[float]] | None = None,
+) -> Race:
+    """Measure contenders in turns. With ``calls`` above 1 a sample is the mean of that many calls; ``earlier`` are
+    samples that exist already."""
+    samples: dict[str, list[float]] = {each.name: [*(earlier or {}).get(each.name, ())] for each in contenders}
     order = list(contenders)
     shuffle = random.Random(0).shuffle
     collecting = gc.isenabled()
@@ -77,8 +86,13 @@ def race(contenders: Sequence[Contender], effort: Effort, *, calls: int = 1) -> 
             rounds += 1
             shuffle(order)
             for contender in order:
+                taken = samples[contender.name]
+                if contender.brief and len(taken) >= effort.least:
+                    continue
                 with contender.in_force():
-                    samples[contender.name].append(_seconds(contender.run, calls))
+                    taken.append(_seconds(contender.run, calls))
+                if contender.brief:
+                    began += taken[-1]
     finally:
         if collecting:
             gc.enable()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -87,6 +88,28 @@ def entry(name: str) -> Entry:
         cure = f" Did you mean {close[0]!r}?" if close else ""
         raise ValueError(f"name must be one of {', '.join(names())}; got {name!r}.{cure}")
     return _entries[name]
+
+
+def find_class(name: str) -> type[Encoding]:
+    """The class of a registered name, or of MODULE:CLASS, which may lie in the working directory."""
+    if ":" not in name:
+        return entry(name).cls
+    from situs.encodings.base import Encoding
+
+    module_name, _, class_name = name.partition(":")
+    sys.path.insert(0, "")  # as python -m would find it
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as problem:
+        raise ValueError(
+            f"name must be MODULE:CLASS with a module that can be imported; got {name!r}: {problem}."
+        ) from problem
+    finally:
+        sys.path.remove("")
+    cls = getattr(module, class_name, None)
+    if not (isinstance(cls, type) and issubclass(cls, Encoding)):
+        raise ValueError(f"{class_name} must be a situs.Encoding in module {module_name}; got {cls!r}.")
+    return cls
 
 
 def create(name: str, **options: Any) -> Encoding:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import situs
 from situs import Encoding, Positions, attend
 from situs.attention import blockwise
+from situs.attention import tails as tails_module
 from situs.attention.scratch import Scratch
 from tests.attention.attention_cases import (
     Largest,
@@ -139,7 +140,7 @@ def test_far_keys_are_met_without_a_term_of_their_own(
     monkeypatch.setattr("situs.attention.blockwise.BLOCK", 16)
     monkeypatch.setattr("situs.attention.contextual_term.CHUNK", 8)
     tails: list[int] = []
-    backward = blockwise.tail_backward
+    backward = tails_module.tail_backward
 
     def watched(gradient: Tensor, stretch: Any, tail: Any, *rest: Any) -> Any:
         tails.append(stretch.key.shape[2])

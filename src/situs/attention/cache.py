@@ -80,12 +80,12 @@ class KVCache:
         if encoding.treats_roles_apart or encoding.by_length:
             return None
         name = ("angles", encoding.identity, dtype)
-        first, table = self.vectors.get(name, (0, None))
-        if table is None or not first <= start < first + STEPS:
-            table = encoding.table(Positions.range(STEPS, start=start, device=places.device), dtype=dtype)
-            first = start
-            self.vectors[name] = first, table
-        found: RotationTable = table.at(start - first)
+        first, tables = self.vectors.get(name, (0, ()))
+        if not first <= start < first + len(tables):
+            whole = encoding.table(Positions.range(STEPS, start=start, device=places.device), dtype=dtype)
+            first, tables = start, [whole.at(step) for step in range(STEPS)]
+            self.vectors[name] = first, tables
+        found: RotationTable = tables[start - first]
         return found
 
     def append(

@@ -28,11 +28,9 @@ def serves(request: Request) -> bool:
     query, key = request.query_positions, request.key_positions
     alone = len(request.contents) == 1 and not request.biases and request.window is None and request.mask is None
     ranges = query.start is not None and key.start is not None and bool(request.segments)
-    return alone and isinstance(request.contents[0], CoPE) and ranges and _by_flash(request)
-
-
-def _by_flash(request: Request) -> bool:
-    return not request.values and serves_flash(request.query, request.query, request.value)
+    long = key.length > 2 * CHUNK  # or counting first costs more than it spares
+    serves = not request.values and serves_flash(request.query, request.query, request.value)
+    return alone and isinstance(request.contents[0], CoPE) and ranges and long and serves
 
 
 class ContextualTerm(AnyTerm):

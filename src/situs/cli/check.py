@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import ast
-import importlib
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 import situs
+from situs.registry import find_class
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -59,17 +58,4 @@ def load(name: str, options: dict[str, Any]) -> situs.Encoding:
     """A registered encoding, or a class of the user's own."""
     if ":" not in name:
         return situs.create(name, **options) if options else situs.entry(name).build(**SIZES)
-    module_name, _, class_name = name.partition(":")
-    sys.path.insert(0, "")  # a module in the working directory, as python -m would find it
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as problem:
-        raise ValueError(
-            f"name must be MODULE:CLASS with a module that can be imported; got {name!r}: {problem}."
-        ) from problem
-    finally:
-        sys.path.remove("")
-    cls = getattr(module, class_name, None)
-    if not (isinstance(cls, type) and issubclass(cls, situs.Encoding)):
-        raise ValueError(f"{class_name} must be a situs.Encoding in module {module_name}; got {cls!r}.")
-    return cls(**options)
+    return find_class(name)(**options)
