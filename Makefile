@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install test check bench format clean
+.PHONY: help install compare test check bench format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -15,10 +15,13 @@ help: ## list the targets
 # Every install goes through the constraints: unpinned, torch alone brings gigabytes.
 $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench,lab,ray]'
 	@touch $@
 
 install: $(READY) ## create .venv and install the package with its tools
+
+compare: $(READY) ## measure which encoding carries farthest; ARGS="--preset full" is passed on to situs compare
+	$(BIN)/situs compare $(ARGS)
 
 # One thread a worker, lest the workers fight over the cores. The second run executes the shapes in annotations,
 # which torch.compile cannot see through.

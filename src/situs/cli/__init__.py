@@ -6,14 +6,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from situs.cli import check, listing
+from situs.cli import check, compare, listing
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``situs ...``; returns the exit status."""
     parser = argparse.ArgumentParser(prog="situs", description="Position encodings for Transformers.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (listing, check):
+    for module in (listing, check, compare):
         module.add_commands(commands)
     options = parser.parse_args(arguments)
     try:
@@ -22,6 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, TypeError) as problem:
         print(f"situs {options.command}: {problem}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130  # as shells say it; whoever was at work has told what is kept
 
 
 if __name__ == "__main__":

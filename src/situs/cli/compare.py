@@ -1,0 +1,151 @@
+"""``situs compare``: train short, test long, and show which encoding carries farthest and what it costs."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from situs.lab.store import Store
+
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+OUT = "situs-compare"
+NEEDED = (
+    "situs compare needs rich and matplotlib, since it draws tables and figures. Install them: pip install 'situs[lab]'"
+)
+
+
+def add_commands(commands: Commands) -> None:
+    """Add the command to the parser."""
+    compare = commands.add_parser(
+        "compare",
+        help="train with several encodings at a short length, test them at longer ones, and report",
+        description="Train a small decoder with each encoding at a short length, test it at longer ones, measure what "
+        "the encoding costs, and write a table, figures and a report. The same command goes on where it stopped.",
+    )
+    add = compare.add_argument
+    add("--preset", choices=("quick", "full"), default="quick", help="some minutes on two cores, or about an hour")
+    add("--encodings", metavar="A,B,...", help="names, MODULE:CLASS, rotary+yarn, rotary/none, rotary&alibi, ...")
+    add("--tasks", metavar="A,B,...", help="text, passkey, copy, reverse, addition, recall")
+    add("--text", metavar="PATH", help="a text file, or a folder of them; Python's own sources if left out")
+    add("--train-length", type=int, default=64, metavar="N", help="tokens of a training text (default 64)")
+    add("--lengths", type=whole_numbers, default=(1, 2, 4, 8, 16), metavar="1,2,...", help="multiples tested at")
+    add("--steps", type=int, metavar="N", help="steps of training; by default as many as the task takes")
+    add("--dim", type=int, default=64, help="width of the model (default 64)")
+    add("--layers", type=int, default=2, help="layers (default 2)")
+    add("--heads", type=int, default=4, help="heads (default 4)")
+    add("--lr", type=float, default=6e-3, help="learning rate (default 0.006)")
+    add("--batch", type=int, default=32, help="texts a step (default 32)")
+    add("--seeds", type=int, metavar="N", help="repetitions from other random starts")
+    add("--workers", type=int, metavar="N", help="trials at a time; one a core if left out")
+    add("--engine", choices=("local", "ray"), default="local", help="processes here, or a Ray cluster")
+    add("--address", metavar="HOST:PORT", help="of the Ray cluster; a new one on this machine if left out")
+    add("--gpus-per-trial", type=float, default=0.0, metavar="N", help="share of a GPU that a trial takes, on Ray")
+    add("--device", default="cpu", help="cpu, cuda, cuda:1, mps (default cpu)")
+    add("--out", type=Path, default=Path(OUT), metavar="DIR", help=f"where everything is written (default {OUT})")
+    add("--fresh", action="store_true", help="run every trial again, whatever is in the folder")
+    add("--json", action="store_true", help="print the rows as JSON, for programs")
+    add("--report", type=Path, metavar="DIR", help="only write table, figures and report again from DIR/records.json")
+    compare.set_defaults(run=run)
+
+
+def whole_numbers(text: str) -> tuple[int, ...]:
+    """``1,2,4`` as numbers."""
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(
+            f"must be whole numbers parted by commas, such as 1,2,4; got {text!r}"
+        ) from problem
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compare, or only report; 0 if every trial came to a result, else 1."""
+    try:
+        from situs.cli.compare_display import show, watch
+        from situs.cli.compare_files import write
+    except ModuleNotFoundError as problem:
+        if (problem.name or "").partition(".")[0] not in ("rich", "matplotlib", "numpy"):
+            raise
+        raise ValueError(NEEDED) from problem
+    from situs.lab.store import Store, to_json
+    from situs.lab.summary import summarise
+
+    if options.report is not None:
+        store = Store(options.report)
+        records = store.read("records.json")
+        if records is None:
+            raise ValueError(
+                f"--report must name a folder that situs compare wrote, with its records.json; got {options.report}."
+            )
+    else:
+        store = Store(options.out)
+        records = _compare(options, store, watch(quiet=options.json))
+    write(records, store)
+    if options.json:
+        print(to_json([asdict(row) for row in summarise(records)], indent=2))
+    else:
+        show(records, store.folder)
+    return 0 if all(trial["status"] != "failed" for trial in records["trials"]) else 1
+
+
+def _compare(options: argparse.Namespace, store: Store, watcher: Any) -> Mapping[str, Any]:
+    from situs.lab.compare import compare
+    from situs.lab.model import Size
+    from situs.lab.plan import make_plan
+
+    _require_engine(options)
+    plan = make_plan(
+        preset=options.preset,
+        encodings=options.encodings,
+        tasks=options.tasks,
+        text=options.text,
+        train_length=options.train_length,
+        multiples=options.lengths,
+        steps=options.steps,
+        size=Size(options.dim, options.layers, options.heads),
+        learning_rate=options.lr,
+        batch=options.batch,
+        seeds=options.seeds,
+        device=options.device,
+    )
+    with watcher:
+        return compare(
+            plan,
+            store,
+            _engine(options),
+            watcher,
+            text=options.text,
+            fresh=options.fresh,
+            command=shlex.join(["situs", *sys.argv[1:]]),
+            preset=options.preset,
+        )
+
+
+def _require_engine(options: argparse.Namespace) -> None:
+    if options.workers is not None and options.workers < 1:
+        raise ValueError(f"workers must be 1 or more, since they do the work; got {options.workers}.")
+    if options.engine == "ray" and options.workers is not None:
+        raise ValueError("--workers must go with --engine local, since Ray runs as many as its cluster has room for.")
+    if options.engine != "ray" and (options.address is not None or options.gpus_per_trial):
+        given = "address" if options.address is not None else "gpus-per-trial"
+        raise ValueError(f"--{given} must go with --engine ray, since processes here have none; got --engine local.")
+    if options.gpus_per_trial < 0:
+        raise ValueError(f"gpus-per-trial must not be negative; got {options.gpus_per_trial}.")
+
+
+def _engine(options: argparse.Namespace) -> Callable[..., None]:
+    if options.engine == "local":
+        from situs.lab.engines import local
+
+        return partial(local.run, workers=options.workers)
+    from situs.lab.engines import ray
+
+    return partial(ray.run, address=options.address, gpus_per_trial=options.gpus_per_trial)

@@ -1,0 +1,208 @@
+"""What ``situs compare`` shows: workers at their trials while it runs, and the table when it is done."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from situs.lab import trial as lab
+from situs.lab.summary import LOSS, Point, Row, Scores, summarise
+
+
+def watch(*, quiet: bool) -> Watcher:
+    """Someone to tell: live on a terminal, lines elsewhere; always on the error stream, so that output can be piped."""
+    console = Console(stderr=True, quiet=quiet)
+    return Live_(console) if console.is_terminal and not quiet else Watcher(console)
+
+
+class Watcher:
+    """Writes a line for every trial that has ended."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.total = self.done = self.before = 0
+        self.began = monotonic()
+
+    def __enter__(self) -> Watcher:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        if problem[0] is KeyboardInterrupt:
+            self.console.print("Stopped. What is finished is kept; the same command goes on from here.")
+
+    def planned(self, trials: Sequence[lab.Trial], finished: int) -> None:
+        """Say how much there is to do."""
+        self.total, self.before, self.began = len(trials), finished, monotonic()
+        known = f", {finished} of them finished before" if finished else ""
+        self.console.print(f"{len(trials)} trials{known}.")
+
+    def going(self, worker: int, trial: lab.Trial, progress: lab.Progress) -> None:
+        """Lines are for what is done."""
+
+    def finished(self, record: dict[str, Any]) -> None:
+        """A line."""
+        self.done += 1
+        trial = record["trial"]
+        seconds = sum(record["seconds"].values())
+        said = {"done": f"{seconds:.0f} s"}.get(record["status"], record.get("error") or record["status"])
+        number = f"[{self.before + self.done}/{self.total}]"
+        self.console.print(
+            f"{number} {trial['method']} on {trial['task']}, seed {trial['seed']}: {said}{self.left()}", markup=False
+        )
+
+    def left(self) -> str:
+        """The time left, by what the finished ones took."""
+        remaining = self.total - self.before - self.done
+        if not remaining or not self.done:
+            return ""
+        return f" (about {_duration((monotonic() - self.began) / self.done * remaining)} left)"
+
+    def measuring(self, method: str) -> None:
+        """A line."""
+        self.console.print(f"measuring the cost and the properties of {method}", markup=False)
+
+    def remark(self, text: str) -> None:
+        """A line."""
+        self.console.print(text, markup=False)
+
+
+class Live_(Watcher):  # noqa: N801
+    """Shows every worker's trial, its loss and the time left."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self.workers: dict[int, tuple[str, lab.Progress]] = {}
+        self.doing = ""
+        self.bar = Progress(
+            TextColumn("[bold]trials"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"),
+            console=console,
+        )  # fmt: skip
+        self.all = self.bar.add_task("trials", total=None, left="")
+        self.live = Live(console=console, refresh_per_second=4, get_renderable=self._picture, transient=True)
+
+    def __enter__(self) -> Watcher:
+        self.live.start()
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.live.stop()
+        super().__exit__(*problem)
+
+    def planned(self, trials: Sequence[lab.Trial], finished: int) -> None:
+        """Set the bar."""
+        super().planned(trials, finished)
+        self.bar.update(self.all, total=len(trials), completed=finished)
+
+    def going(self, worker: int, trial: lab.Trial, progress: lab.Progress) -> None:
+        """Remember where the worker is."""
+        self.workers[worker] = trial.label, progress
+
+    def finished(self, record: dict[str, Any]) -> None:
+        """Move the bar; only what went wrong gets a line."""
+        self.done += 1
+        self.bar.update(self.all, completed=self.before + self.done, left=self.left())
+        if record["status"] != "done":
+            trial = record["trial"]
+            said = record.get("error") or record["status"]
+            self.remark(f"{trial['method']} on {trial['task']}, seed {trial['seed']}: {said}")
+
+    def measuring(self, method: str) -> None:
+        """Say so below the bar."""
+        self.workers.clear()
+        self.doing = f"measuring the cost and the properties of {method}"
+
+    def _picture(self) -> Table:
+        grid = Table.grid(padding=(0, 2))
+        grid.add_row(self.bar)
+        for worker, (label, progress) in sorted(self.workers.items()):
+            loss = "" if progress.loss is None else f"loss {progress.loss:.3f}"
+            grid.add_row(Text(f"{worker}  {label}  {progress.phase} {progress.done}/{progress.total}  {loss}"))
+        if self.doing:
+            grid.add_row(Text(self.doing))
+        return grid
+
+
+def show(records: Mapping[str, Any], folder: Path, console: Console | None = None) -> None:
+    """The table and where the rest is. Not on a terminal, lines are as long as they need to be."""
+    console = console or Console(width=None if sys.stdout.isatty() else 200)
+    rows = summarise(records)
+    settings = records["settings"]
+    lengths = [multiple * settings["train_length"] for multiple in settings["multiples"]]
+    for task, facts in records["tasks"].items():
+        console.print(_table(task, facts, rows, lengths, records))
+    if rows and any(row.cost for row in rows):
+        console.print(_costs(rows, settings["train_length"]))
+    for row in rows:
+        for problem in row.problems:
+            console.print(f"{row.method}: {problem}", markup=False)
+    console.print(f"Report: {folder / 'report.html'}", soft_wrap=True, markup=False)
+
+
+def _table(
+    task: str, facts: Mapping[str, Any], rows: Sequence[Row], lengths: Sequence[int], records: Mapping[str, Any]
+) -> Table:
+    seeds = len(records["seeds"])
+    what = "loss in nats a byte, and its change" if facts["measure"] == LOSS else "share of answers that are right"
+    table = Table(title=f"{task}: {what}; {seeds} seed{'s' * (seeds > 1)}", title_justify="left")
+    table.add_column("encoding")
+    for length in lengths:
+        table.add_column(f"{length // lengths[0]}× ({length})", justify="right")
+    table.add_column("verdict")
+    for row in rows:
+        found = row.scores.get(task)
+        cells = ["–"] * len(lengths) if found is None else [_cell(found, length, lengths[0]) for length in lengths]
+        table.add_row(row.method, *cells, row.verdict if task == next(iter(records["tasks"])) else "")
+    return table
+
+
+def _cell(scores: Scores, length: int, base: int) -> str:
+    level = scores.levels[length]
+    if not level.exists:
+        return f"ends at {level.ends}"
+    if scores.measure != LOSS:
+        return f"{level.mean:.0%}"
+    return f"{level.mean:.2f}" if length == base else _signed(scores.changes[length])
+
+
+def _signed(change: Point) -> str:
+    return f"{change.mean:+.3f} ±{(change.high - change.low) / 2:.3f}"
+
+
+def _costs(rows: Sequence[Row], train_length: int) -> Table:
+    table = Table(title="cost over plain attention, and properties that were measured", title_justify="left")
+    columns = {"encoding": "left", "parameters": "right", f"time at {train_length}": "right", "time at 4096": "right",
+               "memory at 4096": "right", "decoding": "right", "properties": "left"}  # fmt: skip
+    for name, side in columns.items():
+        table.add_column(name, justify="right" if side == "right" else "left")
+    for row in rows:
+        at = row.cost.get("lengths", {})
+        table.add_row(
+            row.method,
+            str(row.cost.get("parameters", "–")),
+            _times(at.get(str(train_length)), "time"),
+            _times(at.get("4096"), "time"),
+            _times(at.get("4096"), "memory"),
+            _times(row.cost.get("decode"), "time"),
+            ", ".join(name.replace("_", "-") for name, found in row.properties.items() if found.get("holds")),
+        )
+    return table
+
+
+def _times(found: Mapping[str, Any] | None, name: str) -> str:
+    if not found:
+        return "–"
+    return f"ends at {found['ends']}" if "ends" in found else f"{found[name]:.2f}×"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -1,0 +1,12 @@
+"""Engines: ways to run many trials at once. All give the same numbers, and are called alike:
+
+    run(trials, source, *, tell, done, claim, ...)
+
+``local`` uses the cores or GPUs of this machine, ``ray`` those of a cluster. ``complete`` runs trials by either and
+keeps their records in a store.
+"""
+
+from situs.lab.engines.completion import complete
+from situs.lab.engines.worker import CorpusSource, EngineError
+
+__all__ = ["CorpusSource", "EngineError", "complete"]

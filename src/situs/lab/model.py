@@ -1,0 +1,140 @@
+"""The model that is compared: a small decoder, alike for all methods in everything but positions.
+
+RMSNorm before attention and before an MLP of four times the width, no biases. For one seed, weights of the same name
+start alike whatever the method is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from situs.attention.layer import Attention
+from situs.encodings.base import Encoding, InputEncoding
+from situs.encodings.rotary import Rotary
+from situs.lab.methods import Method, Ramp
+from situs.positions import Positions
+
+STD = 0.02
+RANDOM_RANGE = 32
+"""Randomised positions are drawn from as many times the training length."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """The sizes of a decoder."""
+
+    dim: int = 64
+    layers: int = 2
+    heads: int = 4
+
+    def __post_init__(self) -> None:
+        if min(self.dim, self.layers, self.heads) < 1:
+            raise ValueError(
+                f"dim, layers and heads must be 1 or more, since they size the model; got {self.dim}, {self.layers} "
+                f"and {self.heads}."
+            )
+        if self.dim % (2 * self.heads):
+            raise ValueError(
+                f"dim must be a multiple of twice heads, since each head has an even share of it; got dim={self.dim} "
+                f"and heads={self.heads}."
+            )
+
+
+class Decoder(nn.Module):
+    """Tokens to logits of the next."""
+
+    def __init__(self, method: Method, *, vocabulary: int, size: Size, train_length: int, seed: int) -> None:
+        super().__init__()
+        self.method, self.train_length, self.seed = method, train_length, seed
+        self.drawn = 0  # random positions so far
+        head_dim = size.dim // size.heads
+        sizes: dict[str, Any] = {
+            "dim": size.dim, "num_heads": size.heads, "head_dim": head_dim, "max_length": train_length,
+        }  # fmt: skip
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(seed)  # encodings draw their own start
+            self.embedding = nn.Embedding(vocabulary, size.dim)
+            self.inputs = nn.ModuleList()
+            self.layers = nn.ModuleList()
+            for number in range(size.layers):
+                encodings = method.encodings(number, sizes)
+                of_input = [each for each in encodings if isinstance(each, InputEncoding)]
+                self.inputs.extend(of_input if number == 0 else ())
+                self.layers.append(_Layer(size, [each for each in encodings if each not in of_input]))
+            self.norm = nn.RMSNorm(size.dim)
+            self.head = nn.Linear(size.dim, vocabulary, bias=False)
+        self._draw(seed)
+
+    def forward(self, tokens: Int64[Tensor, "batch length"]) -> Float[Tensor, "batch length vocabulary"]:
+        """Logits of the token after each."""
+        positions = self._positions(tokens.shape[1], tokens.device)
+        x = self.embedding(tokens)
+        for encoding in self.inputs:
+            x = encoding(x, positions)
+        for layer in self.layers:
+            x = layer(x, positions)
+        logits: Tensor = self.head(self.norm(x))
+        return logits
+
+    def scaled_to(self, method: Method, length: int, ramp: Ramp) -> None:
+        """Scale the frequencies of all rotary encodings to a length, by another method that shares the weights."""
+        for layer in self.layers:
+            assert isinstance(layer, _Layer)
+            layer.scaled_to(method, max(1.0, length / self.train_length), self.train_length, ramp)
+
+    @property
+    def usable_length(self) -> int | None:
+        """The longest text that every encoding has positions for; None if any will do."""
+        lengths = [getattr(each, "usable_length", None) for each in self.encodings]
+        return min((length for length in lengths if length is not None), default=None)
+
+    @property
+    def encodings(self) -> list[Encoding]:
+        """All of them."""
+        return [each for each in self.modules() if isinstance(each, Encoding)]
+
+    def parameters_of_encodings(self) -> int:
+        """How many numbers the encodings learn."""
+        return sum(parameter.numel() for each in self.encodings for parameter in each.parameters())
+
+    def _positions(self, length: int, device: torch.device) -> Positions:
+        places = Positions.range(length, device=device)
+        if not self.method.randomised:
+            return places
+        self.drawn += self.training
+        high = max(RANDOM_RANGE * self.train_length, length)
+        return places.randomised(high, seed=self.seed + 1000 * self.drawn if self.training else self.seed)
+
+    @torch.no_grad()
+    def _draw(self, seed: int) -> None:
+        """Every weight but the encodings' by a generator of its own name, so that no method shifts another's."""
+        own = {id(parameter) for each in self.encodings for parameter in each.parameters()}
+        for name, parameter in self.named_parameters():
+            if id(parameter) not in own and parameter.ndim > 1:
+                number = int.from_bytes(name.encode(), "big") % (1 << 30)
+                parameter.normal_(std=STD, generator=torch.Generator().manual_seed(number ^ seed))
+
+
+class _Layer(nn.Module):
+    def __init__(self, size: Size, encodings: list[Encoding]) -> None:
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(size.dim)
+        self.attention = Attention(dim=size.dim, num_heads=size.heads, encoding=encodings, causal=True)
+        self.mlp_norm = nn.RMSNorm(size.dim)
+        self.up = nn.Linear(size.dim, 4 * size.dim, bias=False)
+        self.down = nn.Linear(4 * size.dim, size.dim, bias=False)
+
+    def forward(self, x: Tensor, positions: Positions) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), positions)
+        out: Tensor = x + self.down(nn.functional.gelu(self.up(self.mlp_norm(x))))
+        return out
+
+    def scaled_to(self, method: Method, factor: float, train_length: int, ramp: Ramp) -> None:
+        for number, each in enumerate(self.attention.encodings):
+            if isinstance(each, Rotary):
+                self.attention.encodings[number] = method.scaled(each, factor, train_length, ramp)

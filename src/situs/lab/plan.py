@@ -1,0 +1,185 @@
+"""The plan of a comparison: what was asked, checked as a whole before anything is trained, and the trials it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+
+from situs.lab.corpus import Corpus
+from situs.lab.methods import Method, parse, parse_all, suiting_text
+from situs.lab.model import Decoder, Size
+from situs.lab.tasks import TASKS, Task, make_task, of_text
+from situs.lab.trial import Settings, Trial
+
+SCALED = ("rotary+linear", "rotary+ntk", "rotary+dynamic_ntk", "rotary+ntk_by_parts", "rotary+yarn", "rotary+llama3")
+STEPS = {"text": 300, "passkey": 150, "copy": 2500, "reverse": 2500, "addition": 2500, "recall": 1500}
+"""Steps that each task takes to be learnt at the default size, by methods that can learn it."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Options that go together."""
+
+    encodings: tuple[str, ...]
+    tasks: tuple[str, ...]
+    seeds: int
+    windows: int
+    steps: float = 1.0
+    """Times the usual."""
+
+
+def presets() -> dict[str, Preset]:
+    """quick, some minutes on two cores; full, about an hour."""
+    everything = [name for name in suiting_text() if name != "rotary"]
+    return {
+        "quick": Preset(
+            (
+                "none", "learned", "sinusoidal", "rotary", "rotary+linear", "rotary+ntk", "rotary+yarn", "xpos",
+                "alibi", "kerple", "sandwich", "fire", "t5", "shaw", "cope",
+            ),
+            ("text", "passkey"), seeds=2, windows=128,
+        ),
+        "full": Preset(
+            (*everything, "rotary", *SCALED, "rotary+random", "rotary/none"), tuple(TASKS), seeds=3, windows=256,
+        ),
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A comparison that can be run."""
+
+    methods: list[Method]
+    tasks: dict[str, int]
+    """Steps of training on each."""
+    seeds: int
+    settings: Settings
+    corpus: Corpus | None
+
+    @property
+    def trials(self) -> list[Trial]:
+        """Every training, with all methods that share it; seeds last, so that a first picture comes early."""
+        shared: dict[str, list[str]] = {}
+        for method in self.methods:
+            shared.setdefault(method.trained_as, []).append(method.name)
+        return [
+            Trial(trained, tuple(tested), task, seed, steps, self.settings, self._text(task), parse(trained).sources())
+            for seed in range(self.seeds)
+            for task, steps in self.tasks.items()
+            for trained, tested in shared.items()
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        """What was asked, as plain data."""
+        return {
+            "settings": asdict(self.settings),
+            "seeds": list(range(self.seeds)),
+            "tasks": {
+                name: {"steps": steps, "measure": self._task(name).measure} for name, steps in self.tasks.items()
+            },
+            "methods": [method.name for method in self.methods],
+            "corpus": None if self.corpus is None else self.corpus.facts(),
+        }
+
+    def _text(self, task: str) -> str:
+        return self.corpus.hash if self.corpus is not None and of_text(task) else ""
+
+    def _task(self, name: str) -> Task:
+        return make_task(name, self.corpus, longest=self.settings.lengths[-1], shortest=self.settings.train_length)
+
+
+def make_plan(
+    *,
+    preset: str = "quick",
+    encodings: str | None = None,
+    tasks: str | None = None,
+    text: str | None = None,
+    train_length: int = 64,
+    multiples: Sequence[int] = (1, 2, 4, 8, 16),
+    steps: int | None = None,
+    size: Size | None = None,
+    learning_rate: float = 6e-3,
+    batch: int = 32,
+    seeds: int | None = None,
+    device: str = "cpu",
+) -> Plan:
+    """Check all that was asked, and raise for the first thing that cannot be, before any training."""
+    chosen = presets()[preset]
+    _require_numbers(train_length, multiples, steps, learning_rate, batch, seeds)
+    methods = [parse(name) for name in chosen.encodings] if encodings is None else parse_all(encodings)
+    names = list(chosen.tasks) if tasks is None else [name.strip() for name in tasks.split(",") if name.strip()]
+    if not names:
+        raise ValueError(f"tasks must be names parted by commas, such as text,passkey; got {tasks!r}.")
+    corpus = None
+    if any(of_text(name) for name in names):
+        corpus = Corpus.standard_library() if text is None else Corpus.from_path(text)
+    elif text is not None:
+        raise ValueError(f"text must go with the task text, since no other reads it; got tasks {', '.join(names)}.")
+    settings = Settings(
+        train_length=train_length,
+        multiples=tuple(sorted({1, *multiples})),
+        batch=batch,
+        learning_rate=learning_rate,
+        windows=chosen.windows,
+        size=size or Size(),
+        device=_device(device),
+    )
+    plan = Plan(
+        methods=methods,
+        tasks={name: steps or round(STEPS.get(name, 300) * chosen.steps) for name in dict.fromkeys(names)},
+        seeds=seeds or chosen.seeds,
+        settings=settings,
+        corpus=corpus,
+    )
+    _try_out(plan)
+    return plan
+
+
+def _require_numbers(
+    train_length: int,
+    multiples: Sequence[int],
+    steps: int | None,
+    learning_rate: float,
+    batch: int,
+    seeds: int | None,
+) -> None:
+    for name, value in (
+        ("train-length", train_length), ("steps", steps), ("batch", batch), ("seeds", seeds),
+    ):  # fmt: skip
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be 1 or more; got {value}.")
+    if not learning_rate > 0:
+        raise ValueError(f"lr must be positive, since steps go downhill by it; got {learning_rate}.")
+    if not multiples or min(multiples) < 1:
+        raise ValueError(
+            f"lengths must be whole multiples of the training length, 1 or more, such as 1,2,4; got "
+            f"{','.join(map(str, multiples))}."
+        )
+
+
+def _device(name: str) -> str:
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError) as problem:
+        raise ValueError(f"device must be one that torch can use here; got {name!r}: {problem}.") from problem
+    return name
+
+
+def _try_out(plan: Plan) -> None:
+    """Make every task's examples and every model once, lest an hour of training end in an error that was there."""
+    settings = plan.settings
+    for name in plan.tasks:
+        task = make_task(name, plan.corpus, longest=settings.lengths[-1], shortest=settings.train_length)
+        task.train_batch(torch.Generator().manual_seed(0), 2, settings.train_length)
+        for length in settings.lengths:
+            task.test(length, settings.windows, seed=0)
+    tokens = torch.zeros(1, min(settings.train_length, 8), dtype=torch.long)
+    small = replace(settings.size, layers=max(len(method.pattern) for method in plan.methods))
+    for method in plan.methods:
+        try:
+            Decoder(method, vocabulary=4, size=small, train_length=settings.train_length, seed=0)(tokens)
+        except Exception as problem:
+            raise ValueError(f"{method.name} cannot be built at this size: {problem}") from problem

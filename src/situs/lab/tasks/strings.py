@@ -1,0 +1,86 @@
+"""Copy and reverse: write a string once more, forwards or backwards.
+
+Two of the tasks of Kazemnejad et al. 2023, The Impact of Positional Encoding on Length Generalization in Transformers,
+arXiv:2305.19466, and of Deletang et al. 2023, arXiv:2207.02098.
+
+    START  s_1 .. s_n  THEN  s_1 .. s_n     copy       n = (length - 2) // 2
+    START  s_1 .. s_n  THEN  s_n .. s_1     reverse    scored: the second string, which must be right as a whole
+
+A sequence of odd length ends in one more token that is not scored. Departure: 16 symbols, so that a string longer than
+that repeats some of them and cannot be copied by looking for the last symbol alone.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Literal, final
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from situs.lab.corpus import HeldOut
+from situs.lab.tasks.base import Examples, Task, draw, require_length, seeded
+
+SYMBOLS = 16
+START, THEN, END = SYMBOLS, SYMBOLS + 1, SYMBOLS + 2
+SHORTEST = 4
+
+
+class StringTask(Task):
+    """A string, and what is to be made of it, which has as many symbols."""
+
+    measure: Literal["loss", "accuracy"] = "accuracy"
+    vocabulary = END + 1
+
+    @abstractmethod
+    def answer(self, string: Int64[Tensor, "examples symbols"]) -> Int64[Tensor, "examples symbols"]:
+        """What is to be written."""
+
+    def train_batch(self, generator: torch.Generator, batch: int, length: int) -> Examples:
+        """Strings of 1 .. (length - 2) // 2 symbols, one size a batch."""
+        self._require(length)
+        size = 2 * int(draw(1, length // 2, (), generator)) + 2
+        return self._ask(size, batch, generator)
+
+    def held_out(self, split: HeldOut, length: int, count: int, seed: int) -> Examples:
+        """Strings of (length - 2) // 2 symbols."""
+        self._require(length)
+        return self._ask(length, count, seeded(self.name, split, seed))
+
+    def _require(self, length: int) -> None:
+        require_length(length, SHORTEST, self.name, "two strings and two marks")
+
+    def _ask(self, length: int, count: int, generator: torch.Generator) -> Examples:
+        symbols = length // 2 - 1
+        tokens = torch.full((count, length), END, device="cpu")
+        tokens[:, 0] = START
+        tokens[:, 1 : symbols + 1] = draw(0, SYMBOLS, (count, symbols), generator)
+        tokens[:, symbols + 1] = THEN
+        answer = slice(symbols + 2, 2 * symbols + 2)
+        tokens[:, answer] = self.answer(tokens[:, 1 : symbols + 1])
+        scored = torch.zeros_like(tokens, dtype=torch.bool)
+        scored[:, answer] = True
+        return Examples(tokens, scored)
+
+
+@final
+class Copy(StringTask):
+    """Write a string once more."""
+
+    name = "copy"
+
+    def answer(self, string: Int64[Tensor, "examples symbols"]) -> Int64[Tensor, "examples symbols"]:
+        """The string itself."""
+        return string
+
+
+@final
+class Reverse(StringTask):
+    """Write a string backwards."""
+
+    name = "reverse"
+
+    def answer(self, string: Int64[Tensor, "examples symbols"]) -> Int64[Tensor, "examples symbols"]:
+        """The last symbol first."""
+        return string.flip(1)

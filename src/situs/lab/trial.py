@@ -1,0 +1,228 @@
+"""A trial: one method trained on one task with one seed, then tested at every length, itself and scaled.
+
+The same seed means the same batches for every method. At every length the same answers are scored, so that methods and
+lengths are compared pair by pair.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from situs.lab.corpus import Corpus
+from situs.lab.methods import RAMPED, RAMPS, Method, Ramp, parse
+from situs.lab.model import Decoder, Size
+from situs.lab.tasks import Examples, Task, by_position, exact, loss_of, make_task
+
+FORMAT = 1
+"""Changes where records of before would no longer mean the same."""
+TOKENS_AT_ONCE = 16384
+TUNED_AT = 4  # times the training length, where a ramp is chosen
+STRETCHES = 32  # of positions, for each of which a mean loss is kept
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all trials of a comparison share."""
+
+    train_length: int = 64
+    multiples: tuple[int, ...] = (1, 2, 4, 8, 16)
+    batch: int = 32
+    learning_rate: float = 6e-3
+    warm_up: int = 40
+    windows: int = 128
+    size: Size = field(default_factory=Size)
+    device: str = "cpu"
+
+    @property
+    def lengths(self) -> list[int]:
+        """All lengths that are tested at."""
+        return [multiple * self.train_length for multiple in self.multiples]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training, and the methods that are tested with it."""
+
+    method: str
+    tested: tuple[str, ...]
+    task: str
+    seed: int
+    steps: int
+    settings: Settings
+    corpus: str = ""
+    """The hash of the text, where the task has one."""
+    source: str = ""
+    """The hash of the method's own source, where it is not of this package."""
+
+    @property
+    def key(self) -> str:
+        """What tells this trial from every other: all that could change its result."""
+        versions = {"format": FORMAT, "situs": metadata.version("situs"), "torch": torch.__version__}
+        facts = {**versions, **asdict(self)}
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return f"{self.method} on {self.task}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a trial is."""
+
+    phase: str
+    done: int
+    total: int
+    loss: float | None = None
+
+
+Tell = Callable[[Progress], None]
+
+
+def run(trial: Trial, corpus: Corpus | None, tell: Tell = lambda progress: None) -> dict[str, Any]:
+    """Train and test; the record as plain data. A loss that is no number any more is a result too: "diverged"."""
+    settings = trial.settings
+    task = make_task(trial.task, corpus, longest=settings.lengths[-1], shortest=settings.train_length)
+    method = parse(trial.method)
+    began = perf_counter()
+    model = Decoder(
+        method, vocabulary=task.vocabulary, size=settings.size, train_length=settings.train_length, seed=trial.seed
+    ).to(settings.device)
+    curve = list(_train(model, task, trial, tell))
+    trained = perf_counter()
+    diverged = not math.isfinite(curve[-1][1])
+    tested = {}
+    if not diverged:
+        with torch.no_grad():
+            model.eval()
+            for number, name in enumerate(trial.tested):
+                tell(Progress("testing", number, len(trial.tested), curve[-1][1]))
+                tested[name] = _tested(model, parse(name), task, trial)
+    return {
+        "format": FORMAT,
+        "key": trial.key,
+        "trial": asdict(trial),
+        "status": "diverged" if diverged else "done",
+        "measure": task.measure,
+        "curve": curve,
+        "methods": tested,
+        "parameters": {
+            "model": sum(parameter.numel() for parameter in model.parameters()),
+            "encodings": model.parameters_of_encodings(),
+        },
+        "seconds": {"training": trained - began, "testing": perf_counter() - trained},
+    }
+
+
+def _train(model: Decoder, task: Task, trial: Trial, tell: Tell) -> Iterator[tuple[int, float]]:
+    """Steps of AdamW with warm-up and a cosine down to a tenth; yields some of the losses, the last one in any case."""
+    settings = trial.settings
+    generator = torch.Generator().manual_seed(trial.seed)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.01)
+    every = max(1, trial.steps // 50)
+    model.train()
+    for step in range(trial.steps):
+        for group in optimiser.param_groups:
+            group["lr"] = settings.learning_rate * _rate(step, trial.steps, settings.warm_up)
+        examples = _to(task.train_batch(generator, settings.batch, settings.train_length), settings.device)
+        loss = loss_of(model(examples.tokens), examples).mean()
+        last = step == trial.steps - 1
+        if step % every == 0 or last:
+            number = float(loss.detach())
+            tell(Progress("training", step + 1, trial.steps, number))
+            yield step, number
+            if not math.isfinite(number):
+                return
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+
+
+def _rate(step: int, steps: int, warm_up: int) -> float:
+    """The share of the learning rate at a step."""
+    warm_up = min(warm_up, max(1, steps // 4))
+    if step < warm_up:
+        return (step + 1) / warm_up
+    done = (step - warm_up) / max(1, steps - warm_up)
+    return 0.1 + 0.45 * (1 + math.cos(math.pi * done))
+
+
+def _tested(model: Decoder, method: Method, task: Task, trial: Trial) -> dict[str, Any]:
+    """Scores at every length, with the method's frequencies."""
+    ramp = _ramp(model, method, task, trial)
+    found: dict[str, Any] = {"lengths": {}, "ramp": list(ramp) if method.scaling in RAMPED else None}
+    usable = model.usable_length
+    for length in trial.settings.lengths:
+        if usable is not None and length > usable:
+            found["lengths"][str(length)] = {"ends": usable}
+            continue
+        _scale(model, method, length, ramp)
+        longest = length == trial.settings.lengths[-1]
+        examples = task.test(length, trial.settings.windows, seed=0)
+        found["lengths"][str(length)] = _scores(model, examples, task, trial.settings.device, by_place=longest)
+    _scale(model, method, trial.settings.train_length, ramp)
+    return found
+
+
+def _scores(model: Decoder, examples: Examples, task: Task, device: str, *, by_place: bool) -> dict[str, Any]:
+    """Each example's score, their depths where they have such, and the loss along the text."""
+    scores: list[float] = []
+    along: list[Tensor] = []
+    for part in _parts(examples, device):
+        logits = model(part.tokens)
+        scores += (loss_of(logits, part) if task.measure == "loss" else exact(logits, part).float()).tolist()
+        if by_place and task.measure == "loss":
+            whole = torch.ones_like(part.scored)
+            whole[:, 0] = False
+            along.append(by_position(logits, Examples(part.tokens, whole))[:, 1:])
+    found: dict[str, Any] = {"scores": scores}
+    if examples.depth is not None:
+        found["depths"] = examples.depth.tolist()
+    if along:
+        stretches = torch.cat(along).mean(0).tensor_split(STRETCHES)
+        found["along"] = [float(stretch.mean()) for stretch in stretches if len(stretch)]
+    return found
+
+
+def _ramp(model: Decoder, method: Method, task: Task, trial: Trial) -> Ramp:
+    """The ramp that does best on held-out examples which are not the scored ones."""
+    if method.scaling not in RAMPED or trial.settings.lengths[-1] <= trial.settings.train_length:
+        return RAMPS[0]
+    longer = [each for each in trial.settings.multiples if each > 1]
+    length = min(longer, key=lambda each: abs(each - TUNED_AT)) * trial.settings.train_length
+    examples = task.tune(length, max(8, trial.settings.windows // 4), seed=0)
+    losses = {}
+    for ramp in RAMPS:
+        _scale(model, method, length, ramp)
+        parts = [loss_of(model(part.tokens), part) for part in _parts(examples, trial.settings.device)]
+        losses[ramp] = float(torch.cat(parts).mean())
+    return min(losses, key=lambda ramp: losses[ramp])
+
+
+def _scale(model: Decoder, method: Method, length: int, ramp: Ramp) -> None:
+    if method.scaling is not None:
+        model.scaled_to(method, length, ramp)
+
+
+def _parts(examples: Examples, device: str) -> Iterator[Examples]:
+    """A few examples at a time, so that memory does not grow with their number."""
+    size = max(1, TOKENS_AT_ONCE // examples.tokens.shape[1])
+    for first in range(0, len(examples.tokens), size):
+        part = slice(first, first + size)
+        yield Examples(examples.tokens[part].to(device), examples.scored[part].to(device))
+
+
+def _to(examples: Examples, device: str) -> Examples:
+    return Examples(examples.tokens.to(device), examples.scored.to(device), examples.depth)

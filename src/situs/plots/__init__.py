@@ -1,0 +1,1 @@
+"""Plots: records in, matplotlib figures and one page out. Only this layer needs matplotlib."""

@@ -1,0 +1,160 @@
+"""Trials in processes of this machine: whatever happens to one, the rest goes on, with the same numbers."""
+
+import json
+import multiprocessing
+import os
+import pathlib
+import signal
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+
+from situs.lab.corpus import Corpus
+from situs.lab.engines import CorpusSource, EngineError, complete, local, worker
+from situs.lab.model import Size
+from situs.lab.store import Store, to_json
+from situs.lab.trial import Progress, Settings, Trial
+from tests.raising import raises_exactly
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
+
+NO_TEXT = CorpusSource(None, "")
+SETTINGS = Settings(
+    train_length=16, multiples=(1, 2), batch=8, warm_up=5, windows=8, size=Size(dim=16, layers=1, heads=2)
+)
+
+ENCODINGS = """
+import os, signal, situs
+
+class Breaks(situs.NoPE):
+    def __init__(self):
+        raise RuntimeError("no such luck")
+
+class Leaves(situs.NoPE):
+    def __init__(self):
+        raise SystemExit(3)
+
+class Kills(situs.NoPE):
+    def __init__(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def some_trials(steps: int = 40) -> list[Trial]:
+    return [
+        Trial(method, (method,), "copy", seed, steps, SETTINGS)
+        for seed in range(2)
+        for method in ("alibi", "none", "rotary")
+    ]
+
+
+def numbers(records: dict[str, Any]) -> dict[str, str]:
+    """All but the time it took."""
+    return {key: to_json({**record, "seconds": None}) for key, record in sorted(records.items())}
+
+
+def run(trials: list[Trial], **options: Any) -> dict[str, Any]:
+    records: dict[str, Any] = {}
+    local.run(trials, NO_TEXT, done=lambda record: records.update({record["key"]: record}), **options)
+    return records
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> dict[str, str]:
+    records = run(some_trials(), workers=1)
+    assert {record["status"] for record in records.values()} == {"done"}
+    return numbers(records)
+
+
+def test_a_worker_that_is_killed_is_replaced_and_its_trial_run_again(undisturbed: dict[str, str]) -> None:
+    trials = some_trials()
+    killed: list[int | None] = []
+    starts: Counter[str] = Counter()
+
+    def tell(number: int, trial: Trial, progress: Progress) -> None:
+        starts[trial.key] += progress.phase == "training" and progress.done == 1
+        child = next(each for each in multiprocessing.active_children() if each.name == f"situs {number}")
+        if not killed and progress.done == 1:
+            os.kill(child.pid or 0, signal.SIGSTOP)  # in the middle of it
+            os.kill(child.pid or 0, signal.SIGKILL)
+            killed.append(child.pid)
+
+    assert numbers(run(trials, workers=2, tell=tell)) == undisturbed
+    assert sum(starts.values()) == len(trials) + 1
+    assert multiprocessing.active_children() == []
+
+
+def test_a_trial_that_fails_is_recorded_and_the_rest_goes_on(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, undisturbed: dict[str, str]
+) -> None:
+    (tmp_path / "unlucky.py").write_text(ENCODINGS)
+    monkeypatch.syspath_prepend(tmp_path)
+    names = [f"unlucky:{name}" for name in ("Breaks", "Leaves", "Kills")]
+    trials = [Trial(name, (name,), "copy", 0, 50, SETTINGS) for name in names]
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join(f"line {number} of a text" for number in range(2000)))
+    trials.append(Trial("alibi", ("alibi",), "text", 0, 50, SETTINGS, "before"))
+    store = Store(tmp_path)
+    told: list[dict[str, Any]] = []
+    options: dict[str, Any] = {"source": CorpusSource(str(text), "before"), "workers": 2}
+    records = complete([*trials, *some_trials()[:2]], store, local.run, done=told.append, **options)
+    assert [records[trial.key]["error"] for trial in trials] == [
+        "RuntimeError: no such luck",
+        "SystemExit: 3",
+        "ChildProcessError: the worker must live to the end of a trial; got SIGKILL in the middle of it, 2 times. If "
+        "memory ran out, use fewer workers or a smaller model.",
+        "ValueError: text must stay as it was when the comparison began, since trials are compared with each other; "
+        f"got hash {Corpus.from_path(text).hash} instead of before from {text}. Run again.",
+    ]
+    assert 'raise RuntimeError("no such luck")' in records[trials[0].key]["traceback"]
+    assert numbers(records).items() >= {trial.key: undisturbed[trial.key] for trial in some_trials()[:2]}.items()
+    assert {key: to_json(record) for key, record in records.items()} == {
+        key: to_json(record) for key, record in store.load().items()
+    }
+    assert len(told) == 6
+
+
+def test_an_error_of_the_caller_stops_the_workers(tmp_path: pathlib.Path) -> None:
+    def done(record: dict[str, Any]) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        local.run(some_trials(), NO_TEXT, workers=2, done=done)
+    assert multiprocessing.active_children() == []
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_workers_that_never_start_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "serve", os.abort)  # takes no arguments, so it raises
+    message = (
+        "workers must start, since they run the trials; got exit status 1 3 times. A script must call this under "
+        '`if __name__ == "__main__":`.'
+    )
+    with raises_exactly(EngineError, message):
+        run(some_trials(), workers=2)
+
+
+def test_workers_take_turns_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[int] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    for number in range(3):
+        worker.choose_gpu(number, "cuda")
+    worker.choose_gpu(1, "cuda:0")
+    worker.choose_gpu(1, "cpu")
+    assert chosen == [0, 1, 0]
+
+
+def test_there_must_be_a_worker() -> None:
+    with raises_exactly(ValueError, "workers must be 1 or more, since they run the trials; got 0."):
+        run(some_trials(), workers=0)
+    assert run([]) == {}
+    assert local.cores() >= 1
+
+
+def test_records_are_plain_data() -> None:
+    record = worker.attempt(some_trials()[0], None, lambda progress: None)
+    assert json.loads(to_json(record))["status"] == "done"

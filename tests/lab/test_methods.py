@@ -1,0 +1,93 @@
+"""Methods: from what a person writes to encodings, and clear errors for what cannot be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import situs
+from situs.lab.methods import RAMPS, SCALINGS, fitted, parse, parse_all, suiting_text
+
+SIZES: dict[str, Any] = {"dim": 64, "num_heads": 4, "head_dim": 16, "max_length": 64}
+
+
+@pytest.mark.parametrize("name", suiting_text())
+def test_every_encoding_of_text_is_built_for_the_sizes_of_the_model(name: str) -> None:
+    (encoding,) = parse(name).encodings(0, SIZES)
+    assert type(encoding) is situs.entry(name).cls
+    assert getattr(encoding, "num_heads", 4) == 4 or encoding.num_heads is None
+
+
+def test_a_pattern_gives_each_layer_its_own_and_several_act_together() -> None:
+    method = parse("rotary&alibi/none")
+    kinds = [[type(each).__name__ for each in method.encodings(layer, SIZES)] for layer in range(3)]
+    assert kinds == [["Rotary", "ALiBi"], ["NoPE"], ["Rotary", "ALiBi"]]
+
+
+def test_options_reach_the_encoding_and_go_before_those_that_suit_the_length() -> None:
+    (shaw,) = parse("shaw(max_distance=5, values=False)").encodings(0, SIZES)
+    assert isinstance(shaw, situs.Shaw)
+    assert (shaw.max_distance, shaw.values) == (5, False)
+    (t5,) = parse("t5(max_distance=40)").encodings(0, SIZES)
+    assert isinstance(t5, situs.T5Bias)
+    assert (t5.max_distance, t5.bidirectional) == (40, fitted("t5", 64)["bidirectional"])
+
+
+def test_a_scaling_shares_the_training_and_changes_frequencies_alone() -> None:
+    method = parse("rotary+yarn")
+    assert (method.trained_as, method.scaling) == ("rotary", "yarn")
+    plain = situs.Rotary(head_dim=16, base=500.0, pairing="interleaved")
+    scaled = method.scaled(plain, 4.0, 64, (2.0, 0.25))
+    assert scaled.scaling == situs.YaRN(factor=4.0, original_length=64, beta_fast=2.0, beta_slow=0.25)
+    assert (scaled.base, scaled.pairing) == (500.0, "interleaved")
+    assert method.scaled(plain, 1.0, 64, RAMPS[0]).scaling is None
+
+
+@pytest.mark.parametrize("name", SCALINGS)
+def test_every_scaling_can_be_resolved_at_any_length(name: str) -> None:
+    scaled = parse(f"rotary+{name}").scaled(situs.Rotary(head_dim=16), 8.0, 64, RAMPS[0])
+    places = situs.Positions.range(512, sequence_length=512)
+    assert scaled.frequencies_at(places).shape[-1] == 8
+
+
+def test_randomised_positions_are_trained_apart() -> None:
+    method = parse("rotary+random")
+    assert (method.trained_as, method.randomised, method.scaling) == ("rotary+random", True, None)
+    assert parse("rotary+random+ntk").trained_as == "rotary+random"
+
+
+def test_a_list_has_each_method_once_and_commas_in_brackets_do_not_part() -> None:
+    found = parse_all("alibi, shaw(max_distance=5, values=False),alibi")
+    assert [method.name for method in found] == ["alibi", "shaw(max_distance=5, values=False)"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rotary+yern", "rotary+yern: + must be followed by one of linear, ntk, dynamic_ntk, ntk_by_parts, yarn, "
+         "llama3, random; got 'yern'. Did you mean +yarn?"),
+        ("alibi+yarn", "alibi+yarn: +yarn scales the frequencies of rotary; got 'alibi'."),
+        ("rotary+yarn+random", "rotary+yarn+random: the scaling must come last, since it is added after training; got "
+         "'random'."),
+        ("swin", "encodings must suit text; swin is for images. Use t5."),
+        ("shaw(distance=3)", "shaw takes num_heads, head_dim, max_distance, keys, values, per_head; got 'distance'. "
+         "Did you mean 'max_distance'?"),
+        ("shaw(3)", "options must be written shaw(name=value, ...) with plain values, such as shaw(max_distance=32); "
+         "got 'shaw(3)'."),
+        ("no_such_module:Thing", "name must be MODULE:CLASS with a module that can be imported; got "
+         "'no_such_module:Thing': No module named 'no_such_module'."),
+        ("json:JSONDecoder", "JSONDecoder must be a situs.Encoding in module json; got "
+         "<class 'json.decoder.JSONDecoder'>."),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_said_in_full(text: str, message: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        parse(text)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("text", ["", " , ", "+yarn"])
+def test_nothing_is_no_method(text: str) -> None:
+    with pytest.raises(ValueError, match="encodings must be names parted by commas, such as rotary,alibi; got"):
+        parse_all(text)

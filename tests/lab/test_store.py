@@ -1,0 +1,172 @@
+"""Records survive whatever happens to the process that writes them, and damaged ones are told from good ones."""
+
+import errno
+import json
+import math
+import os
+import pathlib
+import resource
+from typing import Any
+
+import pytest
+
+from situs.lab.store import Store, StoreError, from_json, to_json
+from situs.lab.trial import FORMAT
+from tests.raising import raises_exactly
+
+NUMBERS = [0.1, 1 / 3, 5e-324, 1.7976931348623157e308, -0.0, math.nan, math.inf, -math.inf, 3]
+
+
+def record(key: str = "a", **changes: Any) -> dict[str, Any]:
+    plain = {
+        "format": FORMAT, "key": key, "trial": {"tested": ["rotary"]}, "status": "done", "measure": "loss",
+        "curve": [[0, 5.5], [9, math.nan]], "methods": {"rotary": {"lengths": {}, "ramp": None}},
+        "parameters": {"model": 9, "encodings": 0}, "seconds": {"training": 1.5, "testing": 0.5},
+    }  # fmt: skip
+    return {**plain, **changes}
+
+
+def no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_numbers_come_back_bit_for_bit_and_the_text_is_strict_json() -> None:
+    text = to_json({"numbers": NUMBERS, "nested": [{"x": (math.nan,)}]})
+    read = from_json(text)
+    assert list(map(repr, read["numbers"])) == list(map(repr, NUMBERS))
+    assert repr(read["nested"]) == "[{'x': [nan]}]"
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    assert json.loads(text, parse_constant=refuse)["numbers"][5:8] == ["NaN", "Infinity", "-Infinity"]
+
+
+def test_records_come_back_by_their_keys(tmp_path: pathlib.Path) -> None:
+    store = Store(tmp_path / "deep" / "folder")
+    assert store.load() == {}
+    store.save(record("a"))
+    store.save(record("b", status="diverged", methods={}))
+    store.save(record("b", status="failed", methods={}, error="E: x"))  # the last one counts
+    again = Store(tmp_path / "deep" / "folder")
+    assert {key: each["status"] for key, each in again.load().items()} == {"a": "done", "b": "failed"}
+    assert again.damaged == []
+    assert to_json(again.find("a")) == to_json(record("a"))
+    assert again.find("c") is None
+    assert sorted(path.name for path in store.trials.iterdir()) == ["a.json", "b.json"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        to_json(record()).encode()[:-20],
+        b"\xff\xfe" + to_json(record()).encode(),
+        b"[" * 100_000,
+        b"[1, 2]",
+        to_json(record("other")).encode(),
+        to_json(record(format=FORMAT + 1)).encode(),
+        to_json(record(status="dreaming")).encode(),
+        to_json(record(methods=[])).encode(),
+        to_json(record(methods={})).encode(),
+        to_json({name: value for name, value in record().items() if name != "seconds"}).encode(),
+    ],
+    ids=["empty", "cut", "not text", "deep", "list", "key", "format", "status", "kind", "untested", "field"],
+)
+def test_a_damaged_record_is_named_and_moved_aside_and_nothing_else_is_touched(
+    tmp_path: pathlib.Path, content: bytes
+) -> None:
+    store = Store(tmp_path)
+    store.save(record("b"))
+    (store.trials / "a.json").write_bytes(content)
+    (store.trials / "notes.txt").write_text("mine")
+    (store.trials / ".a.json.1234.part").write_bytes(b"half")
+    assert list(store.load()) == ["b"]
+    assert store.damaged == ["a.json"]
+    assert (store.trials / "a.json.damaged").read_bytes() == content
+    names = sorted(path.name for path in store.trials.iterdir())
+    assert names == [".a.json.1234.part", "a.json.damaged", "b.json", "notes.txt"]
+    store.save(record("a"))
+    assert list(store.load()) == ["a", "b"]
+    assert store.damaged == []
+
+
+def test_what_is_no_record_is_not_kept(tmp_path: pathlib.Path) -> None:
+    message = "record must be one of a trial, since it is to be read again; got one with no curve."
+    with raises_exactly(ValueError, message):
+        Store(tmp_path).save({name: value for name, value in record().items() if name != "curve"})
+
+
+def test_other_outputs_are_written_whole_and_read_back(tmp_path: pathlib.Path) -> None:
+    store = Store(tmp_path)
+    assert store.write("report.html", "<p>é</p>").read_bytes() == "<p>é</p>".encode()
+    assert store.write("plots/a.png", b"\x89PNG").read_bytes() == b"\x89PNG"
+    assert store.read("measured/a.json") is None
+    store.write("measured/a.json", to_json({"x": math.inf}))
+    assert store.read("measured/a.json") == {"x": math.inf}
+    store.write("measured/a.json", "{")
+    assert store.read("measured/a.json") is None
+
+
+@pytest.mark.parametrize("place", ["file", "file/below"])
+def test_a_file_where_the_folder_should_be_is_refused(tmp_path: pathlib.Path, place: str) -> None:
+    (tmp_path / "file").write_text("")
+    message = (
+        f"folder must be a folder, since each trial is kept there as a file; got {tmp_path / place}, where a file "
+        "stands. Choose another."
+    )
+    with raises_exactly(StoreError, message):
+        Store(tmp_path / place)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_run(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: pathlib.Path, **options: Any) -> None:  # root may write anywhere, so permissions would not do
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(pathlib.Path, "touch", refuse)
+    message = (
+        f"folder must be readable and writable, since each trial is kept there as a file; got {tmp_path}: Permission "
+        "denied. Choose another."
+    )
+    with raises_exactly(StoreError, message):
+        Store(tmp_path)
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+@pytest.mark.parametrize("output", ["record", "report"])
+def test_a_full_disk_is_one_sentence_and_leaves_what_was_there(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, call: str, output: str
+) -> None:
+    store = Store(tmp_path)
+    store.save(record("a"))
+    store.write("report.html", "old")
+
+    message = (
+        f"folder must have room, since each trial is kept there as a file; got {tmp_path}: No space left on device. "
+        "Make room and run again: what is finished is kept."
+    )
+    with monkeypatch.context() as patch, raises_exactly(StoreError, message):
+        patch.setattr(os, call, no_space)
+        if output == "record":
+            store.save(record("a", status="diverged"))
+        else:
+            store.write("report.html", "new")
+    assert store.load()["a"]["status"] == "done"
+    assert (tmp_path / "report.html").read_text() == "old"
+    assert [path.name for path in tmp_path.rglob("*") if path.name.endswith(".part")] == []
+
+
+def test_a_write_that_the_system_cuts_short_leaves_what_was_there(tmp_path: pathlib.Path) -> None:
+    store = Store(tmp_path)
+    store.write("report.html", "old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))  # Python ignores SIGXFSZ, so that writing raises
+    try:
+        with pytest.raises(StoreError, match="File too large"):
+            store.write("report.html", b"x" * 100_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["report.html"]
+    assert (tmp_path / "report.html").read_text() == "old"

@@ -1,0 +1,117 @@
+"""Summaries: pairs, intervals and verdicts, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from situs.lab.summary import Point, Scores, farthest, point, summarise, verdict
+
+
+def trial(
+    method: str, task: str, seed: int, lengths: dict[str, Any], measure: str = "loss", **more: Any
+) -> dict[str, Any]:
+    return {
+        "key": f"{method} {task} {seed}",
+        "trial": {"method": method, "tested": [method], "task": task, "seed": seed},
+        "status": "done",
+        "measure": measure,
+        "methods": {method: {"lengths": lengths, "ramp": None}},
+        "parameters": {"model": 100, "encodings": 7},
+        "seconds": {"training": 2.0 + seed, "testing": 1.0},
+        **more,
+    }  # fmt: skip
+
+
+def records(trials: list[dict[str, Any]], *methods: str) -> dict[str, Any]:
+    return {
+        "settings": {"train_length": 8, "multiples": [1, 2]},
+        "tasks": {"text": {"measure": "loss"}, "passkey": {"measure": "accuracy"}},
+        "methods": list(methods),
+        "trials": trials,
+    }
+
+
+def test_changes_are_paired_window_by_window_and_seed_by_seed() -> None:
+    hard_and_easy = [1.0, 5.0, 3.0]
+    first = {"8": {"scores": hard_and_easy}, "16": {"scores": [s + 0.5 for s in hard_and_easy]}}
+    second = {"8": {"scores": [9.0, 1.0, 2.0]}, "16": {"scores": [9.3, 1.3, 2.3]}}
+    trials = [trial("alibi", "text", 0, first), trial("alibi", "text", 1, second)]
+    (row,) = summarise(records(trials, "alibi"))
+    change = row.scores["text"].changes[16]
+    assert change.mean == pytest.approx(0.4)
+    assert change.seeds == pytest.approx((0.5, 0.3))
+    assert (change.low, change.high) == pytest.approx((0.3, 0.5))
+    level = row.scores["text"].levels[8]
+    assert level.mean == pytest.approx(3.5)
+    assert level.high - level.low > 2  # what pairs leave out
+    assert row.scores["text"].changes[8].mean == 0.0
+    assert row.parameters == 7
+    assert row.seconds == pytest.approx(2.5)
+    extrapolating = row.properties["extrapolating"]
+    assert not extrapolating["holds"]
+    assert extrapolating["said"] == (
+        "At 2 times the training length the loss changes by +0.400 nats; it holds below 0.05."
+    )
+
+
+def test_an_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+    generator = torch.Generator().manual_seed(0)
+    covered = 0
+    for _ in range(200):
+        found = point(torch.randn(3, 60, generator=generator, dtype=torch.float64))
+        covered += found.low <= 0 <= found.high
+    assert 0.88 <= covered / 200 <= 1.0
+    again = point(torch.ones(2, 5, dtype=torch.float64))
+    assert (again.mean, again.low, again.high, again.seeds) == (1.0, 1.0, 1.0, (1.0, 1.0))
+
+
+def test_tables_that_end_and_trials_that_fail_are_told() -> None:
+    ended = {"8": {"scores": [2.0, 2.2]}, "16": {"ends": 8}}
+    broken = {**trial("learned", "text", 1, {}), "status": "failed", "error": "MemoryError: no room", "methods": {}}
+    (row,) = summarise(records([trial("learned", "text", 0, ended), broken], "learned"))
+    assert row.scores["text"].levels[16].ends == 8
+    assert not row.scores["text"].changes[16].exists
+    assert math.isnan(row.scores["text"].levels[16].mean)
+    assert row.problems == ("text, seed 1: MemoryError: no room",)
+    assert row.verdict == "table ends at 8; 1 trial failed"
+
+
+def test_answers_are_kept_by_depth() -> None:
+    lengths = {
+        "8": {"scores": [1.0, 1.0, 1.0, 1.0], "depths": [0.0, 0.5, 1.0, 0.5]},
+        "16": {"scores": [0.0, 1.0, 1.0, 0.0], "depths": [0.0, 0.5, 1.0, 0.5]},
+    }
+    (row,) = summarise(records([trial("t5", "passkey", 0, lengths, "accuracy")], "t5"))
+    assert row.scores["passkey"].depths[16] == {0.0: 0.0, 0.5: 0.5, 1.0: 1.0}
+    assert row.verdict == "passkey: right to 1×"
+
+
+def test_a_method_without_results_says_so() -> None:
+    (row,) = summarise(records([], "fire"))
+    assert (row.verdict, row.scores, row.parameters) == ("no result", {}, None)
+
+
+def scores(measure: str, levels: list[float], changes: list[float]) -> Scores:
+    def points(numbers: list[float]) -> dict[int, Point]:
+        return {8 * 2**n: Point(number, number, number, (number,)) for n, number in enumerate(numbers)}
+
+    return Scores(measure, points(levels), points(changes))
+
+
+@pytest.mark.parametrize(
+    ("found", "reached", "words"),
+    [
+        (scores("loss", [2.0, 2.01, 2.02], [0.0, 0.01, 0.02]), 32, "loss holds to 4×"),
+        (scores("loss", [2.0, 2.01, 2.5], [0.0, 0.01, 0.5]), 16, "loss holds to 2× only"),
+        (scores("loss", [2.0, 2.9, 2.0], [0.0, 0.9, 0.0]), 8, "loss breaks beyond 1×"),
+        (scores("accuracy", [1.0, 0.95, 0.4], []), 16, "x: right to 2×"),
+        (scores("accuracy", [0.3, 0.3, 0.3], []), 0, "x: not learnt"),
+    ],
+)
+def test_a_verdict_says_how_far_it_holds_without_a_break(found: Scores, reached: int, words: str) -> None:
+    assert farthest(found) == reached
+    assert verdict({"x": found}, 8, ()) == words
