@@ -70,6 +70,8 @@ def test_a_list_has_each_method_once_and_commas_in_brackets_do_not_part() -> Non
         ("alibi+yarn", "alibi+yarn: +yarn scales the frequencies of rotary; got 'alibi'."),
         ("rotary+yarn+random", "rotary+yarn+random: the scaling must come last, since it is added after training; got "
          "'random'."),
+        ("none/learned", "none/learned: learned must stand in the first layer's place, since it acts once, before all "
+         "layers; got it in a later one. Write learned/... or learned&..."),
         ("swin", "encodings must suit text; swin is for images. Use t5."),
         ("shaw(distance=3)", "shaw takes num_heads, head_dim, max_distance, keys, values, per_head; got 'distance'. "
          "Did you mean 'max_distance'?"),

@@ -107,7 +107,8 @@ def test_progress_is_told() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"seed": 1}, {"steps": 13}, {"task": "copy"}, {"method": "none"}, {"tested": ("alibi", "x")}, {"corpus": "other"}, {"source": "other"},
+    [{"seed": 1}, {"steps": 13}, {"task": "copy"}, {"method": "none"}, {"tested": ("alibi", "x")}, {"corpus": "other"},
+     {"source": "other"},
      {"settings": replace(SMALL, batch=5)}, {"settings": replace(SMALL, size=Size(16, 2, 2))}],
 )  # fmt: skip
 def test_whatever_could_change_the_result_changes_the_key(change: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ LOSSES = {
     "rotary+linear": (1.90, 0.98), "rotary+ntk": (1.90, 1.15), "rotary+yarn": (1.90, 0.67), "xpos": (1.93, 1.02),
     "alibi": (2.00, 0.005), "kerple": (1.91, 0.007), "sandwich": (2.03, 0.09), "fire": (1.90, 0.25),
     "t5": (2.13, 0.37), "shaw(max_distance=16)": (1.92, 0.12), "cope": (2.01, 0.31), ODD: (2.05, 0.04),
+    "rotary+random": (2.01, 0.59), "alibi(slopes=1)": (2.02, 0.01),
 }  # fmt: skip
 FOUND = {"rotary": 0.45, "alibi": 0.71, "sinusoidal": 0.93, "xpos": 0.55, "sandwich": 0.8, "cope": 0.35}
 TIMES = {
@@ -46,7 +47,7 @@ def make_records(
     facts = {task: {"steps": 300, "measure": "loss" if task == "text" else "accuracy"} for task in tasks}
     trained: dict[str, list[str]] = {}
     for method in methods:
-        trained.setdefault("rotary" if method.startswith("rotary+") else method, []).append(method)
+        trained.setdefault(_trained_as(method), []).append(method)
     trials = []
     for seed in range(seeds):
         for task in tasks:
@@ -80,6 +81,10 @@ def make_records(
         "properties": {method: _properties(method) for method in methods if method != "sandwich"} if costs else {},
         "seconds": 183.0,
     }  # fmt: skip
+
+
+def _trained_as(method: str) -> str:
+    return method if method.endswith("+random") else method.partition("+")[0]
 
 
 def _noise(*what: object) -> random.Random:
@@ -130,7 +135,7 @@ def _tested(method: str, task: str, seed: int, settings: dict[str, Any]) -> dict
 def _read(method: str, multiple: int, last: bool, seed: int, settings: dict[str, Any]) -> dict[str, Any]:
     start, far = LOSSES[method]
     windows = [_noise("window", window).gauss(0, 0.5) for window in range(settings["windows"])]
-    each = _noise(method, multiple, seed)
+    each = _noise(_trained_as(method) if multiple == 1 else method, multiple, seed)
     level = start + _change(far, multiple) * (1 + 0.2 * (seed - 0.5)) + 0.03 * (seed - 0.5)
     found: dict[str, Any] = {"scores": [level + window + each.gauss(0, 0.01) for window in windows]}
     if last:

@@ -24,7 +24,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130  # as shells say it; whoever was at work has told what is kept
-
-
-if __name__ == "__main__":
-    sys.exit(main())

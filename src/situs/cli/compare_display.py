@@ -198,7 +198,7 @@ def _costs(rows: Sequence[Row], train_length: int) -> Table:
 
 
 def _times(found: Mapping[str, Any] | None, name: str) -> str:
-    if not found:
+    if not found or "error" in found:
         return "–"
     return f"ends at {found['ends']}" if "ends" in found else f"{found[name]:.2f}×"
 

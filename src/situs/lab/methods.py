@@ -107,6 +107,12 @@ def parse(text: str) -> Method:
     parts = [part for layer in pattern for part in layer]
     for part in parts:
         _require(part)
+    late = [part for layer in pattern[1:] for part in layer if find_class(_name(part)).place == "input"]
+    if late:
+        raise ValueError(
+            f"{name}: {late[0]} must stand in the first layer's place, since it acts once, before all layers; got it in "
+            f"a later one. Write {late[0]}/... or {late[0]}&..."
+        )
     if scaling is not None and not any(_name(part) == "rotary" for part in parts):
         raise ValueError(f"{name}: +{scaling} scales the frequencies of rotary; got {base!r}.")
     return Method(name, pattern, scaling, randomised)

@@ -1,0 +1,179 @@
+"""``situs compare`` as a person runs it: a small comparison from start to report, again, and every wrong wish."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from situs.cli import main
+
+SMALL = [
+    "--tasks=passkey,copy", "--train-length=12", "--lengths=1,2", "--steps=6", "--dim=16", "--layers=1", "--heads=2",
+    "--batch=4", "--seeds=2", "--workers=1",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished comparison."""
+    out = tmp_path_factory.mktemp("compare") / "out"
+    assert main(["compare", "--encodings", "alibi,rotary,rotary+ntk,learned", *SMALL, "--out", str(out)]) == 0
+    return out
+
+
+def trials(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in (folder / "trials").glob("*.json")}
+
+
+def test_it_leaves_records_table_figures_and_report(folder: Path) -> None:
+    records = json.loads((folder / "records.json").read_text())
+    assert records["methods"] == ["alibi", "rotary", "rotary+ntk", "learned"]
+    assert len(records["trials"]) == 3 * 2 * 2
+    assert {trial["status"] for trial in records["trials"]} == {"done"}
+    rows = list(csv.DictReader((folder / "table.csv").read_text(encoding="utf-8").splitlines()))
+    assert [row["method"] for row in rows] == records["methods"]
+    assert sorted(path.suffix for path in (folder / "figures").iterdir()) == [".png"] * len(
+        list((folder / "figures").iterdir())
+    )
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert all(name in page for name in records["methods"])
+
+
+def test_the_same_command_runs_no_finished_trial_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = trials(folder)
+    assert main(["compare", "--encodings", "alibi,rotary,rotary+ntk,learned", *SMALL, "--out", str(folder)]) == 0
+    assert trials(folder) == before
+    shown = capsys.readouterr()
+    assert "12 trials, 12 of them finished before." in shown.err
+    assert "ends at 12" in shown.out
+    assert f"Report: {folder / 'report.html'}" in shown.out
+
+
+def test_another_option_makes_other_trials_and_leaves_the_old_ones(folder: Path) -> None:
+    before = trials(folder)
+    arguments = ["--encodings", "alibi", *SMALL, "--steps", "7", "--tasks", "passkey", "--out", str(folder)]
+    assert main(["compare", *arguments]) == 0
+    after = trials(folder)
+    assert len(after) == len(before) + 2
+    assert before.items() <= after.items()
+
+
+def test_the_report_is_made_again_without_training(folder: Path) -> None:
+    before = trials(folder)
+    (folder / "report.html").unlink()
+    assert main(["compare", "--report", str(folder)]) == 0
+    assert (folder / "report.html").exists()
+    assert trials(folder) == before
+
+
+def test_rows_come_as_json_for_programs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "--report", str(folder), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {"method", "scores", "verdict", "cost", "properties"} <= rows[0].keys()
+
+
+def test_a_damaged_record_is_named_and_run_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--encodings", "alibi", *SMALL, "--steps", "7", "--tasks", "passkey", "--out", str(folder)]
+    records = json.loads((folder / "records.json").read_text())
+    main(["compare", *arguments])
+    key = json.loads((folder / "records.json").read_text())["trials"][0]["key"]
+    path = folder / "trials" / f"{key}.json"
+    whole = json.loads(path.read_text())
+    path.write_text(path.read_text()[:50])
+    capsys.readouterr()
+    assert main(["compare", *arguments]) == 0
+    assert f"{key}.json was damaged; its trial is run again." in capsys.readouterr().err
+    again = json.loads(path.read_text())
+    assert again["methods"] == whole["methods"]
+    assert records["trials"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--encodings", "rotery"], "Did you mean 'rotary'?"),
+        (["--tasks", "pascal"], "task must be one of text, passkey, copy, reverse, addition, recall; got 'pascal'."),
+        (["--tasks", ","], "tasks must be names parted by commas, such as text,passkey; got ','."),
+        (["--steps", "0"], "steps must be 1 or more; got 0."),
+        (["--seeds", "-1"], "seeds must be 1 or more; got -1."),
+        (["--lr", "0"], "lr must be positive, since steps go downhill by it; got 0.0."),
+        (["--lengths", "0,2"], "lengths must be whole multiples of the training length, 1 or more, such as 1,2,4; got "
+         "0,2."),
+        (["--dim", "20", "--heads", "4"], "dim must be a multiple of twice heads, since each head has an even share of "
+         "it; got dim=20 and heads=4."),
+        (["--workers", "0"], "workers must be 1 or more, since they do the work; got 0."),
+        (["--address", "x:1"], "--address must go with --engine ray, since processes here have none; got --engine "
+         "local."),
+        (["--engine", "ray", "--workers", "2"], "--workers must go with --engine local, since Ray runs as many as its "
+         "cluster has room for."),
+        (["--tasks", "copy", "--text", "x.txt"], "text must go with the task text, since no other reads it; got tasks "
+         "copy."),
+        (["--text", "no/such/file"], "path must exist, since text is read from it; got 'no/such/file'."),
+        (["--train-length", "4", "--tasks", "passkey"], "length must be 8 or more, since passkey needs room for the "
+         "key, the question and some filler; got 4."),
+        (["--report", "nowhere"], "--report must name a folder that situs compare wrote, with its records.json; got "
+         "nowhere."),
+        (["--encodings", "learned+random"], "learned+random cannot be built at this size: "),
+    ],
+)  # fmt: skip
+def test_a_wrong_wish_is_told_before_anything_is_trained(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", *arguments]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("situs compare: ")
+    assert message in told
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_numbers_that_are_none_are_refused_by_the_parser(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["compare", "--lengths", "1,two"])
+    assert "must be whole numbers parted by commas, such as 1,2,4; got '1,two'" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.write_text("x")
+    assert main(["compare", *SMALL, "--out", str(file)]) == 2
+    assert str(file) in capsys.readouterr().err
+    assert file.read_text() == "x"
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+def test_stopped_at_any_moment_it_goes_on_where_it_was(stop: signal.Signals, tmp_path: Path) -> None:
+    situs = str(Path(sys.executable).with_name("situs"))
+    out = str(tmp_path / "out")
+    arguments = [situs, "compare", "--encodings", "alibi,none,t5", *SMALL, "--steps", "60", "--out", out]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while len(trials(tmp_path / "out") if (tmp_path / "out").exists() else ()) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, stop) if stop == signal.SIGINT else process.kill()
+    _, said = process.communicate(timeout=60)
+    kept = trials(tmp_path / "out")
+    assert 2 <= len(kept) < 12
+    if stop == signal.SIGINT:
+        assert process.returncode == 130
+        assert "What is finished is kept; the same command goes on from here." in said
+        assert "Traceback" not in said
+    again = subprocess.run(arguments, capture_output=True, text=True, check=True, env=environment, timeout=300)
+    assert f"12 trials, {len(kept)} of them finished before." in again.stderr
+    assert kept.items() <= trials(tmp_path / "out").items()
+    found: Any = json.loads((tmp_path / "out" / "records.json").read_text())
+    assert len(found["trials"]) == 12
