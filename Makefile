@@ -27,7 +27,7 @@ compare: $(READY) ## measure which encoding carries farthest; ARGS="--preset ful
 # which torch.compile cannot see through.
 test: $(READY) ## run the tests; ARGS="-k rotary" is passed on to pytest
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
-	OMP_NUM_THREADS=1 SITUS_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not compiled" $(ARGS)
+	OMP_NUM_THREADS=1 SITUS_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not compiled and not once" $(ARGS)
 
 check: $(READY) ## formatting, lint, types, and the direction of imports
 	$(BIN)/ruff format --check

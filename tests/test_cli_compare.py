@@ -16,6 +16,8 @@ import pytest
 
 from situs.cli import main
 
+pytestmark = pytest.mark.once
+
 SMALL = [
     "--tasks=passkey,copy", "--train-length=12", "--lengths=1,2", "--steps=6", "--dim=16", "--layers=1", "--heads=2",
     "--batch=4", "--seeds=2", "--workers=1",

@@ -15,7 +15,7 @@ from situs.lab.store import Store
 from situs.lab.trial import Trial
 from tests.lab.test_engine_local import numbers, run, some_trials
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
+pytestmark = [pytest.mark.once, pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")]
 
 # Does to itself, after so many records, what happens to real comparisons.
 DRIVER = """

@@ -17,6 +17,8 @@ from situs.lab.methods import parse
 from situs.lab.model import Decoder, Size
 from situs.lab.trial import Settings
 
+pytestmark = pytest.mark.once
+
 TRAINING, OTHER = 32, 256
 SETTINGS = Settings(train_length=TRAINING, batch=4)
 

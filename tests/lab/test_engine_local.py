@@ -19,7 +19,7 @@ from situs.lab.store import Store, to_json
 from situs.lab.trial import Progress, Settings, Trial
 from tests.raising import raises_exactly
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
+pytestmark = [pytest.mark.once, pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")]
 
 NO_TEXT = CorpusSource(None, "")
 SETTINGS = Settings(

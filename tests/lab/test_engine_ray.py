@@ -20,6 +20,8 @@ from situs.lab.trial import Progress, Trial
 from tests.lab.test_engine_local import NO_TEXT, SETTINGS, numbers, some_trials
 from tests.raising import raises_exactly
 
+pytestmark = pytest.mark.once
+
 # Waits in the middle of its first training until it is killed; the second time it does nothing of the kind.
 ENCODING = """
 import os, pathlib, time

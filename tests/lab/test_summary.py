@@ -108,6 +108,8 @@ def scores(measure: str, levels: list[float], changes: list[float]) -> Scores:
         (scores("loss", [2.0, 2.01, 2.02], [0.0, 0.01, 0.02]), 32, "loss holds to 4×"),
         (scores("loss", [2.0, 2.01, 2.5], [0.0, 0.01, 0.5]), 16, "loss holds to 2× only"),
         (scores("loss", [2.0, 2.9, 2.0], [0.0, 0.9, 0.0]), 8, "loss breaks beyond 1×"),
+        (scores("loss", [2.0], [0.0]), 8, "tested at 1× only"),
+        (scores("loss", [math.nan, 2.0], [math.nan, math.nan]), 0, "no loss at 1×"),
         (scores("accuracy", [1.0, 0.95, 0.4], []), 16, "x: right to 2×"),
         (scores("accuracy", [0.3, 0.3, 0.3], []), 0, "x: not learnt"),
     ],

@@ -11,6 +11,8 @@ from situs.plots.view import View
 from tests.plots.sample import make_records
 from tests.plots.test_words import changed
 
+pytestmark = pytest.mark.once
+
 ALIBI, SLIDING, KAZEMNEJAD, HAVIV, PI, YARN, RANDOMISED = PUBLISHED
 
 
@@ -36,6 +38,8 @@ def test_published_numbers_are_those_of_the_papers() -> None:
 def test_perplexities_become_nats() -> None:
     assert ALIBI.at == dict.fromkeys(ALIBI.numbers, 3512)  # the last that all four have
     assert ALIBI.badness("sinusoidal") == math.log(178.97 / 20.05)
+    assert ALIBI.others("sinusoidal") == "also 43.54 at 1,012, 76.23 at 1,512, 406.00 at 15,512"
+    assert SLIDING.others("sinusoidal") == ""
     assert ALIBI.said("sinusoidal") == "20.05 → 178.97 at 6.9× (+2.19 nats a token)"
     assert PI.said("rotary") == "7.20 → >1,000 at 2× (>+4.93 nats a token)"
     assert YARN.said("rotary+linear") == ">10,000 (>9.21 nats a token)"
@@ -53,7 +57,7 @@ def test_an_order_that_differs_is_found_and_said_with_both_numbers() -> None:
         f"+{rows['sinusoidal']:.2f}."
     ]
     assert [row[0] for row in each.rows] == ["sinusoidal", "rotary", "t5", "alibi"]
-    assert each.rows[1][2].startswith(f"+{rows['rotary']:.2f} at 8×")
+    assert each.rows[1][3].startswith(f"+{rows['rotary']:.2f} at 8×")
 
 
 def test_the_verdict_follows_the_numbers() -> None:
@@ -84,7 +88,7 @@ def test_answers_are_averaged_over_tasks_and_lengths() -> None:
         row.scores[task].levels[length].mean for row in rows for task in row.scores for length in (128, 256, 512, 1024)
     ]
     none, rotary = sum(beyond[:8]) / 8, sum(beyond[8:]) / 8
-    assert [row[2] for row in each.rows] == [
+    assert [row[3] for row in each.rows] == [
         f"{100 * mean:.0f}\N{NO-BREAK SPACE}% beyond 1×" for mean in (none, rotary)
     ]
     assert each.said == "Here too."

@@ -27,6 +27,8 @@ from situs.plots.style import png, short
 from situs.plots.view import View
 from tests.plots.sample import METHODS, ODD, make_records
 
+pytestmark = pytest.mark.once
+
 NAMES = ["loss-by-length", "loss-by-position", "passkey-by-depth", "copy-by-length", "cost-and-reach"]
 Draw = Callable[..., Figure | None]
 
@@ -37,7 +39,8 @@ def drawn(figure: Figure | None) -> Figure:
 
 
 def lines(axes: Axes) -> dict[str, tuple[list[float], list[float]]]:
-    found = {str(line.get_label()): line for line in axes.get_lines() if not str(line.get_label()).startswith("_")}
+    named = {str(line.get_label()): line for line in axes.get_lines()}
+    found = {name: line for name, line in named.items() if name and not name.startswith("_")}
     return {name: ([*np.asarray(line.get_xdata())], [*np.asarray(line.get_ydata())]) for name, line in found.items()}
 
 

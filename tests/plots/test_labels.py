@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from situs.plots.labels import around, nearest, spread
 
+pytestmark = pytest.mark.once
+
 NUMBERS = st.floats(0, 10).map(lambda number: round(number, 3))
 
 

@@ -19,6 +19,8 @@ from situs.plots.words import headline, percent, signed
 from tests.plots.browser import MISSING, Page, browser
 from tests.plots.sample import METHODS, ODD, make_records
 
+pytestmark = pytest.mark.once
+
 VOID = {"meta", "link", "br", "wbr", "img", "source", "hr", "input"}
 
 

@@ -16,6 +16,8 @@ from situs.plots import style
 from situs.plots.style import DARK, LIGHT, Theme
 from tests.plots.sample import METHODS, ODD
 
+pytestmark = pytest.mark.once
+
 THEMES = pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 # Machado, Oliveira & Fernandes 2009, severity 1: what people without red, green or blue cones see, in linear RGB
 BLINDNESS = {
@@ -115,9 +117,9 @@ def test_the_title_is_on_the_left_and_the_caption_below() -> None:
 
 
 def test_lines_are_wrapped_where_they_would_get_too_wide() -> None:
-    lines = style.wrapped("some words that do not fit on one line", 10, 1.2)
+    lines = style.wrapped("some words that do not fit on one line", 10.0, 1.2)
     assert " ".join(lines) == "some words that do not fit on one line"
-    assert max(style.text_width(line, 10) for line in lines) <= 1.2 < style.text_width(" ".join(lines[:2]), 10)
+    assert max(style.text_width(line, 10.0) for line in lines) <= 1.2 < style.text_width(" ".join(lines[:2]), 10.0)
 
 
 def test_long_names_keep_their_beginning_and_their_end() -> None:
@@ -128,4 +130,4 @@ def test_long_names_keep_their_beginning_and_their_end() -> None:
 
 def test_signs_without_a_letter_become_question_marks() -> None:
     assert style.short("编码:Zoë") == "??:Zoë"
-    assert style.wrapped("编 α", 10, 5) == ["? α"]
+    assert style.wrapped("编 α", 10.0, 5.0) == ["? α"]

@@ -10,6 +10,8 @@ from situs.plots import caveats, words
 from situs.plots.view import View
 from tests.plots.sample import make_records
 
+pytestmark = pytest.mark.once
+
 
 def changed(records: dict[str, Any], method: str, length: int, by: float) -> dict[str, Any]:
     """Records in which a method's losses at a length are others."""
@@ -40,7 +42,7 @@ def test_lists_end_with_how_many_more() -> None:
     assert words.listed("abcdef") == "a, b, c and 3 more"
 
 
-@pytest.mark.parametrize(("number", "expected"), [(5, "5 s"), (183, "3 min"), (7200, "2.0 h")])
+@pytest.mark.parametrize(("number", "expected"), [(5.0, "5 s"), (183.0, "3 min"), (7200.0, "2.0 h")])
 def test_durations_are_said_as_one_says_them(number: float, expected: str) -> None:
     assert words.seconds(number) == expected
 

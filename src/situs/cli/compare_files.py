@@ -10,11 +10,13 @@ from situs.plots.compare import figures
 from situs.plots.report import report_html
 from situs.plots.style import png
 from situs.plots.table import table_csv
+from situs.plots.view import View
 
 
 def write(records: Mapping[str, Any], store: Store) -> None:
     """Each file whole or not at all."""
-    store.write("table.csv", table_csv(records))
-    for name, figure in figures(records).items():
+    view = View.of(records)  # what is summed up once serves all three
+    store.write("table.csv", table_csv(view))
+    for name, figure in figures(view).items():
         store.write(f"figures/{name}.png", png(figure))
-    store.write("report.html", report_html(records))
+    store.write("report.html", report_html(view))

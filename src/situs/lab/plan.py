@@ -38,9 +38,9 @@ def presets() -> dict[str, Preset]:
         "quick": Preset(
             (
                 "none", "learned", "sinusoidal", "rotary", "rotary+linear", "rotary+ntk", "rotary+yarn", "xpos",
-                "alibi", "kerple", "sandwich", "fire", "t5", "shaw", "cope",
+                "alibi", "kerple", "sandwich", "fire", "t5", "shaw", "transformer_xl",
             ),
-            ("text", "passkey"), seeds=2, windows=128,
+            ("text", "passkey"), seeds=2, windows=64,
         ),
         "full": Preset(
             (*everything, "rotary", *SCALED, "rotary+random", "rotary/none"), tuple(TASKS), seeds=3, windows=256,

@@ -192,11 +192,11 @@ def verdict(scores: Mapping[str, Scores], train_length: int, problems: Sequence[
         ended = next((point.ends for point in found.levels.values() if not point.exists), None)
         longest = reached == max(found.levels)
         if found.measure == LOSS:
-            phrase = f"loss holds to {times}" + ("" if longest else " only")
+            phrase = f"loss holds to {times}" + ("" if longest else " only") if reached else "no loss at 1×"
             if ended is not None and reached == train_length:
                 phrase = f"table ends at {ended}"
             elif reached == train_length:
-                phrase = "loss breaks beyond 1×"
+                phrase = "tested at 1× only" if longest else "loss breaks beyond 1×"
         else:
             phrase = f"{task}: right to {times}" if reached else f"{task}: not learnt"
         words.append(phrase)

@@ -22,7 +22,8 @@ class Beside:
     """A claim beside what was measured: for each method both numbers, and in words whether they agree."""
 
     published: Published
-    rows: list[tuple[str, str, str]]
+    rows: list[tuple[str, str, str, str]]
+    """Method, what the paper says, what else it says, and what was measured."""
     same: int
     level: int
     differ: list[str]
@@ -70,7 +71,7 @@ def _method(view: View, name: str) -> str | None:
 
 def _beside(view: View, published: Published, names: Mapping[str, str]) -> Beside:
     found = {name: at for name, method in names.items() if (at := _measured(view, published, name, method))}
-    rows = [(names[name], published.said(name), found[name][1]) for name in found]
+    rows = [(names[name], published.said(name), published.others(name), found[name][1]) for name in found]
     same, level, differ = 0, 0, []
     for pair in itertools.combinations(found, 2):
         ahead, behind = sorted(pair, key=published.badness)

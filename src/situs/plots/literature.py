@@ -67,6 +67,12 @@ class Published:
         change = f"{more}{signed(self.badness(name))} nats a token"
         return f"{self.numbers[name][self.train_length]:.2f} → {shown} at {length / self.train_length:.2g}× ({change})"
 
+    def others(self, name: str) -> str:
+        """The numbers at lengths that are not compared."""
+        shown = (self.at[name], self.train_length)
+        each = [f"{number:.2f} at {length:,}" for length, number in self.numbers[name].items() if length not in shown]
+        return f"also {', '.join(each)}" if each else ""
+
 
 PUBLISHED = (
     Published(

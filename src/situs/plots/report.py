@@ -30,7 +30,8 @@ READING = {
     "by-depth": "Each field is a length and a depth: the fuller its colour, the more answers were found there. "
     "Hatched: the table of positions ends before.",
     "by-length": "An example counts only if all of its answer is right.",
-    "cost-and-reach": "Times are those of attention alone, forward, on the machine named below.",
+    "cost-and-reach": "Times are those of a forward pass of the attention layers, projections included, on the machine "
+    "named below.",
 }
 
 
@@ -126,11 +127,12 @@ def _size(figure: Figure, narrow: bool) -> str:
 def _study(number: int, each: Beside) -> str:
     published = each.published
     chip = {"differs": "chip differs", "same order": "chip same"}.get(each.verdict, "chip")
+    setting = published.setting[0].upper() + published.setting[1:]
     source = f"{published.source}{' (2nd hand: from a transcription of the paper)' if published.second_hand else ''}"
     return (
         f'<article class="study" aria-labelledby="study-{number}">\n'
         f'<h3 id="study-{number}">{escape(published.paper)} <span class="{chip}">{escape(each.verdict)}</span></h3>\n'
-        f'<p class="setting">{escape(f"{published.setting}; {source}. {published.remark}")}</p>\n'
+        f'<p class="setting">{escape(f"{setting}; {source}. {published.remark}")}</p>\n'
         f"<p>Claim: {escape(published.claim)}. {escape(each.said)}</p>\n{_side_by_side(each)}</article>"
     )
 
@@ -140,14 +142,18 @@ def _side_by_side(each: Beside) -> str:
         return ""
     heads = "".join(f'<th scope="col">{head}</th>' for head in ("method", "the literature says", "measured here"))
     rows = "\n".join(
-        f'<tr><th scope="row">{broken(method)}</th><td>{escape(theirs)}</td><td>{escape(ours)}</td></tr>'
-        for method, theirs, ours in each.rows
+        f'<tr><th scope="row">{broken(method)}</th><td>{escape(theirs)}{_small(more)}</td><td>{escape(ours)}</td></tr>'
+        for method, theirs, more, ours in each.rows
     )
     label = escape(f"{each.published.paper}: published and measured")
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">\n<table class="text">\n'
         f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>\n</div>\n"
     )
+
+
+def _small(text: str) -> str:
+    return f"<small>{escape(text)}</small>" if text else ""
 
 
 def _failures(view: View) -> str:

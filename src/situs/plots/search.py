@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
 
 from situs.lab.summary import Row, Scores
 from situs.plots import style, words
@@ -51,7 +52,7 @@ def retrieval(
     return sheet.figure
 
 
-def grid(view: View, scores: Scores) -> tuple[np.ndarray[Any, Any], list[float]]:
+def grid(view: View, scores: Scores) -> tuple[NDArray[np.float64], list[float]]:
     """Shares by depth (down) and length (right), nan where there are none; and the depths."""
     depths = sorted({depth for found in scores.depths.values() for depth in found})
     cells = [[scores.depths.get(length, {}).get(depth, math.nan) for length in view.lengths] for depth in depths]

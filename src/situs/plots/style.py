@@ -8,8 +8,8 @@ made within a context, which leaves matplotlib's settings as they were:
         axes.plot(...)
     image = png(sheet.figure)
 
-Colours are those of Okabe & Ito, Color Universal Design (2008), darkened on light paper and lightened on dark until
-each stands out from it by 3:1 or more; the marker and the dashes say the same again.
+Colours start from those of Okabe & Ito, Color Universal Design (2008), changed until each stands out from the paper by
+3:1 or more and all stay apart for the colour-blind; the marker and the dashes say the same again.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ LIGHT = Theme(
     faint="#57606b",
     grid="#e4e7eb",
     shade="#eef4f1",
-    hues=("#0072b2", "#d55e00", "#008a64", "#b3578c", "#2c93cf", "#b97c00", "#8a7d00"),
+    hues=("#0072b2", "#e0643a", "#00946a", "#bc6095", "#1b9be6", "#c68700", "#6b6200"),
     little="#f2efe8",
     much="#005c91",
 )

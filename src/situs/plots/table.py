@@ -22,6 +22,7 @@ PROPERTIES = {
     "norm_preserving": "inputs, queries and keys keep their length",
     "decaying": "between contents that are alike, scores fall with distance",
     "equivariant": "without a causal mask, permuted tokens give outputs permuted alike",
+    "extrapolating": "the loss holds up to the longest text that was tested",
 }
 NOTHING = "–"
 
@@ -118,10 +119,11 @@ def _of_costs(view: View) -> list[Column]:
         found.append(Column(group, "parameters", explained, _parameters))
     for length in view.cost_lengths:
         for what, said in (("time", "Time"), ("memory", "Peak memory")):
-            explained = f"{said} of attention over so many tokens, times that of attention without positions."
-            found.append(Column(group, f"{what} {length:,}", explained, _cost(view, length, what)))
+            run = "a training step" if length == view.train_length else "a forward pass over one text"
+            explained = f"{said} of {run} of {length:,} tokens, attention layers only, times that without positions."
+            found.append(Column(group, f"{what} {length:,}", explained, _cost(length, what)))
     if any("time" in row.cost.get("decode", {}) for row in view.rows):
-        explained = "Time of a step of decoding, one token after many, times that without positions."
+        explained = "Time of a token of decoding behind a cache, attention layers only, times that without positions."
         found.append(Column(group, "decode", explained, _decode))
     return found
 
@@ -131,18 +133,19 @@ def _parameters(row: Row) -> Cell:
 
 
 def _decode(row: Row) -> Cell:
-    return Cell(_times(row.cost.get("decode", {}).get("time")))
+    return _measured(row.cost.get("decode", {}), "time")
 
 
-def _cost(view: View, length: int, what: str) -> Callable[[Row], Cell]:
-    def cell(row: Row) -> Cell:
-        at = row.cost.get("lengths", {}).get(str(length), {})
-        if "ends" in at:
-            return Cell("ends", title=f"The table ends at {at['ends']:,}.")
-        sizes = f"{at['mib']:.1f} MiB, plain {at['plain_mib']:.1f} MiB" if what == "memory" and "mib" in at else ""
-        return Cell(_times(at.get(what)), title=sizes)
+def _cost(length: int, what: str) -> Callable[[Row], Cell]:
+    return lambda row: _measured(row.cost.get("lengths", {}).get(str(length), {}), what)
 
-    return cell
+
+def _measured(at: Mapping[str, Any], what: str) -> Cell:
+    """A cost, or why there is none."""
+    if "ends" in at:
+        return Cell("ends", title=f"The table ends at {at['ends']:,}.")
+    sizes = f"{at['mib']:.1f} MiB, plain {at['plain_mib']:.1f} MiB" if what == "memory" and "mib" in at else ""
+    return Cell(_times(at.get(what)), title=str(at.get("error") or sizes))
 
 
 def _times(number: float | None) -> str:

@@ -16,7 +16,7 @@ from situs.plots.lines import limits, set_height
 from situs.plots.style import SMALL, Sheet
 from situs.plots.view import View
 
-TICKS = (0.25, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 100, 200, 500, 1000)
+TICKS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 100.0, 500.0)
 APART = 0.42  # inches
 POWERS = 2.5  # the range of times from which the axis is logarithmic
 
@@ -59,10 +59,12 @@ def _caption(points: Mapping[str, tuple[float, float]], left_out: list[str]) -> 
     holding = {name: time for name, (time, change) in points.items() if change < HOLDS}
     if holding:
         cheapest = min(holding, key=lambda name: holding[name])
-        said = f"Down and left is better: {words.called(cheapest)} holds at {holding[cheapest]:.2f} times the time of plain."
+        time = f"{holding[cheapest]:.2f} times the time of plain"
+        said = f"Down and left is better: {words.called(cheapest)} holds at {time}."
     else:
         best = min(points, key=lambda name: points[name][1])
-        said = f"Down and left is better: nobody holds; {words.called(best)} comes nearest, {words.signed(points[best][1])}."
+        nearest = f"{words.called(best)} comes nearest, {words.signed(points[best][1])}"
+        said = f"Down and left is better: nobody holds; {nearest}."
     missing = words.listed((words.called(style.short(name)) for name in left_out), 3)
     return f"{said} Without a point: {missing}." if left_out else said
 

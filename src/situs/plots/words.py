@@ -145,7 +145,7 @@ def _needle(view: View) -> str:
     said = []
     if flat:
         each = listed(name for _, name in sorted(flat))
-        said.append(f"Flat in loss, and yet the {task} is lost at {view.longest:,}: {each}.")
+        said.append(f"Flat in loss, and yet the {task} is not reliably found at {view.longest:,}: {each}.")
     if kept:
         each = listed(name for _, name in sorted(kept))
         said.append(f"Worse in loss, and yet the {task} is found there: {each}.")
@@ -163,7 +163,7 @@ def answers(view: View, task: str) -> str:
     if not right:
         nearest = f"{first} comes nearest, {percent(high)}"
         return f"On {task} nobody is right {percent(FINDS)} of the time {where}; {nearest}."
-    who = f"{right} of {len(ranked)} methods are" if len(ranked) > 1 else f"{first} is"
+    who = f"{right} of {len(ranked)} methods {'is' if right == 1 else 'are'}" if len(ranked) > 1 else f"{first} is"
     worst = f"; {last} falls to {percent(low)}" if low < FINDS else ""
     return f"On {task} {who} right {percent(FINDS)} of the time or more {where}{worst}."
 

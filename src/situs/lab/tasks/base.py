@@ -101,7 +101,10 @@ def require_length(length: int, least: int, task: str, room: str) -> None:
 def loss_of(logits: Float[Tensor, "examples steps vocabulary"], examples: Examples) -> Float[Tensor, "examples"]:
     """The mean of each example's scored tokens, in nats; the last token's logits predict nothing and may be absent."""
     asked = _asked(logits, examples)
-    total = asked.nats().new_zeros(len(examples.tokens)).index_add(0, asked.example, asked.nats())
+    nats = asked.nats()
+    if len(nats) == len(examples.tokens) * (examples.tokens.shape[1] - 1):  # all are scored, as in training on text
+        return nats.view(len(examples.tokens), -1).mean(1)
+    total = nats.new_zeros(len(examples.tokens)).index_add(0, asked.example, nats)
     return total / examples.scored.sum(1)
 
 
@@ -139,5 +142,9 @@ def _asked(logits: Tensor, examples: Examples) -> _Asked:
             f"logits must have shape ({count}, {length}, vocabulary), since each token predicts the next; got "
             f"{tuple(logits.shape)}."
         )
-    scored = examples.scored[:, 1:]
-    return _Asked(logits[:, : length - 1][scored], examples.tokens[:, 1:][scored], scored.nonzero()[:, 0])
+    scored, following = examples.scored[:, 1:], examples.tokens[:, 1:]
+    logits = logits[:, : length - 1]
+    if bool(scored.all()):  # a view does, and its gradient is one too
+        rows = torch.arange(count, device=scored.device).repeat_interleave(length - 1)
+        return _Asked(logits.flatten(0, 1), following.flatten(), rows)
+    return _Asked(logits[scored], following[scored], scored.nonzero()[:, 0])
