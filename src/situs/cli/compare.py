@@ -42,7 +42,7 @@ def add_commands(commands: Commands) -> None:
     add("--layers", type=int, default=2, help="layers (default 2)")
     add("--heads", type=int, default=4, help="heads (default 4)")
     add("--lr", type=float, default=6e-3, help="learning rate (default 0.006)")
-    add("--batch", type=int, default=32, help="texts a step (default 32)")
+    add("--batch", type=int, default=24, help="texts a step (default 24)")
     add("--seeds", type=int, metavar="N", help="repetitions from other random starts")
     add("--workers", type=int, metavar="N", help="trials at a time; one a core if left out")
     add("--engine", choices=("local", "ray"), default="local", help="processes here, or a Ray cluster")

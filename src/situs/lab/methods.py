@@ -131,6 +131,7 @@ def fitted(name: str, train_length: int) -> dict[str, Any]:
     options: dict[str, dict[str, Any]] = {
         "t5": {"max_distance": max(32, train_length), "bidirectional": False, "softmax_scale": None},
         "learned": {"max_length": train_length},
+        "sinusoidal": {"scale_embeddings": True},
         "tupe": {"max_length": train_length, "untie_cls": False},
         "deberta": {"max_distance": max(2, train_length)},
         "fire": {"threshold": float(train_length)},

@@ -118,7 +118,9 @@ class Decoder(nn.Module):
         for name, parameter in self.named_parameters():
             if id(parameter) not in own and parameter.ndim > 1:
                 number = int.from_bytes(name.encode(), "big") % (1 << 30)
-                parameter.normal_(std=STD, generator=torch.Generator().manual_seed(number ^ seed))
+                # tokens as the first Transformer had them, so that sinusoids, which it adds to them, do not drown them
+                std = parameter.shape[1] ** -0.5 if name == "embedding.weight" else STD
+                parameter.normal_(std=std, generator=torch.Generator().manual_seed(number ^ seed))
 
 
 class _Layer(nn.Module):

@@ -102,7 +102,7 @@ def make_plan(
     steps: int | None = None,
     size: Size | None = None,
     learning_rate: float = 6e-3,
-    batch: int = 32,
+    batch: int = 24,
     seeds: int | None = None,
     device: str = "cpu",
 ) -> Plan:

@@ -36,7 +36,7 @@ class Settings:
 
     train_length: int = 64
     multiples: tuple[int, ...] = (1, 2, 4, 8, 16)
-    batch: int = 32
+    batch: int = 24
     learning_rate: float = 6e-3
     warm_up: int = 40
     windows: int = 128
@@ -129,7 +129,9 @@ def _train(model: Decoder, task: Task, trial: Trial, tell: Tell) -> Iterator[tup
     """Steps of AdamW with warm-up and a cosine down to a tenth; yields some of the losses, the last one in any case."""
     settings = trial.settings
     generator = torch.Generator().manual_seed(trial.seed)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.01)
+    optimiser = torch.optim.AdamW(
+        model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.01, fused=True
+    )
     every = max(1, trial.steps // 50)
     model.train()
     for step in range(trial.steps):

@@ -10,8 +10,8 @@ Every sequence has its own dictionary of 16 keys, so keys recur in long ones, wi
 among the pairs just once, at a depth of 0 .. 1. A sequence of odd length ends in one more token that is not scored.
 
 Training scores the value of every key that occurred before, as Arora et al. 2023, Zoology, arXiv:2312.04927, ask for
-many: one answer a sequence teaches too slowly. It draws the number of pairs evenly on a logarithmic scale: found on
-short lists first, the way to look carries over; with even sizes small models mostly learn to guess a recent value.
+many: one answer a sequence teaches too slowly. It draws the number of pairs evenly on a logarithmic scale: what is
+found on short lists carries over to long ones, where small models otherwise stay long at guessing a value seen.
 """
 
 from __future__ import annotations
