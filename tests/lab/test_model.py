@@ -35,6 +35,12 @@ def test_weights_of_one_seed_start_alike_whatever_the_method_is() -> None:
     assert not torch.equal(plain["head.weight"], decoder("none", seed=1).state_dict()["head.weight"])
 
 
+def test_no_two_weights_start_alike() -> None:
+    weights = [each.flatten()[:64] for each in decoder("none").parameters() if each.ndim > 1]
+    for number, one in enumerate(weights):
+        assert not any(torch.equal(one, other) for other in weights[number + 1 :])
+
+
 def test_making_a_model_leaves_the_random_state_alone() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)

@@ -110,8 +110,8 @@ def parse(text: str) -> Method:
     late = [part for layer in pattern[1:] for part in layer if find_class(_name(part)).place == "input"]
     if late:
         raise ValueError(
-            f"{name}: {late[0]} must stand in the first layer's place, since it acts once, before all layers; got it in "
-            f"a later one. Write {late[0]}/... or {late[0]}&..."
+            f"{name}: {late[0]} must stand in the first layer's place, since it acts once, before all layers; got it "
+            f"in a later one. Write {late[0]}/... or {late[0]}&..."
         )
     if scaling is not None and not any(_name(part) == "rotary" for part in parts):
         raise ValueError(f"{name}: +{scaling} scales the frequencies of rotary; got {base!r}.")
@@ -131,7 +131,6 @@ def fitted(name: str, train_length: int) -> dict[str, Any]:
     options: dict[str, dict[str, Any]] = {
         "t5": {"max_distance": max(32, train_length), "bidirectional": False, "softmax_scale": None},
         "learned": {"max_length": train_length},
-        "sinusoidal": {"scale_embeddings": True},
         "tupe": {"max_length": train_length, "untie_cls": False},
         "deberta": {"max_distance": max(2, train_length)},
         "fire": {"threshold": float(train_length)},
