@@ -54,7 +54,7 @@ def test_about_a_tenth_is_held_out_to_tune_and_a_tenth_to_test() -> None:
     assert abs(files["test"] - 400) < 5 * deviation
 
 
-@given(st.integers(1, 400), st.integers(1, 40), seeds, st.sampled_from(["tune", "test"]))
+@given(st.integers(1, 400), st.integers(1, 20), seeds, st.sampled_from(["tune", "test"]))
 def test_held_out_windows_lie_inside_single_held_out_files(length: int, count: int, seed: int, split: HeldOut) -> None:
     windows = MANY.test_windows(length, count, seed, split)
     assert windows.shape == (count, length)

@@ -239,7 +239,6 @@ def test_a_pattern_holds_only_what_all_its_layers_hold() -> None:
 
 def test_encodings_of_the_input_reach_every_layer() -> None:
     assert found("learned/none")["unique"]["holds"] is True
-    assert found("none/learned")["unique"]["holds"] is False  # as in the model, which adds before the first alone
 
 
 def test_encodings_that_act_together_are_asked_together() -> None:
