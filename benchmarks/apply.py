@@ -15,10 +15,10 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
-from benchmarks.memory import peak_beyond_result
 from benchmarks.peers import Both, appliers
 from benchmarks.timing import CLONE, Contender, Effort, race
 from situs.functional.rotation import PAIRINGS, Pairing
+from situs.lab.memory import peak_beyond_result
 
 Layout = Literal["transposed", "contiguous"]
 LAYOUTS: tuple[Layout, ...] = ("transposed", "contiguous")

@@ -13,8 +13,8 @@ import torch
 import situs
 from benchmarks.attention import ATTEND, PLAIN, encodings, make_vectors
 from benchmarks.attention_peers import SDPA, Run
-from benchmarks.memory import observe
 from benchmarks.timing import Contender, Effort, race
+from situs.lab.memory import observe
 
 LENGTH = 131_072
 LENGTHS = (4096, 8192, 16384, 32768)

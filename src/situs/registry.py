@@ -10,7 +10,7 @@ import difflib
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -84,9 +84,7 @@ def entry(name: str) -> Entry:
     if name not in _entries and name in _modules:
         importlib.import_module(_modules[name])
     if name not in _entries:
-        close = difflib.get_close_matches(name, names(), n=1)
-        cure = f" Did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"name must be one of {', '.join(names())}; got {name!r}.{cure}")
+        raise ValueError(f"name must be one of {', '.join(names())}; got {name!r}.{did_you_mean(name, names())}")
     return _entries[name]
 
 
@@ -112,12 +110,17 @@ def find_class(name: str) -> type[Encoding]:
     return cls
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of an error message about a name that is not known: the nearest one that is, if one is near."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
 def create(name: str, **options: Any) -> Encoding:
     """An encoding by name: ``create("rotary", head_dim=64)``."""
     found = entry(name)
     unknown = [option for option in options if option not in found.options]
     if unknown:
-        close = difflib.get_close_matches(unknown[0], found.options, n=1)
-        cure = f" Did you mean {close[0]!r}?" if close else ""
+        cure = did_you_mean(unknown[0], found.options)
         raise TypeError(f"{name} takes {', '.join(found.options) or 'no options'}; got {unknown[0]!r}.{cure}")
     return found.cls(**options)

@@ -60,6 +60,17 @@ class Part:
         )  # fmt: skip
 
 
+def with_tails(block: Segment, before: int, behind: int, *, causal: bool, least: int = 1) -> list[tuple[Segment, int]]:
+    """A block's keys in stretches: those with an index below ``before``, and from ``behind`` on, are tails, as far as
+    all queries see them and there are at least so many."""
+    if causal:
+        before, behind = min(before, 1 - block.slot_offset), block.keys
+    before = min(before, block.keys) if before >= least else 0
+    behind = max(behind, 0) if block.keys - behind >= least else block.keys
+    ends = (0, before, -1), (before, behind, 0), (behind, block.keys, 1)
+    return [(block.part(0, block.queries, first, last - first), side) for first, last, side in ends if last > first]
+
+
 Gradients = Sequence[Tensor | None]
 Pull = Callable[[Tensor, Tensor, Tensor, Gradients], None]
 
@@ -77,8 +88,8 @@ class Term(ABC):
         return [(block, 0)]
 
     def tail(self, side: int, tensors: Sequence[Tensor]) -> Tail:
-        """What a tail adds to the scores of all heads."""
-        raise NotImplementedError(f"{type(self).__name__} must say what its tails add, since it has some.")
+        """What a tail adds to the scores of all heads: nothing, unless positions of such keys still do."""
+        return Tail()
 
     @abstractmethod
     def form(self, part: Part, q: Tensor, k: Tensor, tensors: Sequence[Tensor], scratch: Scratch) -> Tensor | None:

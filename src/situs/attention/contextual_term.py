@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from situs.attention.any_term import AnyTerm
-from situs.attention.partial import serves_flash
+from situs.attention.blockwise import with_tails
 from situs.attention.request import Request
 from situs.attention.segments import Segment
 from situs.attention.tails import Stretch, Tail
@@ -26,11 +26,11 @@ CHUNK = 128  # keys that are counted at once
 def serves(request: Request) -> bool:
     """Whether a request is CoPE alone between ranges, where tails gain something."""
     query, key = request.query_positions, request.key_positions
-    alone = len(request.contents) == 1 and not request.biases and request.window is None and request.mask is None
+    alone = len(request.contents) == 1 and not (request.biases or request.values)
+    unmasked = request.window is None and request.mask is None
     ranges = query.start is not None and key.start is not None and bool(request.segments)
     long = key.length > 2 * CHUNK  # or counting first costs more than it spares
-    serves = not request.values and serves_flash(request.query, request.query, request.value)
-    return alone and isinstance(request.contents[0], CoPE) and ranges and long and serves
+    return alone and isinstance(request.contents[0], CoPE) and ranges and unmasked and long and request.by_flash
 
 
 class ContextualTerm(AnyTerm):
@@ -58,11 +58,8 @@ class ContextualTerm(AnyTerm):
                 slots = block.slot_offset + torch.arange(first - block.queries + 1, end, device=q.device)
                 gates = gates * toeplitz((slots <= 0).to(gates.dtype), end - first)
             counts += gates.sum(-1)
-        if self.request.causal:
-            first = max(0, min(first, 1 - block.slot_offset))
-        ends = (0, first, -1), (first, block.keys, 0)
-        return [(block.part(0, block.queries, one, other - one), side) for one, other, side in ends if other > one]
+        return with_tails(block, first, block.keys, causal=self.request.causal)
 
     def tail(self, side: int, tensors: Sequence[Tensor]) -> Tail:
         """The table's last row."""
-        return Tail(for_query=self.factor * tensors[0][:, -1].to(torch.promote_types(tensors[0].dtype, torch.float32)))
+        return Tail(for_query=self.factor * tensors[0][:, -1].to(computing_dtype(tensors[0].dtype)))

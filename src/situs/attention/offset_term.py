@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from situs.attention.blockwise import GatheringTerm, Gradients, Part, Pull
-from situs.attention.partial import serves_flash
+from situs.attention.blockwise import GatheringTerm, Gradients, Part, Pull, with_tails
 from situs.attention.request import Request
 from situs.attention.scratch import Scratch
 from situs.attention.segments import Segment
@@ -64,8 +63,7 @@ def _span(request: Request) -> int | None:
     ]
     if request.biases or request.window is not None or None in spans or not spans:
         return None
-    serves = serves_flash(request.query, request.query, request.value)
-    return max(span for span in spans if span is not None) if serves else None
+    return max(span for span in spans if span is not None) if request.by_flash else None
 
 
 class OffsetTerm(GatheringTerm):
@@ -84,13 +82,7 @@ class OffsetTerm(GatheringTerm):
             return [(block, 0)]
         before = 1 - self.span - block.offset
         behind = self.span - block.offset + block.queries - 1
-        if self.task.causal:
-            before, behind = min(before, 1 - block.slot_offset), block.keys
-        before = before if before >= TAIL else 0
-        behind = behind if block.keys - behind >= TAIL else block.keys
-        before, behind = min(before, block.keys), max(behind, 0)
-        ends = (0, before, -1), (before, behind, 0), (behind, block.keys, 1)
-        return [(block.part(0, block.queries, first, last - first), side) for first, last, side in ends if last > first]
+        return with_tails(block, before, behind, causal=self.task.causal, least=TAIL)
 
     def tail(self, side: int, tensors: Sequence[Tensor]) -> Tail:
         """The vectors of the farthest offset on that side, which are those of all in the tail."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from situs.attention.partial import serves_flash
 from situs.attention.reference import softmax_scale
 from situs.attention.segments import Segment, segments
 from situs.attention.task import Task
@@ -93,6 +94,11 @@ class Request:
         return all(isinstance(each, OffsetBias) and each.axes == 1 for each in self.biases) and all(
             isinstance(each, OffsetScore) for each in self.contents
         )
+
+    @property
+    def by_flash(self) -> bool:
+        """Whether torch's CPU kernel takes these tensors, so that parts of the keys can be met apart and cheaply."""
+        return serves_flash(self.query, self.query, self.value)
 
     def numbers(self, lowest: int, highest: int) -> Tensor:
         """The sum of all biases over offsets, for each from ``lowest`` to ``highest``."""

@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
             raise
         raise ValueError(NEEDED) from problem
     from situs.lab.store import Store, to_json
-    from situs.lab.summary import summarise
+    from situs.plots.view import View
 
     if options.report is not None:
         store = Store(options.report)
@@ -88,11 +88,12 @@ def run(options: argparse.Namespace) -> int:
     else:
         store = Store(options.out)
         records = _compare(options, store, watch(quiet=options.json))
-    write(records, store)
+    view = View.of(records)  # summed up once, for all that is written and shown
+    write(view, store)
     if options.json:
-        print(to_json([asdict(row) for row in summarise(records)], indent=2))
+        print(to_json([asdict(row) for row in view.rows], indent=2))
     else:
-        show(records, store.folder)
+        show(view, store.folder)
     return 0 if all(trial["status"] != "failed" for trial in records["trials"]) else 1
 
 

@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from situs.lab import trial as lab
-from situs.lab.summary import LOSS, Point, Row, Scores, summarise
+from situs.lab.summary import LOSS, Point, Row, Scores
+from situs.plots.view import View
 
 
 def watch(*, quiet: bool) -> Watcher:
@@ -131,16 +132,14 @@ class Live_(Watcher):  # noqa: N801
         return grid
 
 
-def show(records: Mapping[str, Any], folder: Path, console: Console | None = None) -> None:
+def show(view: View, folder: Path, console: Console | None = None) -> None:
     """The table and where the rest is. Not on a terminal, lines are as long as they need to be."""
     console = console or Console(width=None if sys.stdout.isatty() else 200)
-    rows = summarise(records)
-    settings = records["settings"]
-    lengths = [multiple * settings["train_length"] for multiple in settings["multiples"]]
+    records, rows, lengths = view.records, view.rows, view.lengths
     for task, facts in records["tasks"].items():
         console.print(_table(task, facts, rows, lengths, records))
     if rows and any(row.cost for row in rows):
-        console.print(_costs(rows, settings["train_length"]))
+        console.print(_costs(rows, view.train_length))
     for row in rows:
         for problem in row.problems:
             console.print(f"{row.method}: {problem}", markup=False)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from situs.lab.store import Store
 from situs.plots.compare import figures
 from situs.plots.report import report_html
@@ -13,9 +10,8 @@ from situs.plots.table import table_csv
 from situs.plots.view import View
 
 
-def write(records: Mapping[str, Any], store: Store) -> None:
+def write(view: View, store: Store) -> None:
     """Each file whole or not at all."""
-    view = View.of(records)  # what is summed up once serves all three
     store.write("table.csv", table_csv(view))
     for name, figure in figures(view).items():
         store.write(f"figures/{name}.png", png(figure))

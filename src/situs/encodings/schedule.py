@@ -9,14 +9,13 @@ A layer is named by what it has, never by what it lacks, so that no flag can be 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from torch import nn
 
 from situs.encodings.base import Encoding
-from situs.registry import entry
+from situs.registry import did_you_mean, entry
 
 Single: TypeAlias = str | tuple[str, Mapping[str, Any]] | Encoding
 Layer: TypeAlias = Single | Sequence[Single]
@@ -83,6 +82,5 @@ def _require_known(sizes: Mapping[str, Any], items: Sequence[Layer]) -> None:
     taken = {option for each in singles if not isinstance(each, Encoding) for option in entry(_named(each)[0]).options}
     for name in sizes:
         if name not in taken:
-            close = difflib.get_close_matches(name, taken, n=1)
-            cure = f" Did you mean {close[0]!r}?" if close else ""
+            cure = did_you_mean(name, taken)
             raise TypeError(f"sizes must be options of an encoding in the pattern; got {name!r}.{cure}")

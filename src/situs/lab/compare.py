@@ -10,6 +10,7 @@ import json
 import os
 import platform
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import datetime, timezone
 from importlib import metadata
 from time import perf_counter
@@ -100,7 +101,7 @@ def compare(
 
 def _measured(method: Method, plan: Plan, store: Store, watcher: Watcher, fresh: bool) -> dict[str, Any]:
     """Costs and properties, once for each method, size and machine."""
-    facts = {"method": method.name, "settings": plan.facts()["settings"], "where": where(plan.settings.device)}
+    facts = {"method": method.name, "settings": asdict(plan.settings), "where": where(plan.settings.device)}
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
     found = None if fresh else store.read(f"measured/{key}.json")
     if found is None:

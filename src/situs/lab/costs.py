@@ -13,7 +13,6 @@ allocation by allocation: it is exact, and repeats.
 from __future__ import annotations
 
 import gc
-import os
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,11 +22,11 @@ from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
-from torch.profiler import ProfilerActivity, profile
 
 from situs.attention.layer import Attention
+from situs.lab.memory import peak_beyond_result
 from situs.lab.methods import RAMPS, Method, parse
-from situs.lab.model import RANDOM_RANGE, Decoder
+from situs.lab.model import Decoder, places_of
 from situs.lab.trial import Settings
 from situs.positions import Positions
 
@@ -83,9 +82,7 @@ class Stack:
 
     def whole(self, x: Tensor) -> Tensor:
         """The output for whole texts."""
-        places = Positions.range(x.shape[1])
-        if self.method.randomised:
-            places = places.randomised(max(RANDOM_RANGE * self.settings.train_length, x.shape[1]), seed=0)
+        places = places_of(self.method, x.shape[1], self.settings.train_length)
         for each in (*self.decoder.inputs, *self.layers):
             x = each(x, places)
         return x
@@ -137,7 +134,7 @@ def _at(own: Stack, plain: Stack, length: int) -> dict[str, float]:
     x = torch.randn(settings.batch if trains else 1, length, settings.size.dim, requires_grad=trains)
     runs = [partial(stack.step if trains else stack.whole, x) for stack in (plain, own)]
     with torch.set_grad_enabled(trains):
-        plain_bytes, own_bytes = (_peak(run) for run in runs)  # which also warms up
+        plain_bytes, own_bytes = (peak_beyond_result(run) for run in runs)  # which also warms up
         plain_seconds, own_seconds = _medians(runs, SECONDS if trains else SECONDS_IF_LONG)
     return {
         "time": own_seconds / plain_seconds,
@@ -186,25 +183,6 @@ def _medians(runs: Sequence[Run], seconds: float) -> list[float]:
     return [statistics.median(each) for each in taken]
 
 
-def _peak(run: Run) -> int:
-    """Bytes that torch held at the worst moment of a call, beyond those of what it returns."""
-    profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
-    with _silent_stderr():
-        profiler.start()
-    try:
-        result = run()
-    finally:
-        with _silent_stderr():
-            profiler.stop()
-    del result
-    events = cast(Any, profiler.profiler).kineto_results.events()
-    held = peak = 0
-    for event in sorted((each for each in events if each.name() == "[memory]"), key=lambda each: each.start_ns()):
-        held += event.nbytes()
-        peak = max(peak, held)
-    return peak - held
-
-
 @contextmanager
 def _one_thread() -> Iterator[None]:
     """Within, torch computes with one thread, so that numbers of different machines and moments compare."""
@@ -214,16 +192,3 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-@contextmanager
-def _silent_stderr() -> Iterator[None]:
-    """Without the profiler's own log, which is written below Python and has no switch."""
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)

@@ -27,7 +27,7 @@ from situs.encodings.base import Encoding
 from situs.encodings.rotary import Rotary
 from situs.encodings.scaling import Scaling
 from situs.encodings.scalings import NTK, DynamicNTK, Linear, Llama3, NTKByParts, YaRN
-from situs.registry import entry, find_class, names
+from situs.registry import did_you_mean, entry, find_class, names
 
 RANDOM = "random"
 OF_IMAGES = {"learned_grid": "learned", "swin": "t5"}
@@ -176,8 +176,7 @@ def _require(part: str) -> None:
     known = inspect.signature(cls).parameters
     for option in _options(part):
         if option not in known:
-            close = difflib.get_close_matches(option, known, n=1)
-            cure = f" Did you mean {close[0]!r}?" if close else ""
+            cure = did_you_mean(option, known)
             raise ValueError(f"{name} takes {', '.join(known) or 'no options'}; got {option!r}.{cure}")
 
 

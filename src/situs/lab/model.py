@@ -54,7 +54,7 @@ class Decoder(nn.Module):
     def __init__(self, method: Method, *, vocabulary: int, size: Size, train_length: int, seed: int) -> None:
         super().__init__()
         self.method, self.train_length, self.seed = method, train_length, seed
-        self.drawn = 0  # random positions so far
+        self.drawn = 0  # batches so far, each of which has random positions of its own
         head_dim = size.dim // size.heads
         sizes: dict[str, Any] = {
             "dim": size.dim, "num_heads": size.heads, "head_dim": head_dim, "max_length": train_length,
@@ -106,12 +106,9 @@ class Decoder(nn.Module):
         return sum(parameter.numel() for each in self.encodings for parameter in each.parameters())
 
     def _positions(self, length: int, device: torch.device) -> Positions:
-        places = Positions.range(length, device=device)
-        if not self.method.randomised:
-            return places
         self.drawn += self.training
-        high = max(RANDOM_RANGE * self.train_length, length)
-        return places.randomised(high, seed=self.seed + 1000 * self.drawn if self.training else self.seed)
+        seed = self.seed + 1000 * self.drawn if self.training else self.seed
+        return places_of(self.method, length, self.train_length, seed=seed, device=device)
 
     @torch.no_grad()
     def _draw(self, seed: int) -> None:
@@ -122,6 +119,14 @@ class Decoder(nn.Module):
                 digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
                 std = TOKENS if name == "embedding.weight" else (3 * parameter.shape[1]) ** -0.5
                 parameter.normal_(std=std, generator=torch.Generator().manual_seed(int.from_bytes(digest[:7], "big")))
+
+
+def places_of(
+    method: Method, length: int, train_length: int, *, seed: int = 0, device: torch.device | str = "cpu"
+) -> Positions:
+    """The positions of a text, as a method has them."""
+    places = Positions.range(length, device=device)
+    return places.randomised(max(RANDOM_RANGE * train_length, length), seed=seed) if method.randomised else places
 
 
 class _Layer(nn.Module):

@@ -29,7 +29,7 @@ from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding
 from situs.encodings.bias import BiasEncoding
 from situs.encodings.score import ScoreEncoding, ValueEncoding
 from situs.lab.methods import RAMPS, Method
-from situs.lab.model import RANDOM_RANGE, Decoder
+from situs.lab.model import Decoder, places_of
 from situs.lab.trial import Settings
 from situs.positions import Positions
 
@@ -80,9 +80,7 @@ class Layer:
 
     def places(self, count: int) -> Positions:
         """A text of that many tokens, as the model places them."""
-        places = Positions.range(count)
-        high = max(RANDOM_RANGE * self.train_length, count)
-        return places.randomised(high, seed=0) if self.method.randomised else places
+        return places_of(self.method, count, self.train_length)
 
     def embedded(self, x: Tensor, places: Positions) -> Float[Tensor, "rows count dim"]:
         """Tokens as the layer meets them."""

@@ -74,7 +74,7 @@ def summarise(records: Mapping[str, Any]) -> list[Row]:
 def _row(method: str, records: Mapping[str, Any]) -> Row:
     trials = [trial for trial in records["trials"] if method in trial["trial"]["tested"]]
     done = [trial for trial in trials if trial["status"] == "done"]
-    lengths = _lengths(records)
+    lengths = lengths_of(records)
     scores = {}
     for task in records["tasks"]:
         own = [trial for trial in done if trial["trial"]["task"] == task]
@@ -112,7 +112,8 @@ def _extrapolating(scores: Mapping[str, Scores], lengths: Sequence[int]) -> dict
     return {"extrapolating": {"holds": holds, "number": change.mean, "unit": "nats", "said": said}}
 
 
-def _lengths(records: Mapping[str, Any]) -> list[int]:
+def lengths_of(records: Mapping[str, Any]) -> list[int]:
+    """All lengths that were tested at."""
     settings = records["settings"]
     return [multiple * settings["train_length"] for multiple in settings["multiples"]]
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from situs.lab.corpus import Corpus
 from situs.lab.methods import RAMPED, RAMPS, Method, Ramp, parse
 from situs.lab.model import Decoder, Size
-from situs.lab.tasks import Examples, Task, by_position, exact, loss_of, make_task
+from situs.lab.tasks import Examples, Task, all_scored, by_position, exact, loss_of, make_task
 
 FORMAT = 1
 """Changes where records of before would no longer mean the same."""
@@ -186,9 +186,7 @@ def _scores(model: Decoder, examples: Examples, task: Task, device: str, *, by_p
         logits = model(part.tokens)
         scores += (loss_of(logits, part) if task.measure == "loss" else exact(logits, part).float()).tolist()
         if by_place and task.measure == "loss":
-            whole = torch.ones_like(part.scored)
-            whole[:, 0] = False
-            along.append(by_position(logits, Examples(part.tokens, whole))[:, 1:])
+            along.append(by_position(logits, all_scored(part.tokens))[:, 1:])
     found: dict[str, Any] = {"scores": scores}
     if examples.depth is not None:
         found["depths"] = examples.depth.tolist()

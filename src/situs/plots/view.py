@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from situs.lab.summary import ACCURACY, LOSS, Point, Row, Scores, farthest, summarise
+from situs.lab.summary import ACCURACY, LOSS, Point, Row, Scores, farthest, lengths_of, summarise
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class View:
     @property
     def lengths(self) -> list[int]:
         """What was tested at, from short to long."""
-        return sorted(multiple * self.train_length for multiple in self.records["settings"]["multiples"])
+        return sorted(lengths_of(self.records))
 
     @property
     def longest(self) -> int:

@@ -6,17 +6,17 @@ task = make_task("passkey")
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable
 
 from situs.lab.corpus import Corpus
 from situs.lab.tasks.addition import Addition
-from situs.lab.tasks.base import Examples, Task, by_position, exact, loss_of
+from situs.lab.tasks.base import Examples, Task, all_scored, by_position, exact, loss_of
 from situs.lab.tasks.passkey import Passkey
 from situs.lab.tasks.recall import Recall
 from situs.lab.tasks.strings import Copy, Reverse
 from situs.lab.tasks.text import TAIL, Text
+from situs.registry import did_you_mean
 
 __all__ = [
     "TASKS",
@@ -28,6 +28,7 @@ __all__ = [
     "Reverse",
     "Task",
     "Text",
+    "all_scored",
     "by_position",
     "exact",
     "loss_of",
@@ -62,7 +63,5 @@ def of_text(name: str) -> bool:
 
 def _known(name: str) -> Callable[..., Task]:
     if name not in TASKS:
-        close = difflib.get_close_matches(name, TASKS, n=1)
-        cure = f" Did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"task must be one of {', '.join(TASKS)}; got {name!r}.{cure}")
+        raise ValueError(f"task must be one of {', '.join(TASKS)}; got {name!r}.{did_you_mean(name, TASKS)}")
     return TASKS[name]

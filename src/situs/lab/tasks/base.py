@@ -47,6 +47,13 @@ class Examples:
             )
 
 
+def all_scored(tokens: Int64[Tensor, "examples length"]) -> Examples:
+    """Examples in which every token but the first counts."""
+    scored = torch.ones_like(tokens, dtype=torch.bool)
+    scored[:, 0] = False
+    return Examples(tokens, scored)
+
+
 class Task(ABC):
     """Something to learn at a short length and to be tested on at longer ones.
 

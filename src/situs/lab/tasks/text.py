@@ -13,11 +13,9 @@ from __future__ import annotations
 from typing import Literal, final
 
 import torch
-from jaxtyping import Int64
-from torch import Tensor
 
 from situs.lab.corpus import Corpus, HeldOut
-from situs.lab.tasks.base import Examples, Task
+from situs.lab.tasks.base import Examples, Task, all_scored
 
 TAIL = 32
 
@@ -45,7 +43,7 @@ class Text(Task):
 
     def train_batch(self, generator: torch.Generator, batch: int, length: int) -> Examples:
         """Windows of ``length`` bytes, scored from the second byte on."""
-        return _all_scored(self.corpus.train_windows(generator, batch, length))
+        return all_scored(self.corpus.train_windows(generator, batch, length))
 
     def held_out(self, split: HeldOut, length: int, count: int, seed: int) -> Examples:
         """Windows scored at their last ``tail`` bytes. Those of the test end at the same places at every length."""
@@ -62,10 +60,4 @@ class Text(Task):
 
     def whole(self, count: int, seed: int) -> Examples:
         """The windows of the test at their full length, scored from the second byte on: for the loss by position."""
-        return _all_scored(self.corpus.test_windows(self.longest, count, seed))
-
-
-def _all_scored(tokens: Int64[Tensor, "examples length"]) -> Examples:
-    scored = torch.ones_like(tokens, dtype=torch.bool)
-    scored[:, 0] = False
-    return Examples(tokens, scored)
+        return all_scored(self.corpus.test_windows(self.longest, count, seed))

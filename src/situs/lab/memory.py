@@ -33,10 +33,16 @@ def peak_beyond_result(run: Callable[[], object]) -> int:
 
 def observe(run: Callable[[], object]) -> Observation:
     """Run once under the profiler."""
-    with _silent_stderr(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+    with _silent_stderr():
+        profiler.start()
+    try:
         began = perf_counter()
         result = run()
         seconds = perf_counter() - began
+    finally:
+        with _silent_stderr():
+            profiler.stop()
     events = cast(Any, profiler.profiler).kineto_results.events()
     held = peak = 0
     for event in sorted((each for each in events if each.name() == "[memory]"), key=lambda each: each.start_ns()):
