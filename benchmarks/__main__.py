@@ -40,7 +40,7 @@ def main() -> None:
     """Parse, measure, print, write."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Situs against its peers.")
     parser.add_argument("--quick", action="store_true", help="a smoke test: fewer cases, under a minute")
-    parser.add_argument("--full", action="store_true", help="every case, and more rounds; as FULL=1")
+    parser.add_argument("--full", action="store_true", help="every length, dtype and thread count, and the long rows; as FULL=1")
     parser.add_argument("--out", type=Path, help="directory to write to; beside this file, or a new one with --quick")
     arguments = parser.parse_args()
     if not fused.available():
@@ -61,9 +61,9 @@ def main() -> None:
 def measure(mode: str) -> Results:
     """Every question, in this process; "quick" leaves out cases and the second thread, "full" leaves out nothing."""
     quick = mode == "quick"
-    effort = {"quick": Effort(0.1, 3), "default": Effort(0.4, 3), "full": Effort(4.0, 9)}[mode]
-    calm = {"quick": Effort(0.05, 3), "default": Effort(0.6, 3, 15), "full": Effort(4.0, 3, 15)}[mode]
-    steady = {"quick": Effort(0.05, 3), "default": Effort(0.6, 9, 40), "full": Effort(4.0, 15)}[mode]
+    effort = Effort(0.1, 3) if quick else Effort(0.4, 3)
+    calm = Effort(0.05, 3) if quick else Effort(0.6, 3, 15)
+    steady = Effort(0.05, 3) if quick else Effort(0.6, 9, 40)
     lengths = (512,) if quick else apply.LENGTHS
     dtypes = ("float32", "bfloat16") if quick else tuple(apply.DTYPES)
     threads = (1,) if quick else (1, 2)
