@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install compare test check bench format clean
+.PHONY: help install compare test check bench figures docs format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -37,6 +37,12 @@ check: $(READY) ## formatting, lint, types, and the direction of imports
 
 bench: $(READY) ## measure against peers; ARGS is passed on to the benchmarks
 	$(BIN)/python -m benchmarks $(ARGS)
+
+figures: $(READY) ## remake every committed figure
+	$(BIN)/python docs/make.py figures
+
+docs: $(READY) ## write docs/encodings.md from the registry
+	$(BIN)/python docs/make.py encodings
 
 format: $(READY) ## format, and fix what ruff can fix
 	$(BIN)/ruff check --fix-only --quiet

@@ -40,7 +40,9 @@ def main() -> None:
     """Parse, measure, print, write."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Situs against its peers.")
     parser.add_argument("--quick", action="store_true", help="a smoke test: fewer cases, under a minute")
-    parser.add_argument("--full", action="store_true", help="every length, dtype and thread count, and the long rows; as FULL=1")
+    parser.add_argument(
+        "--full", action="store_true", help="every length, dtype and thread count, and the long rows; as FULL=1"
+    )
     parser.add_argument("--out", type=Path, help="directory to write to; beside this file, or a new one with --quick")
     arguments = parser.parse_args()
     if not fused.available():

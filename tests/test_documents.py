@@ -1,33 +1,93 @@
-"""Every Python block of the README and the documentation runs, and links lead somewhere."""
+"""Every Python block of the README and the documentation runs and prints what the page says; links lead somewhere."""
 
+import functools
 import pathlib
 import re
 import subprocess
 import sys
+import tempfile
+from typing import NamedTuple
 
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```([^`\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+END_OF_BLOCK = "---- the block ends here ----"
 
 pytestmark = pytest.mark.compiled
 
 
-def run_blocks(document: pathlib.Path, folder: pathlib.Path) -> str:
-    """Run a document's blocks, one after another, as a script."""
-    script = folder / f"{document.stem}.py"
-    script.write_text("\n".join(BLOCK.findall(document.read_text(encoding="utf-8"))), encoding="utf-8")
-    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+class Block(NamedTuple):
+    """A Python block, and the text block that directly follows it, if one does."""
+
+    code: str
+    said: str | None
+
+
+def blocks_of(text: str) -> list[Block]:
+    """A document's Python blocks, in order."""
+    fenced = list(FENCED.finditer(text))
+    blocks = []
+    for number, block in enumerate(fenced):
+        if block[1] != "python":
+            continue
+        after = fenced[number + 1] if number + 1 < len(fenced) else None
+        follows = after is not None and after[1] == "text" and not text[block.end() : after.start()].strip()
+        blocks.append(Block(block[2], after[2] if after is not None and follows else None))
+    return blocks
+
+
+@functools.cache
+def printed_by(document: pathlib.Path) -> list[str]:
+    """What each block prints, when they run one after another as one script."""
+    blocks = blocks_of(document.read_text(encoding="utf-8"))
+    source = "\n".join(f"{block.code}\nprint({END_OF_BLOCK!r})" for block in blocks)
+    with tempfile.TemporaryDirectory() as folder:
+        script = pathlib.Path(folder) / f"{document.stem}.py"
+        script.write_text(source, encoding="utf-8")
+        command = [sys.executable, "-X", "utf8", str(script)]
+        ran = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
     assert ran.returncode == 0, ran.stderr
-    return ran.stdout
+    return ran.stdout.split(f"{END_OF_BLOCK}\n")[:-1]
+
+
+def differences(document: pathlib.Path) -> list[tuple[str, str]]:
+    """What the page says and what its block prints, wherever the two are not the same."""
+    blocks = blocks_of(document.read_text(encoding="utf-8"))
+    both = zip(blocks, printed_by(document), strict=True)
+    return [(block.said, printed) for block, printed in both if block.said is not None and block.said != printed]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_code_blocks_run_in_order(document: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    printed = run_blocks(document, tmp_path)
+def test_code_blocks_run_in_order(document: pathlib.Path) -> None:
+    printed = "".join(printed_by(document))
     if document.name == "README.md":
         assert "Swing(head_dim=16) keeps the contract: " in printed
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_text_blocks_are_what_the_code_before_them_prints(document: pathlib.Path) -> None:
+    assert differences(document) == []
+    if document.name == "mistakes.md":
+        assert all(block.said for block in blocks_of(document.read_text(encoding="utf-8")))
+
+
+def test_a_text_block_that_is_not_what_was_printed_is_found(tmp_path: pathlib.Path) -> None:
+    page = "```python\nx = 1\nprint(x)\n```\n\n```text\n1\n```\n\n```python\nprint(x + 1)\n```\n\n{}```text\n3\n```\n"
+    wrong, apart = tmp_path / "wrong.md", tmp_path / "apart.md"
+    wrong.write_text(page.format(""), encoding="utf-8")
+    apart.write_text(page.format("Something else prints\n\n"), encoding="utf-8")
+    assert differences(wrong) == [("3\n", "2\n")]
+    assert differences(apart) == []
+
+
+def test_measured_losses_that_pages_repeat_are_those_of_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    prose = FENCED.sub("", (ROOT / "docs" / "mistakes.md").read_text(encoding="utf-8"))
+    repeated = re.findall(r"\+\d?\.\d{3}\b", prose)
+    assert repeated
+    assert [each for each in repeated if f"| {each} |" not in readme] == []
 
 
 def test_links_lead_to_files() -> None:

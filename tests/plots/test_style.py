@@ -14,7 +14,7 @@ from PIL import Image
 
 from situs.plots import style
 from situs.plots.style import DARK, LIGHT, Theme
-from tests.plots.sample import METHODS, ODD
+from tests.plots.comparison.sample import METHODS, ODD
 
 pytestmark = pytest.mark.once
 
@@ -94,7 +94,7 @@ def test_the_settings_of_users_change_nothing() -> None:
 
 
 def test_no_window_is_ever_opened() -> None:
-    code = "import sys, situs.plots.report; print('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, situs.plots.comparison.report; print('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 

@@ -6,14 +6,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from situs.cli import check, compare, listing
+from situs.cli import check, compare, listing, plot
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``situs ...``; returns the exit status."""
     parser = argparse.ArgumentParser(prog="situs", description="Position encodings for Transformers.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (listing, check, compare):
+    for module in (listing, plot, check, compare):
         module.add_commands(commands)
     options = parser.parse_args(arguments)
     try:

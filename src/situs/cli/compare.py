@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
             raise
         raise ValueError(NEEDED) from problem
     from situs.lab.store import Store, to_json
-    from situs.plots.view import View
+    from situs.plots.comparison.view import View
 
     if options.report is not None:
         store = Store(options.report)

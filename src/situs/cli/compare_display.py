@@ -16,7 +16,7 @@ from rich.text import Text
 
 from situs.lab import trial as lab
 from situs.lab.summary import LOSS, Point, Row, Scores
-from situs.plots.view import View
+from situs.plots.comparison.view import View
 
 
 def watch(*, quiet: bool) -> Watcher:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from situs.lab.store import Store
-from situs.plots.compare import figures
-from situs.plots.report import report_html
+from situs.plots.comparison.figures import figures
+from situs.plots.comparison.report import report_html
+from situs.plots.comparison.table import table_csv
+from situs.plots.comparison.view import View
 from situs.plots.style import png
-from situs.plots.table import table_csv
-from situs.plots.view import View
 
 
 def write(view: View, store: Store) -> None:

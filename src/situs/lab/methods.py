@@ -70,7 +70,10 @@ class Method:
 
     def encodings(self, layer: int, sizes: dict[str, Any]) -> list[Encoding]:
         """Those that act in a layer, newly made; encodings of the input stand in the first."""
-        return [_build(part, sizes) for part in self.pattern[layer % len(self.pattern)]]
+        return [
+            build(part, {**sizes, **fitted(_name(part), sizes["max_length"]), **options_of(part)})
+            for part in self.pattern[layer % len(self.pattern)]
+        ]
 
     def sources(self) -> str:
         """A hash of the modules that classes of one's own come from; nothing where there are none."""
@@ -120,10 +123,16 @@ def parse(text: str) -> Method:
 
 def parse_all(text: str) -> list[Method]:
     """Methods parted by commas outside of brackets, each once."""
-    found = [parse(each) for each in re.split(r",(?![^()]*\))", text) if each.strip()]
+    found = [parse(each) for each in split_names(text)]
+    return list({method.name: method for method in found}.values())
+
+
+def split_names(text: str) -> list[str]:
+    """Names parted by commas outside of brackets."""
+    found = [each.strip() for each in re.split(r",(?![^()]*\))", text) if each.strip()]
     if not found:
         raise ValueError(f"encodings must be names parted by commas, such as rotary,alibi; got {text!r}.")
-    return list({method.name: method for method in found}.values())
+    return found
 
 
 def fitted(name: str, train_length: int) -> dict[str, Any]:
@@ -150,7 +159,7 @@ def _name(part: str) -> str:
     return part.partition("(")[0]
 
 
-def _options(part: str) -> dict[str, Any]:
+def options_of(part: str) -> dict[str, Any]:
     """``name(a=1, b="x")`` as options, which must be Python literals."""
     name, bracket, rest = part.partition("(")
     if not bracket:
@@ -169,22 +178,27 @@ def _options(part: str) -> dict[str, Any]:
 
 def _require(part: str) -> None:
     """Raise unless an encoding of that name exists, takes its options and suits text."""
-    cls = find_class(_name(part))
+    require_options(part)
     name = _name(part)
     if name in OF_IMAGES:
         raise ValueError(f"encodings must suit text; {name} is for images. Use {OF_IMAGES[name]}.")
-    known = inspect.signature(cls).parameters
-    for option in _options(part):
+
+
+def require_options(part: str) -> None:
+    """Raise unless an encoding of that name exists and takes its options."""
+    name = _name(part)
+    known = inspect.signature(find_class(name)).parameters
+    for option in options_of(part):
         if option not in known:
             cure = did_you_mean(option, known)
             raise ValueError(f"{name} takes {', '.join(known) or 'no options'}; got {option!r}.{cure}")
 
 
-def _build(part: str, sizes: dict[str, Any]) -> Encoding:
-    cls, name = find_class(_name(part)), _name(part)
+def build(part: str, options: dict[str, Any]) -> Encoding:
+    """An encoding with those of the options that it takes."""
+    cls = find_class(_name(part))
     known = inspect.signature(cls).parameters
-    given = {**sizes, **fitted(name, sizes["max_length"]), **_options(part)}
-    return cls(**{option: value for option, value in given.items() if option in known})
+    return cls(**{option: value for option, value in options.items() if option in known})
 
 
 def suiting_text() -> list[str]:

@@ -21,20 +21,18 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias, cast
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from situs.attention.reference import reference, softmax_scale
 from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding
-from situs.encodings.bias import BiasEncoding
-from situs.encodings.score import ScoreEncoding, ValueEncoding
+from situs.lab.acting import Acting, behind, draw_what_is_near_zero, normal
 from situs.lab.methods import RAMPS, Method
 from situs.lab.model import Decoder, places_of
 from situs.lab.trial import Settings
 from situs.positions import Positions
 
 ROUNDING, TOLD_APART = 1e-5, 1e-6  # shares of the spread that may be float32's, between two results and within one
-NEAR_ZERO, DRAWS = 0.05, 4  # parameters that are smaller on average are drawn anew; and how often
+DRAWS = 4  # of parameters
 SCALED_TO = 4  # times the training length
 SHIFTS = (1, 10, 100, 1000, 10_000)
 FEWEST, PLACES, LONG, LONGEST = 4, 1 << 10, 1 << 16, 1 << 30  # places: to ask at all, to be told apart, of texts
@@ -70,67 +68,21 @@ class Layer:
         self.dim, self.heads = settings.size.dim, settings.size.heads
         inputs, layer = cast(Any, decoder.inputs), cast(Any, decoder.layers[number])
         self.encodings: list[Encoding] = [*inputs, *layer.attention.encodings]
-        self.projections = normal(3, self.dim, self.dim, seed=1) / self.dim**0.5
+        self.acting = Acting(self.encodings, dim=self.dim, heads=self.heads)
         ends = [min(getattr(each, "usable_length", None) or LONGEST, each.reach / 2) for each in self.encodings]
         self.end = int(min([LONGEST, *ends]))  # half of a reach, where factors are well within float32
-
-    def of_kind(self, kind: type[Encoding]) -> list[Any]:
-        """Its encodings that act in one place."""
-        return [each for each in self.encodings if isinstance(each, kind)]
 
     def places(self, count: int) -> Positions:
         """A text of that many tokens, as the model places them."""
         return places_of(self.method, count, self.train_length)
-
-    def embedded(self, x: Tensor, places: Positions) -> Float[Tensor, "rows count dim"]:
-        """Tokens as the layer meets them."""
-        for each in self.of_kind(InputEncoding):
-            x = each(x, places)
-        return x
-
-    def projected(self, x: Tensor, which: int) -> Float[Tensor, "rows heads count head_dim"]:
-        """Queries (0), keys (1) or values (2) of tokens."""
-        return torch.matmul(x, self.projections[which]).view(*x.shape[:2], self.heads, -1).transpose(1, 2)
-
-    def turned(self, vectors: Tensor, places: Positions, role: str) -> Float[Tensor, "rows heads count head_dim"]:
-        """Queries or keys with their positions in them."""
-        for each in self.of_kind(QueryKeyEncoding):
-            vectors = each(vectors, places, role=role)
-        return vectors
-
-    def effects(
-        self, query: Tensor, key: Tensor, of_queries: Positions, of_keys: Positions, *, keys_like: int = 1
-    ) -> Float[Tensor, "rows heads_and_more query key"]:
-        """All that attention can tell of positions: scores of queries that are the last of the keys, and after those of
-        all heads what values bring along. ``keys_like`` 0 gives keys the projection of the queries."""
-        q = self.projected(self.embedded(query, of_queries), 0)
-        k = self.projected(self.embedded(key, of_keys), keys_like)
-        scale = softmax_scale(self.encodings, q.shape[-1], None)
-        seen = scale * self.turned(q, of_queries, "query") @ self.turned(k, of_keys, "key").transpose(-2, -1)
-        visible = behind(q.shape[-2], k.shape[-2])[None, None]
-        for each in self.of_kind(ScoreEncoding):
-            seen = seen + each(q, k, of_queries, of_keys, scale=scale, visible=visible)
-        for each in self.of_kind(BiasEncoding):
-            seen = seen + each(of_queries, of_keys, dtype=q.dtype)
-        offsets = of_keys.ids[:, None, :] - of_queries.ids[:, :, None]
-        for each in (each for each in self.of_kind(ValueEncoding) if each.acts_on_values):
-            brought = each.value_vectors(offsets.flatten(), q.dtype).transpose(-2, -1)
-            along = brought.reshape(1, -1, *offsets.shape[1:]).expand(len(q), -1, -1, -1)
-            seen = torch.cat((seen, along), 1)
-        return seen
-
-    def output(self, x: Tensor, *, causal: bool) -> Float[Tensor, "rows heads count head_dim"]:
-        """What attention gives for whole texts."""
-        places = self.places(x.shape[1])
-        q, k, v = (self.projected(self.embedded(x, places), which) for which in range(3))
-        return reference(q, k, v, encoding=self.encodings, causal=causal, positions=places, key_positions=places)
 
 
 def unique(layer: Layer) -> Answer:
     """One query at the end meets the same key at every place: do all look different?"""
     count = min(PLACES, layer.end)
     places, (query, key) = layer.places(count), normal(2, 2, 1, layer.dim, seed=3)
-    looks = layer.effects(query, key.expand(-1, count, -1), places[-1:], places).double().flatten(0, 2).T.contiguous()
+    seen = layer.acting.effects(query, key.expand(-1, count, -1), places[-1:], places)
+    looks = seen.double().flatten(0, 2).T.contiguous()
     apart = torch.cdist(looks, looks, compute_mode="donot_use_mm_for_euclid_dist") / looks.shape[1] ** 0.5
     apart = (apart / looks.std()).fill_diagonal_(torch.inf)
     least, (one, other) = float(apart.min()), divmod(int(apart.argmin()), count)
@@ -147,7 +99,7 @@ def relative(layer: Layer) -> Answer:
     x, changes = normal(2, count, layer.dim, seed=4), {}
     for shift in {min(shift, room) for shift in SHIFTS}:
         text = layer.places(count + shift)
-        first, later = (layer.effects(x, x, here, here)[..., seen] for here in (text[:count], text[shift:]))
+        first, later = (layer.acting.effects(x, x, here, here)[..., seen] for here in (text[:count], text[shift:]))
         changes[shift] = float((later - first).abs().max() / first.std())
     moved, worst = max(changes.items(), key=lambda item: item[1])
     holds = worst <= ROUNDING
@@ -173,11 +125,11 @@ def _largest(layer: Layer, longest: int) -> tuple[float, float]:
         ids = count - 1 - torch.unique(distances.clamp(0, count - 1)).flip(0)
         last, places = (Positions.explicit(each, sequence_length=count) for each in (ids[-4:], ids))
         keys = normal(4, 1, layer.dim, seed=5).expand(-1, len(ids), -1)
-        seen = layer.effects(normal(4, last.length, layer.dim, seed=10), keys, last, places)
+        seen = layer.acting.effects(normal(4, last.length, layer.dim, seed=10), keys, last, places)
         spreads.append(float((seen.amax(-1) - seen.amin(-1)).mean()))
-        vectors = layer.projected(layer.embedded(keys, places), 0)
+        vectors = layer.acting.projected(layer.acting.embedded(keys, places), 0)
         for role in ("query", "key"):  # in float64, since xPos's squares would leave float32
-            lengths.append(float(layer.turned(vectors, places, role).double().norm(dim=-1).max()))
+            lengths.append(float(layer.acting.turned(vectors, places, role).double().norm(dim=-1).max()))
     return sum(spreads) / len(spreads), max(lengths)
 
 
@@ -186,9 +138,9 @@ def norm_preserving(layer: Layer) -> Answer:
     count = min(SHIFTS[-1], layer.end)
     places, x = layer.places(count), normal(1, count, layer.dim, seed=6)
     vectors = x.view(1, count, layer.heads, -1).transpose(1, 2)
-    pairs = {"inputs": (layer.embedded(x, places), x)} if layer.of_kind(InputEncoding) else {}
-    for name, role in (("queries", "query"), ("keys", "key")) if layer.of_kind(QueryKeyEncoding) else ():
-        pairs[name] = layer.turned(vectors, places, role), vectors
+    pairs = {"inputs": (layer.acting.embedded(x, places), x)} if layer.acting.of_kind(InputEncoding) else {}
+    for name, role in (("queries", "query"), ("keys", "key")) if layer.acting.of_kind(QueryKeyEncoding) else ():
+        pairs[name] = layer.acting.turned(vectors, places, role), vectors
     if not pairs:
         return True, 0.0, "it leaves inputs, queries and keys as they are."
     lengths = [[each.double().norm(dim=-1) for each in pair] for pair in pairs.values()]
@@ -203,8 +155,8 @@ def decaying(layer: Layer) -> Answer:
     places = Positions.explicit(layer.places(farthest + 1).ids[:, chosen], sequence_length=farthest + 1)
     key, noise = normal(2, 32, 1, layer.dim, seed=7)
     query, keys = key + 0.5 * noise, key.expand(-1, len(chosen), -1)
-    seen = layer.effects(query, keys, places[len(chosen) - 1 :], places, keys_like=0)
-    curves = seen[:, : layer.heads, 0, :-1].double().mean(0).flip(-1)  # (heads, distances from 1 on)
+    seen = layer.acting.scores(query, keys, places[len(chosen) - 1 :], places, keys_like=0)
+    curves = seen[:, :, 0, :-1].double().mean(0).flip(-1)  # (heads, distances from 1 on)
     steps = (curves / (ROUNDING * curves.abs().max())).round()  # what differs by rounding is alike
     if bool((steps.amax(-1) - steps.amin(-1) <= 1).all()):
         return False, None, "scores do not change with distance."
@@ -226,7 +178,8 @@ def equivariant(layer: Layer) -> Answer:
     """Outputs of permuted tokens against permuted outputs, where all see all."""
     count = min(64, layer.end)
     x, order = normal(2, count, layer.dim, seed=8), torch.randperm(count, generator=torch.Generator().manual_seed(9))
-    pairs = [(layer.output(x[:, order], causal=hidden), layer.output(x, causal=hidden)) for hidden in (False, True)]
+    output, places = layer.acting.output, layer.places(count)
+    pairs = [(output(x[:, order], places, causal=hidden), output(x, places, causal=hidden)) for hidden in (False, True)]
     free, masked = (float((one - other[:, :, order]).abs().max() / other.std()) for one, other in pairs)
     said = f"permuted tokens give outputs that are {free:.2g} of the outputs' spread from permuted ones"
     return free <= ROUNDING, free, f"{said}; under a causal mask, {masked:.2g}."
@@ -279,19 +232,7 @@ def _layers(method: Method, settings: Settings, draw: int) -> list[Layer]:
     decoder = Decoder(method, vocabulary=2, size=settings.size, train_length=settings.train_length, seed=draw).eval()
     if method.scaling is not None:
         decoder.scaled_to(method, SCALED_TO * settings.train_length, RAMPS[0])
-    for number, parameter in enumerate(parameter for each in decoder.encodings for parameter in each.parameters()):
-        if parameter.square().mean() < NEAR_ZERO**2:
-            parameter.copy_(normal(*parameter.shape, seed=DRAWS * number + draw))
+    draw_what_is_near_zero(decoder.encodings, draw=draw, draws=DRAWS)
     kinds = [method.pattern[number % len(method.pattern)] for number in range(settings.size.layers)]
     numbers = [number for number, kind in enumerate(kinds) if kind not in kinds[:number]]
     return [Layer(method, settings, decoder, number, draw) for number in numbers]
-
-
-def normal(*shape: int, seed: int) -> Float[Tensor, "..."]:
-    """Random numbers of a generator of their own."""
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def behind(queries: int, keys: int) -> Bool[Tensor, "queries keys"]:
-    """Which keys are not later than a query, where queries are the last of the keys."""
-    return torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)

@@ -50,11 +50,18 @@ class Theme:
     hues: tuple[str, ...]
     little: str
     much: str
+    below: str
+    """Less than nothing, where numbers may be."""
 
     @property
     def colormap(self) -> LinearSegmentedColormap:
         """From little to much, in one hue."""
         return LinearSegmentedColormap.from_list("situs", [self.little, self.much])
+
+    @property
+    def signed(self) -> LinearSegmentedColormap:
+        """From below zero over nothing to above, in two hues that no eye takes for each other."""
+        return LinearSegmentedColormap.from_list("situs signed", [self.below, self.little, self.much])
 
 
 LIGHT = Theme(
@@ -66,6 +73,7 @@ LIGHT = Theme(
     hues=("#0072b2", "#e0643a", "#00946a", "#bc6095", "#1b9be6", "#c68700", "#6b6200"),
     little="#f2efe8",
     much="#005c91",
+    below="#b04a10",
 )
 DARK = Theme(
     paper="#14171c",
@@ -76,6 +84,7 @@ DARK = Theme(
     hues=("#4c9fe0", "#f0803c", "#22bd8f", "#df94bd", "#8fd0f5", "#e6a92b", "#efe46a"),
     little="#262b33",
     much="#6cc0f5",
+    below="#f28a4b",
 )
 DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.4)), (0, (1.2, 1.2)), (0, (5, 1.2, 1.2, 1.2)))
 FAMILIES = 3  # that have a hue for themselves
@@ -99,14 +108,17 @@ class Look:
         }  # fmt: skip
 
 
-def looks(names: Sequence[str], theme: Theme) -> dict[str, Look]:
+def looks(names: Sequence[str], theme: Theme, *, families: bool = True) -> dict[str, Look]:
     """A look for each name. What is added to another with + shares a hue with it and no one else; the rest take turns,
-    and what shares a hue differs in dashes and marker."""
+    and what shares a hue differs in dashes and marker. Without ``families``, all take turns."""
+    if not families:
+        plain = looks([str(number) for number in range(len(names))], theme)
+        return dict(zip(names, plain.values(), strict=True))
     bases = Counter(name.partition("+")[0] for name in names)
-    families = [base for base, members in bases.items() if members > 1][:FAMILIES]
-    alone = [base for base in bases if base not in families]
-    shared = range(len(families), len(theme.hues))
-    hues = {base: hue for hue, base in enumerate(families)}
+    joined = [base for base, members in bases.items() if members > 1][:FAMILIES]
+    alone = [base for base in bases if base not in joined]
+    shared = range(len(joined), len(theme.hues))
+    hues = {base: hue for hue, base in enumerate(joined)}
     hues |= {base: shared[number % len(shared)] for number, base in enumerate(alone)}
     seen: dict[int, int] = {}
     found = {}
@@ -204,6 +216,17 @@ def png(drawn: Figure, *, dpi: int = DPI) -> bytes:
         drawn.savefig(pixels, format="rgba", dpi=dpi)
     image = Image.frombytes("RGBA", size, pixels.getvalue()).convert("RGB")
     image.quantize(256, dither=Image.Dither.NONE).save(file, "PNG", optimize=True, dpi=(dpi, dpi))
+    return file.getvalue()
+
+
+def image(drawn: Figure, form: str) -> bytes:
+    """A figure as a file: "png", "svg" or "pdf", the same bytes every time."""
+    if form == "png":
+        return png(drawn)
+    file = io.BytesIO()
+    nothing = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}[form]
+    with styled(), matplotlib.rc_context({"svg.hashsalt": "situs", "svg.fonttype": "path", "pdf.fonttype": 42}):
+        drawn.savefig(file, format=form, metadata=nothing)
     return file.getvalue()
 
 

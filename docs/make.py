@@ -1,0 +1,166 @@
+"""Remake what is committed under docs/: the figures, and the page of encodings, which is written from the registry.
+
+python docs/make.py figures
+python docs/make.py encodings
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import situs
+from situs.cli.listing import learned_in_words, summary
+from situs.lab import named
+from situs.lab.methods import OF_IMAGES
+from situs.lab.methods import parse as parse_method
+from situs.lab.probes import PROBES, measure
+from situs.lab.trial import Settings
+from situs.plots import KINDS, suiting
+from situs.plots.style import png
+
+FOLDER = Path(__file__).parent
+DPI = 150  # twice what most screens show, and still small files
+HERO = "sinusoidal,learned,rotary,xpos,alibi,kerple,t5,sandwich,fire,shaw,transformer_xl,deberta"
+FIGURES = {
+    "likeness": (HERO, "likeness"),
+    "decay": ("rotary,xpos,alibi,kerple,sandwich", "decay"),
+    "wavelengths": ("rotary,rotary+linear,rotary+ntk,rotary+yarn,rotary+llama3", "wavelengths"),
+    "scalings": ("rotary", "scalings"),
+    "speeds": ("rotary", "speeds"),
+    "axial": ("rotary+axial", "grid"),
+}
+"""Beside a portrait of every encoding."""
+MORE = {
+    "": {"likeness": "what position does to a score", "decay": "how scores fall with distance"},
+    "rotary": {
+        "speeds": "every pair has a speed of its own",
+        "wavelengths": "positions a turn, plain and scaled",
+        "scalings": "what scalings do, over pairs and over distance",
+        "axial": "on an image",
+    },
+}
+"""Which of them stand where on the page of encodings: at its head, or under an encoding."""
+ASKED = {
+    "unique": "places are told apart",
+    "relative": "only distances count",
+    "bounded": "effects stay bounded",
+    "norm_preserving": "lengths are kept",
+    "decaying": "scores fall with distance",
+    "equivariant": "blind to order",
+}
+
+
+def figures() -> dict[str, bytes]:
+    """Every committed figure, by its path under docs/, for light pages and for dark."""
+    wanted = {name: (name, "") for name in situs.names()} | FIGURES
+    made = {}
+    for file, (names, kind) in wanted.items():
+        for dark in (False, True):
+            made[f"figures/{file}{'-dark' * dark}.png"] = _figure(names, kind, dark=dark)
+    return made
+
+
+def _figure(names: str, kind: str, *, dark: bool) -> bytes:
+    first = named.subjects(names, {}, length=2)
+    chosen = KINDS[kind or suiting(first[0])[0]]
+    length = chosen.options["length"].default if "length" in chosen.options else 2
+    return png(chosen.draw(named.subjects(names, {}, length=length or 8192), dark=dark), dpi=DPI)
+
+
+def encodings() -> str:
+    """The page of encodings."""
+    head = (
+        "# Encodings\n\n"
+        "Written by `make docs` from the registry: what `situs show NAME` prints, a portrait (`situs plot NAME`), and\n"
+        "properties as the probes of `situs compare` measure them, on objects of the lab's size with random numbers\n"
+        "where training would put some. Other figures of an encoding: `situs plot --list`.\n"
+    )
+    contents = "\n".join(f"- [{name}](#{name}): {situs.entry(name).place}" for name in situs.names())
+    return "\n".join([head, contents, "", *_more(""), *(_section(name) for name in situs.names())])
+
+
+def _more(where: str) -> list[str]:
+    return [picture(f"figures/{file}", alt) + "\n" for file, alt in MORE.get(where, {}).items()]
+
+
+def _section(name: str) -> str:
+    facts = summary(situs.entry(name))
+    lines = [
+        f"\n## {name}\n",
+        f"`{facts['class']}`: {facts['summary']}\n",
+        picture(f"figures/{name}", f"{name}: its portrait"),
+        *_more(name),
+        f"\n    {facts['formula']}\n",
+        "| | |\n|---|---|",
+        f"| place | {facts['place']} |",
+        f"| paper | {facts['paper']} |",
+        f"| learned | {learned_in_words(facts['learned'])} |",
+        *(f"| {whose} | {_code(choice)} |" for whose, choice in facts["dialects"].items()),
+    ]
+    if facts["options"]:
+        lines += ["\n| option | default | meaning |\n|---|---|---|"]
+        lines += [_option(option) for option in facts["options"]]
+    return "\n".join([*lines, "", *_card(name)])
+
+
+def _option(option: dict[str, Any]) -> str:
+    default = "required" if option["required"] else f"`{option['default']}`"
+    return f"| `{option['name']}` | {default} | {option['meaning'].replace('|', chr(92) + '|')} |"
+
+
+def _code(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _card(name: str) -> list[str]:
+    """What the probes found, without digits that differ between machines."""
+    if name in OF_IMAGES:
+        return ["Properties are asked of encodings for text."]
+    found = measure(parse_method(name), Settings())
+    lines = ["| property | measured | how |\n|---|---|---|"]
+    for probe in PROBES:
+        finding = found[probe]
+        holds = {True: "yes", False: "no", None: "not asked"}[finding["holds"]]
+        lines.append(f"| {ASKED[probe]} | {holds} | {_within_rounding(finding['said'])} |")
+    return lines
+
+
+def _within_rounding(said: str) -> str:
+    words = []
+    for word in said.split(" "):
+        try:
+            small = 0 < abs(float(word)) < 1e-4
+        except ValueError:
+            small = False
+        words.append("less than 0.0001" if small else word)
+    return " ".join(words)
+
+
+def picture(path: str, alt: str) -> str:
+    """A figure in the colours of the page."""
+    return (
+        f'<picture><source media="(prefers-color-scheme: dark)" srcset="{path}-dark.png">'
+        f'<img src="{path}.png" alt="{alt}" width="760"></picture>'
+    )
+
+
+def main() -> int:
+    """Remake one or the other."""
+    what = sys.argv[1:]
+    if what == ["figures"]:
+        for path, data in figures().items():
+            (FOLDER / path).parent.mkdir(exist_ok=True)
+            (FOLDER / path).write_bytes(data)
+            print(f"{FOLDER.name}/{path}  {len(data) // 1024} KiB")
+        return 0
+    if what == ["encodings"]:
+        (FOLDER / "encodings.md").write_text(encodings(), encoding="utf-8")
+        return 0
+    print(__doc__, file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""``situs plot``: one figure of one encoding, or of several."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import tempfile
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import situs
+from situs.cli.check import parse
+from situs.registry import did_you_mean
+
+if TYPE_CHECKING:
+    from situs.plots import Kind
+
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+FORMATS = (".png", ".svg", ".pdf")
+CHOICES = {
+    "length": "tokens of the text",
+    "train_length": "tokens that a model was trained on",
+    "head": "which head, from 0",
+    "pair": "which pair of channels, from 0",
+    "channels": "which channels, such as 0,1,8",
+    "size": "patches of an image, such as 14x14",
+}
+
+
+def add_commands(commands: Commands) -> None:
+    """Add the command to the parser."""
+    plot = commands.add_parser(
+        "plot",
+        help="draw what an encoding does",
+        description="Draw what an encoding does, from the object that runs in models.",
+    )
+    plot.add_argument("names", nargs="?", help="such as rotary, or alibi,kerple,t5, or shaw(values=False)")
+    plot.add_argument(
+        "options", nargs="*", metavar="OPTION=VALUE", help="arguments of the encodings, as Python literals"
+    )
+    plot.add_argument("--kind", help="what to draw; the encoding's portrait if left out. See --list")
+    plot.add_argument("--out", type=Path, metavar="FILE", help="a .png, .svg or .pdf; NAMES-KIND.png if left out")
+    plot.add_argument("--show", action="store_true", help="open it")
+    plot.add_argument("--dark", action="store_true", help="for dark pages")
+    for name, meaning in CHOICES.items():
+        plot.add_argument(_flag(name), metavar=name.upper(), help=meaning)
+    plot.add_argument("--no-causal", action="store_true", help="for attention: all see all")
+    plot.add_argument("--list", action="store_true", help="list the kinds, and which suit which encoding")
+    plot.add_argument("--json", action="store_true", help="with --list: for programs")
+    plot.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Draw, write whole or not at all, and say where."""
+    try:
+        from situs.plots import style
+    except ModuleNotFoundError as problem:
+        raise ValueError(f"situs plot needs {problem.name}. Install it: pip install 'situs[explore]'") from problem
+    if options.list:
+        return _list(as_json=options.json)
+    if options.names is None:
+        raise ValueError("names must be given, such as situs plot rotary; got none. See situs plot --list.")
+    if options.json:
+        raise ValueError("--json goes with --list, since a figure is no data; got it without.")
+    out = None if options.out is None else _writable(options.out)
+    kind, subjects, chosen = _wanted(options)
+    figure = kind.draw(subjects, dark=options.dark, **chosen)
+    named = re.sub(r"[^A-Za-z0-9]+", "-", f"{options.names}-{kind.name}").strip("-").lower()
+    if out is None:
+        folder = Path(tempfile.mkdtemp(prefix="situs-plot-")) if options.show else Path.cwd()
+        out = _writable(folder / f"{named[:80]}.png")
+    _write(style.image(figure, out.suffix.lower().removeprefix(".")), out)
+    print(out)
+    if options.show and not webbrowser.open(out.resolve().as_uri()):
+        raise ValueError(f"--show needs a viewer, and none was found; the figure is in {out}.")
+    return 0
+
+
+def _wanted(options: argparse.Namespace) -> tuple[Kind, list[Any], dict[str, Any]]:
+    """The kind, its subjects and its choices."""
+    from situs.lab.named import subjects
+    from situs.plots import KINDS, suiting
+
+    if options.kind is not None and options.kind not in KINDS:
+        cure = did_you_mean(options.kind, KINDS)
+        raise ValueError(f"--kind must be one of {', '.join(KINDS)}; got {options.kind!r}.{cure}")
+    own = dict(parse(option) for option in options.options)
+    given = _given(options)
+    length, trained = given.get("length"), given.get("train_length")
+    if options.kind is None:
+        seen = subjects(options.names, own, length=length or 2, train_length=trained)
+        fitting = [name for name in suiting(seen[0]) if all(name in suiting(each) for each in seen)]
+        kinds = [KINDS[name] for name in fitting if KINDS[name].many or len(seen) == 1]
+        if not kinds:
+            raise ValueError(f"--kind must be given for {options.names}, since no figure suits all of them; got none.")
+        kind = kinds[0]
+    else:
+        kind = KINDS[options.kind]
+    for name in given:
+        if name not in kind.options:
+            takes = (
+                ", ".join(f"--{each.replace('_', '-')}" for each in kind.options if each in CHOICES) or "none of these"
+            )
+            raise ValueError(f"{kind.name} takes {takes}; got --{name.replace('_', '-')}.")
+    if length is None and "length" in kind.options:
+        default = kind.options["length"].default
+        length = default if isinstance(default, int) else None
+    made = subjects(options.names, own, length=length or trained or 2, train_length=trained)
+    kind.require(made, given)  # before anything large is built
+    return kind, made, given
+
+
+def _flag(name: str) -> str:
+    """A choice as it is written on the command line."""
+    return "--no-causal" if name == "causal" else f"--{name.replace('_', '-')}"
+
+
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    """The choices that were made, as values."""
+    found: dict[str, Any] = {}
+    for name in CHOICES:
+        text = getattr(options, name)
+        if text is not None:
+            found[name] = _value(name, text)
+    if options.no_causal:
+        found["causal"] = False
+    return found
+
+
+def _value(name: str, text: str) -> int | tuple[int, ...]:
+    """A choice as it was written: a number, several parted by commas, or two parted by an x."""
+    form, example = {"channels": (r"\d+(,\d+)*", "0,1,8"), "size": (r"\d+x\d+", "14x14")}.get(name, (r"\d+", "64"))
+    if not re.fullmatch(form, text):
+        raise ValueError(f"{_flag(name)} must be written like {example}; got {text!r}.")
+    numbers = tuple(int(part) for part in re.split("[,x]", text))
+    return numbers if name in ("channels", "size") else numbers[0]
+
+
+def _writable(out: Path) -> Path:
+    """The file's path, if a figure can be written there."""
+    if out.suffix.lower() not in FORMATS:
+        raise ValueError(f"--out must end in {', '.join(FORMATS)}, since that tells the format; got {str(out)!r}.")
+    if not out.parent.is_dir():
+        raise ValueError(f"--out must lie in a folder that is there; got {str(out)!r}.")
+    if out.is_dir() or not os.access(out if out.exists() else out.parent, os.W_OK):
+        raise ValueError(f"--out must be a file that can be written; got {str(out)!r}.")
+    return out
+
+
+def _write(data: bytes, out: Path) -> None:
+    """The file whole or not at all."""
+    part = out.with_name(f".{out.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(data)
+        part.replace(out)
+    except OSError as problem:
+        part.unlink(missing_ok=True)
+        raise ValueError(f"{out} could not be written: {problem.strerror or problem}.") from problem
+
+
+def _list(*, as_json: bool) -> int:
+    """Print the kinds, then which suit which encoding."""
+    from situs.lab.named import subjects
+    from situs.plots import KINDS, suiting
+
+    names = [*situs.names(), "rotary+axial", "sinusoidal(axes=2)"]
+    suited = {name: suiting(subjects(name, {}, length=2)[0]) for name in names}
+    if as_json:
+        kinds = [
+            {"name": kind.name, "about": kind.about, "suits": kind.suits.words, "several": kind.many,
+             "options": {name: each.default for name, each in kind.options.items() if name in (*CHOICES, "causal")}}
+            for kind in KINDS.values()
+        ]  # fmt: skip
+        print(json.dumps({"kinds": kinds, "encodings": suited}, indent=2))
+        return 0
+    width = max(len(name) for name in KINDS)
+    for kind in KINDS.values():
+        print(f"{kind.name:<{width}}  {kind.about}{' (several at once)' if kind.many else ''}")
+    print()
+    width = max(len(name) for name in names)
+    for name, kinds_of in suited.items():
+        print(f"{name:<{width}}  {', '.join(kinds_of)}")
+    return 0

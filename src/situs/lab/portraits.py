@@ -1,0 +1,249 @@
+"""Portraits: what an encoding does, as numbers that a person can look at.
+
+Every number comes out of the encoding's own ``forward``, called as attention calls it. Where content is needed, tokens
+and projections are random, and so large that scores without positions have a variance of 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TypeAlias, cast
+
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from situs.encodings.base import Encoding, Encodings, InputEncoding, as_encodings
+from situs.encodings.bias import BiasEncoding
+from situs.encodings.rotary import Rotary
+from situs.encodings.rotation import RotationEncoding
+from situs.encodings.score import ScoreEncoding
+from situs.encodings.sinusoidal import Sinusoidal
+from situs.functional.pairing import pairing_permutation
+from situs.lab.acting import Acting, behind, normal
+from situs.positions import Positions
+from situs.registry import entry, names
+
+HEADS, HEAD_DIM = 1, 64  # of encodings that do not say
+CONTENTS = 48  # random contents that a mean is taken of
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is drawn: an encoding, or several that act together, and what it is called."""
+
+    name: str
+    encodings: tuple[Encoding, ...]
+    drawn: bool = False
+    """Whether it has parameters that were drawn at random, to be seen at all."""
+
+    @property
+    def heads(self) -> int:
+        """Those it was made for."""
+        return self._said("num_heads", HEADS)
+
+    @property
+    def head_dim(self) -> int:
+        """Channels of a head."""
+        return self._said("head_dim", max(1, self._said("dim", HEAD_DIM) // self.heads))
+
+    def of_kind(self, kind: type[Encoding]) -> list[Encoding]:
+        """Its encodings that act in one place."""
+        return [each for each in self.encodings if isinstance(each, kind)]
+
+    @contextmanager
+    def acting(self) -> Iterator[Acting]:
+        """At work in a layer, without dropout and gradients."""
+        layer = Acting(self.encodings, dim=self.heads * self.head_dim, heads=self.heads)
+        declared = next((each.softmax_scale for each in self.encodings if each.softmax_scale is not None), None)
+        if declared is not None:  # T5 draws smaller weights instead of dividing by sqrt(d)
+            layer.projections[:2] *= (self.head_dim**-0.5 / declared) ** 0.5
+        with still(self.encodings):
+            yield layer
+
+    def _said(self, name: str, otherwise: int) -> int:
+        found = (getattr(each, name, None) for each in self.encodings)
+        return next((int(number) for number in found if number is not None), otherwise)
+
+
+Drawn: TypeAlias = "Encodings | Mapping[str, Encodings] | Sequence[Subject]"
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Scores by distance: their mean over contents, and where nine of ten contents lie."""
+
+    mean: Float[Tensor, "heads distances"]
+    low: Float[Tensor, "heads distances"]
+    high: Float[Tensor, "heads distances"]
+
+
+def subjects(given: Drawn) -> list[Subject]:
+    """One encoding, several in a list, or several by the names they shall have; a list under a name acts together."""
+    found: list[Subject]
+    if isinstance(given, Sequence) and all(isinstance(each, Subject) for each in given):
+        found = [each for each in given if isinstance(each, Subject)]
+    elif isinstance(given, Mapping):
+        found = [Subject(name, tuple(as_encodings(each))) for name, each in given.items()]
+    else:
+        found = [Subject(label(each), (each,)) for each in as_encodings(cast(Encodings, given))]
+    if not found:
+        raise ValueError("encodings must be one or more, since there is nothing to draw otherwise; got none.")
+    taken: dict[str, int] = {}
+    for number, subject in enumerate(found):
+        taken[subject.name] = taken.get(subject.name, 0) + 1
+        if taken[subject.name] > 1:
+            found[number] = replace(subject, name=f"{subject.name} ({taken[subject.name]})")
+    return found
+
+
+def label(encoding: Encoding) -> str:
+    """An encoding's name in the registry, with its scaling; its class' where it has none."""
+    known = {entry(name).cls: name for name in names()}
+    name = known.get(type(encoding), type(encoding).__name__)
+    scaling = encoding.scaling if isinstance(encoding, Rotary) else None
+    return name if scaling is None else f"{name}+{type(scaling).__name__}"
+
+
+@contextmanager
+def still(encodings: Sequence[Encoding]) -> Iterator[None]:
+    """Without dropout and gradients; as they were again afterwards."""
+    training = [each.training for each in encodings]
+    try:
+        for each in encodings:
+            each.eval()
+        with torch.no_grad():
+            yield
+    finally:
+        for each, was in zip(encodings, training, strict=True):
+            each.train(was)
+
+
+def table(encoding: InputEncoding, places: Positions) -> Float[Tensor, "places dim"]:
+    """What is added to the tokens at each place."""
+    dim: int = encoding.dim  # type: ignore[assignment]
+    with still([encoding]):
+        added: Tensor = encoding(torch.zeros(1, places.length, dim), places)[0]
+    return added
+
+
+def similarity(subject: Subject, places: Positions) -> Float[Tensor, "places places"]:
+    """Cosines between places: of what is added to the input, or of one content as query and as key, on average."""
+    inputs = subject.of_kind(InputEncoding)
+    if inputs:
+        rows = sum((table(each, places) for each in inputs if isinstance(each, InputEncoding)), torch.zeros(()))
+        rows = torch.nn.functional.normalize(rows, dim=-1)
+        return rows @ rows.T
+    contents = normal(CONTENTS, subject.heads, 1, subject.head_dim, seed=2).expand(-1, -1, places.length, -1)
+    with subject.acting() as layer:
+        query, key = (
+            torch.nn.functional.normalize(layer.turned(contents, places, role), dim=-1) for role in ("query", "key")
+        )
+    return torch.einsum("chid,chjd->ij", query, key) / (CONTENTS * subject.heads)
+
+
+def turns(
+    encoding: RotationEncoding, pair: int, positions: Float[Tensor, "places"] | Int64[Tensor, "places"]
+) -> Float[Tensor, "places 2"]:
+    """The unit vector (1, 0) of a pair, as it stands at each place."""
+    order = pairing_permutation(
+        encoding.head_dim, source=encoding.pairing, target="interleaved", rotary_dim=encoding.rotary_dim
+    )
+    channels = order[2 * pair : 2 * pair + 2]
+    vector = torch.zeros(1, encoding.num_heads or 1, len(positions), encoding.head_dim, dtype=torch.float64)
+    vector[..., channels[0]] = 1
+    places = Positions.explicit(positions, sequence_length=int(positions.max()) + 1)
+    with still([encoding]):
+        turned: Tensor = encoding(vector, places)[0, 0][:, channels]
+    return turned
+
+
+def wavelengths(encoding: Encoding, length: int) -> Float64[Tensor, "pairs"]:
+    """Positions that each pair takes for a turn, in a text of that length; infinite for pairs that stand still."""
+    if isinstance(encoding, Sinusoidal):
+        return math.tau / encoding.frequencies(0)
+    assert isinstance(encoding, RotationEncoding)
+    places = Positions.range(length)
+    if encoding.axes > 1:
+        places = Positions.explicit(torch.zeros(1, 1, encoding.axes, dtype=torch.int64), sequence_length=length)
+    return math.tau / encoding.frequencies_at(places)[0, 0, 0]
+
+
+def decay(subject: Subject, distances: Int64[Tensor, "distances"], *, contents: int = CONTENTS) -> Curves:
+    """Scores of a query and a key of the same content, by how far the key lies behind."""
+    farthest = int(distances.max())
+    chosen = farthest - distances.flip(0)
+    with subject.acting() as layer:
+        text = Positions.range(farthest + 1)
+        tokens, seen = normal(contents, 1, layer.dim, seed=3), []
+        for some in torch.split(tokens, 4):  # what is held at a time stays small
+            keys = some.expand(-1, len(chosen), -1)
+            of_keys = text if len(chosen) == text.length else Positions.explicit(chosen, sequence_length=text.length)
+            seen.append(layer.scores(some, keys, text[-1:], of_keys, keys_like=0)[:, :, 0].flip(-1))
+    scores = torch.cat(seen)
+    low, high = torch.quantile(scores, torch.tensor([0.05, 0.95]), dim=0)
+    return Curves(scores.mean(0), low, high)
+
+
+def likeness(subject: Subject, length: int) -> Float[Tensor, "query key"]:
+    """Scores of one content at two places, the mean over contents and heads; keys ahead of the query are nan."""
+    with subject.acting() as layer:
+        places = Positions.range(length)
+        tokens = normal(CONTENTS // 3, 1, layer.dim, seed=3).expand(-1, length, -1)
+        scores = layer.scores(tokens, tokens, places, places, keys_like=0).mean((0, 1))
+    return scores.masked_fill(~behind(length, length), math.nan)
+
+
+def bias(encoding: BiasEncoding, length: int) -> Float[Tensor, "heads query key"]:
+    """The whole matrix that is added to the scores."""
+    places = Positions.range(length)
+    with still([encoding]):
+        added: Tensor = encoding(places, places)[0]
+    return added
+
+
+def bias_behind(encoding: BiasEncoding, length: int) -> Float[Tensor, "heads distances"]:
+    """What the last of so many tokens adds to the scores of those behind it, by distance from 0 on."""
+    places = Positions.range(length)
+    with still([encoding]):
+        added: Tensor = encoding(places[-1:], places)[0, :, 0].flip(-1)
+    return added
+
+
+def bias_around(encoding: BiasEncoding, size: tuple[int, int]) -> Float[Tensor, "heads height width"]:
+    """What the patch in the middle of a window adds to the scores of all others."""
+    places = Positions.grid(*size)
+    middle = size[0] // 2 * size[1] + size[1] // 2
+    with still([encoding]):
+        added: Tensor = encoding(places[middle : middle + 1], places)[0, :, 0]
+    return added.view(-1, *size)
+
+
+def content_scores(
+    encoding: ScoreEncoding, query: Float[Tensor, "heads length head_dim"], key: Float[Tensor, "heads length head_dim"]
+) -> tuple[Float[Tensor, "heads length length"], Float[Tensor, "heads length length"]]:
+    """Scores by content alone, and what the encoding adds for these queries and keys."""
+    places = Positions.range(query.shape[-2])
+    scale = encoding.scale_for(query.shape[-1])
+    visible = behind(places.length, places.length)[None, None]
+    with still([encoding]):
+        term = encoding(query[None], key[None], places, places, scale=scale, visible=visible)[0]
+        return scale * query @ key.transpose(-2, -1), term
+
+
+def attention(
+    subject: Subject, length: int, *, causal: bool, positions: bool = True
+) -> Float[Tensor, "heads query key"]:
+    """The weights that tokens of a random text give to each other; without ``positions``, those by content alone."""
+    with subject.acting() as layer:
+        if not positions:
+            layer = Acting((), dim=layer.dim, heads=layer.heads)
+        places = Positions.range(length)
+        tokens = normal(1, length, layer.dim, seed=5)
+        scores = layer.scores(tokens, tokens, places, places)[0]
+    if causal:
+        scores = scores.masked_fill(~behind(length, length), -math.inf)
+    return scores.softmax(-1)

@@ -1,0 +1,161 @@
+"""Whether these records say the same as the literature.
+
+Tokens of words and bytes differ in size, so numbers stand side by side and only orders are compared: who is ahead of
+whom, by seeds that do not overlap.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from situs.lab.summary import Point, Scores
+from situs.plots.comparison.literature import PUBLISHED, RANDOM, Published
+from situs.plots.comparison.view import View
+from situs.plots.comparison.words import alike, called, listed, percent, signed, unit
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A claim beside what was measured: for each method both numbers, and in words whether they agree."""
+
+    published: Published
+    rows: list[tuple[str, str, str, str]]
+    """Method, what the paper says, what else it says, and what was measured."""
+    same: int
+    level: int
+    differ: list[str]
+    note: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """In a word or two."""
+        pairs = self.same + self.level + len(self.differ)
+        if not pairs:
+            return "not measured"
+        return "differs" if self.differ else "same order" if not self.level else "no contradiction"
+
+    @property
+    def said(self) -> str:
+        """In sentences."""
+        pairs = self.same + self.level + len(self.differ)
+        if not pairs:
+            return "Too few of these methods were measured here."
+        one = pairs == 1
+        agree = "Here too." if one else f"{self.same} of {pairs} pairs are in the same order here."
+        close = "Too close to call here." if one else f"{self.level} too close to call."
+        parts = [agree] if self.same or not one else []
+        parts += [close] if self.level else []
+        return " ".join([*parts, *self.differ, *([self.note] if self.note else [])])
+
+
+def beside(view: View) -> list[Beside]:
+    """Every claim beside these records; of claims about additions, one for each method that was added to."""
+    found = []
+    for published in PUBLISHED:
+        bases = [name.removesuffix(RANDOM) for name in view.methods if name.endswith(RANDOM)]
+        for base in bases if published.compared == "gain" else [""]:
+            names = {name: _method(view, base + name) for name in published.numbers}
+            found.append(_beside(view, published, {name: method for name, method in names.items() if method}))
+    return found
+
+
+def _method(view: View, name: str) -> str | None:
+    """The method of that name, or else the first with that name and options."""
+    return next((method for method in view.methods if method == name), None) or next(
+        (method for method in view.methods if method.partition("(")[0] == name and "+" not in method), None
+    )
+
+
+def _beside(view: View, published: Published, names: Mapping[str, str]) -> Beside:
+    found = {name: at for name, method in names.items() if (at := _measured(view, published, name, method))}
+    rows = [(names[name], published.said(name), published.others(name), found[name][1]) for name in found]
+    same, level, differ = 0, 0, []
+    for pair in itertools.combinations(found, 2):
+        ahead, behind = sorted(pair, key=published.badness)
+        first, second = found[ahead][0], found[behind][0]
+        if alike(first, second):
+            level += 1
+        elif first.mean < second.mean:
+            same += 1
+        else:
+            differ.append(
+                f"In the paper {called(names[ahead])} is ahead of {called(names[behind])}; here it is behind, "
+                f"{_short(published, first)} against {_short(published, second)}."
+            )
+    note = _spread(view, published, {name: point for name, (point, _) in found.items()})
+    return Beside(published, rows, same, level, differ, note)
+
+
+def _short(published: Published, point: Point) -> str:
+    """A number that was compared, as it was before less was better."""
+    if published.compared in ("answers", "gain"):
+        return percent(-point.mean)
+    return signed(point.mean) if published.compared == "change" else f"{point.mean:.2f}"
+
+
+def _spread(view: View, published: Published, found: Mapping[str, Point]) -> str:
+    """How far best and worst lie apart, there and here."""
+    if published.compared != "loss" or published.above or len(found) < 2:
+        return ""
+    theirs = [published.badness(name) for name in found]
+    ours = [point.mean for point in found.values()]
+    return (
+        f"From best to worst it is {max(theirs) - min(theirs):.2f} nats a token there, {max(ours) - min(ours):.2f} "
+        f"{unit(view.loss_task)} here."
+    )
+
+
+def _measured(view: View, published: Published, name: str, method: str) -> tuple[Point, str] | None:
+    """The number to compare, less being better, and how it is said."""
+    row = next(row for row in view.rows if row.method == method)
+    if published.compared in ("answers", "gain"):
+        return _answered(view, [row.scores[task] for task in view.answer_tasks if task in row.scores])
+    scores = row.scores.get(view.loss_task or "")
+    if scores is None:
+        return None
+    length = _nearest(view, published.at[name] / published.train_length)
+    points = scores.changes if published.compared == "change" else scores.levels
+    point = None if length is None else view.at(points, length)
+    if length is None or point is None:
+        return None
+    if published.compared == "loss":
+        return point, f"{point.mean:.2f} at {view.times(length)}"
+    start = scores.levels[view.train_length].mean
+    return point, f"{signed(point.mean)} at {view.times(length)}, from {start:.2f}"
+
+
+def _nearest(view: View, multiple: float) -> int | None:
+    """The tested length that is nearest to a multiple; beyond the training length if that is."""
+    lengths = [view.train_length] if multiple <= 1 else view.beyond
+    return min(lengths, key=lambda length: abs(math.log(length / view.train_length / multiple)), default=None)
+
+
+def _answered(view: View, scores: list[Scores]) -> tuple[Point, str] | None:
+    """Wrong answers beyond the training length, over all tasks."""
+    points = [point for each in scores for length in view.beyond if (point := view.at(each.levels, length))]
+    if not points:
+        return None
+    seeds = min(len(point.seeds) for point in points)
+    wrong = [-sum(point.seeds[seed] for point in points) / len(points) for seed in range(seeds)]
+    mean = sum(point.mean for point in points) / len(points)
+    return Point(-mean, -mean, -mean, tuple(wrong)), f"{percent(mean)} beyond 1×"
+
+
+def differences(found: list[Beside]) -> str:
+    """In one sentence: with whom these records agree, and with whom not."""
+    by_verdict: dict[str, list[str]] = {}
+    for each in found:
+        names = by_verdict.setdefault(each.verdict, [])
+        if each.published.paper not in names:
+            names.append(each.published.paper)
+    parts = {
+        "same order": "the same order as {}",
+        "no contradiction": "nothing against {}",
+        "differs": "another order than {}",
+        "not measured": "nothing to compare with {}",
+    }
+    said = [form.format(listed(by_verdict[verdict])) for verdict, form in parts.items() if verdict in by_verdict]
+    return f"Measured here: {'; '.join(said)}." if said else ""

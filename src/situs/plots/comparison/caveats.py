@@ -1,0 +1,151 @@
+"""What was done, how far to trust it and how to do it again, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from situs.lab.summary import HOLDS, Scores
+from situs.plots.comparison.view import View
+from situs.plots.comparison.words import best_at, called, holders, listed, seconds, unit
+
+FITTED = {
+    "t5": "t5 and its buckets end at what was trained, or 32",
+    "deberta": "deberta looks no farther than what was trained",
+    "fire": "fire's threshold is the training length",
+    "cope": "cope counts no farther than the training length",
+    "tupe": "tupe's table is as long as what was trained",
+    "learned": "learned's table is as long as what was trained",
+}
+
+
+def lead(view: View) -> str:
+    """What was done and what came out, below the headline."""
+    size = view.records["settings"]["size"]
+    said = (
+        f"{len(view.methods)} ways of telling a Transformer where its tokens stand, in decoders of {size['layers']} "
+        f"layers and width {size['dim']}, trained at a length of {view.train_length:,}, tested up to {view.longest:,}."
+    )
+    best, near = holders(view, view.loss_task), best_at(view, view.loss_task, view.train_length)
+    if near and (not best or near[0][0].method != best[0][0].method):
+        row, point = near[0]
+        said += (
+            f" At the training length itself {called(row.method)} reads best: {point.mean:.2f} {unit(view.loss_task)}."
+        )
+    return said
+
+
+def facts(view: View) -> list[tuple[str, str, str]]:
+    """The numbers one asks for first: name, number, and what it is of."""
+    records, trials = view.records, view.records["trials"]
+    done = sum(trial["status"] == "done" for trial in trials)
+    cores = records.get("where", {}).get("cores", "?")
+    return [
+        ("trained at", f"{view.train_length:,}", "bytes" if view.loss_task == "text" else "tokens"),
+        ("tested up to", f"{view.longest:,}", f"{view.times(view.longest)} as much"),
+        ("methods", str(len(view.methods)), f"on {listed(view.tasks, 6)}"),
+        ("trials", f"{done}", f"of {len(trials)} done, {_count(len(records['seeds']), 'seed')}"),
+        ("time", seconds(float(records.get("seconds", 0.0))), f"on {cores} cores"),
+    ]
+
+
+def _count(number: int, what: str) -> str:
+    return f"one {what}" if number == 1 else f"{number} {what}s"
+
+
+def about(view: View) -> str:
+    """What the table shows, in a sentence or two."""
+    if view.loss_task is None:
+        return "Every method in a row, the best answers at the longest length first."
+    return (
+        f"Every method in a row, the smallest change at {view.times(view.longest)} first. The loss at the training "
+        f"length stands beside its changes, because a method that reads badly has little to lose; a change below "
+        f"{HOLDS} {unit(view.loss_task)} counts as held."
+    )
+
+
+def caveats(view: View) -> list[str]:
+    """Whatever a careful reader would object."""
+    records, settings = view.records, view.records["settings"]
+    size, seeds = settings["size"], len(records["seeds"])
+    steps = listed((f"{facts['steps']:,} steps on {task}" for task, facts in records["tasks"].items()), 12)
+    same = (
+        f"The same tokens are scored at every length, in {settings['windows']} windows, so that changes are of the "
+        f"length alone. Means over whole windows would flatter long ones, whose beginnings weigh less."
+    )
+    several = f"Intervals are of {seeds} seeds and the windows. They say nothing of other texts, sizes or languages."
+    one = "There is one seed only: intervals are of windows, and close calls mean nothing. Run it with more seeds."
+    found = [
+        same if view.loss_task is not None else "",
+        f"Undertrained models look robust, since what they have not learnt cannot break. These had {steps}; with more, "
+        f"or with models larger than {size['layers']} layers of width {size['dim']}, orders may change.",
+        f"One learning rate for all ({settings['learning_rate']:g}, batches of {settings['batch']}) is simple, not "
+        f"fair: some methods would do better with another.",
+        "Steps are the same for all, seconds are not. One seed means the same batches and the same start for all.",
+        _fitted(view),
+        _ramps(view),
+        "Where a table of positions ends, no number is given: to use its last row for all places beyond would be "
+        "another method.",
+        one if seeds == 1 else several,
+        "Costs are of this machine and of what else it did, with the kernels that this version chooses here."
+        if view.cost_lengths
+        else "",
+    ]
+    return [sentence for sentence in found if sentence]
+
+
+def _fitted(view: View) -> str:
+    bare = [part for name in view.methods for part in name.replace("&", "/").partition("+")[0].split("/")]
+    found = [said for name, said in FITTED.items() if name in bare]
+    return f"Options suit the training length where defaults suit another: {'; '.join(found)}." if found else ""
+
+
+def _ramps(view: View) -> str:
+    chosen = {row.method: ramp for row in view.rows if (ramp := _ramp(row.scores))}
+    if not chosen:
+        return ""
+    each = "; ".join(f"{name}: {ramp}" for name, ramp in chosen.items())
+    return (
+        f"The ramps of YaRN's paper (from 32 turns within the training length down to 1) do not suit toy lengths, so "
+        f"ramps were chosen on other files than those that are scored. {each}."
+    )
+
+
+def _ramp(scores: Mapping[str, Scores]) -> str:
+    ramps = sorted({tuple(ramp) for each in scores.values() for ramp in each.ramps})
+    return " or ".join(f"{ramp[0]:g} to {ramp[1]:g}" for ramp in ramps)
+
+
+def reproduction(view: View) -> list[tuple[str, str]]:
+    """All that could change the numbers."""
+    records, settings = view.records, view.records["settings"]
+    where: Mapping[str, Any] = records.get("where", {})
+    size = settings["size"]
+    machine = [str(where[name]) for name in ("processor", "platform", "device") if where.get(name)]
+    training = (
+        f"AdamW, learning rate {settings['learning_rate']:g}, {settings['warm_up']} steps of warm-up and a cosine "
+        f"down, batches of {settings['batch']} at length {settings['train_length']:,}"
+    )
+    found = [
+        ("Versions", ", ".join(f"{name} {where[name]}" for name in ("situs", "torch", "python") if name in where)),
+        ("Hardware", f"{', '.join(machine)}; {where.get('cores', '?')} cores"),
+        ("Seeds", ", ".join(map(str, records["seeds"]))),
+        ("Text", _text(records.get("corpus"))),
+        ("Model", f"decoder, {size['layers']} layers, width {size['dim']}, {size['heads']} heads"),
+        ("Training", training),
+        ("Tests", f"{settings['windows']} examples at each length: {listed(map('{:,}'.format, view.lengths), 12)}"),
+        ("Time", f"{seconds(float(records.get('seconds', 0.0)))}, without what was there from before"),
+    ]
+    return [(name, said) for name, said in found if said]
+
+
+def _text(corpus: Mapping[str, Any] | None) -> str:
+    if not corpus:
+        return ""
+    sizes = corpus.get("bytes", {})
+    parts = [
+        f"{count:,} files to {name}" + (f" ({sizes[name]:,} bytes)" if name in sizes else "")
+        for name, count in corpus.get("files", {}).items()
+    ]
+    said = f"{corpus.get('name', 'text')}, hash {corpus.get('hash', '?')}"
+    return f"{said}: {listed(parts, 6)}" if parts else said

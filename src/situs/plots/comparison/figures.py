@@ -1,0 +1,188 @@
+"""The figures of a comparison. Each is drawn from the records alone, and is None where they have nothing for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
+
+from situs.lab.summary import FINDS, HOLDS, Point, Row, Scores
+from situs.plots import style
+from situs.plots.comparison import words
+from situs.plots.comparison.lines import Chart, Line, lengths_axis, limits
+from situs.plots.comparison.search import retrieval
+from situs.plots.comparison.tradeoff import cost_and_reach
+from situs.plots.comparison.view import View
+
+Records = Mapping[str, Any] | View
+
+__all__ = ["accuracy_by_length", "cost_and_reach", "figures", "loss_by_length", "loss_by_position", "retrieval"]
+
+
+def figures(records: Records, *, dark: bool = False, narrow: bool = False) -> dict[str, Figure]:
+    """All figures that the records have numbers for, by the names of their files."""
+    view = View.of(records)
+    found = {
+        "loss-by-length": loss_by_length(view, dark=dark, narrow=narrow),
+        "loss-by-position": loss_by_position(view, dark=dark, narrow=narrow),
+    }
+    for task in view.answer_tasks:
+        if view.searched(task):
+            found[f"{task}-by-depth"] = retrieval(view, task, dark=dark, narrow=narrow)
+        else:
+            found[f"{task}-by-length"] = accuracy_by_length(view, task, dark=dark, narrow=narrow)
+    found["cost-and-reach"] = cost_and_reach(view, dark=dark, narrow=narrow)
+    return {name: figure for name, figure in found.items() if figure is not None}
+
+
+def loss_by_length(records: Records, *, dark: bool = False, narrow: bool = False) -> Figure | None:
+    """How much worse each method reads the same bytes with more text before them than it was trained with."""
+    view = View.of(records)
+    scored = view.scored(view.loss_task)
+    lines = _lines(view, [(row, scores.changes, _level(view, scores, "{:.2f}")) for row, scores in scored])
+    if not view.beyond or not lines:
+        return None
+    theme = style.DARK if dark else style.LIGHT
+    chart = Chart(lines, style.looks(view.methods, theme), "1× loss")
+    with style.figure(
+        "Loss beyond the training length",
+        f"change in {words.unit(view.loss_task)} against 1×, same bytes scored; bands: range of seeds",
+        _holding(view, scored),
+        height=chart.height,
+        dark=dark,
+        narrow=narrow,
+    ) as sheet:
+        axes = chart.draw(sheet, limits(_all(lines), low=0.0, high=4 * HOLDS))
+        lengths_axis(axes, view.lengths, view.train_length, narrow=narrow)
+        axes.axhspan(axes.get_ylim()[0], HOLDS, color=theme.shade, linewidth=0, zorder=0)
+    return sheet.figure
+
+
+def accuracy_by_length(
+    records: Records, task: str | None = None, *, dark: bool = False, narrow: bool = False
+) -> Figure | None:
+    """How many answers of a task are wholly right at each length."""
+    view = View.of(records)
+    task = task or next(iter(view.answer_tasks), "")
+    scored = view.scored(task)
+    lines = _lines(view, [(row, scores.levels, _level(view, scores, "{:.0%}")) for row, scores in scored])
+    if not lines:
+        return None
+    theme = style.DARK if dark else style.LIGHT
+    chart = Chart(lines, style.looks(view.methods, theme), "at 1×")
+    with style.figure(
+        f"{task.capitalize()}: right answers by length",
+        "share of examples that are wholly right; bands: range of seeds",
+        words.answers(view, task) or "Only the training length was tested.",
+        height=chart.height,
+        dark=dark,
+        narrow=narrow,
+    ) as sheet:
+        axes = chart.draw(sheet, (-0.04, 1.04))
+        lengths_axis(axes, view.lengths, view.train_length, narrow=narrow)
+        axes.axhspan(FINDS, 1.04, color=theme.shade, linewidth=0, zorder=0)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    return sheet.figure
+
+
+def loss_by_position(records: Records, *, dark: bool = False, narrow: bool = False) -> Figure | None:
+    """The loss along the longest text: within what was trained, and beyond."""
+    view = View.of(records)
+    lines = []
+    for row, scores in view.scored(view.loss_task):
+        if scores.along and all(map(math.isfinite, scores.along)):
+            places = stretches(len(scores.along), view.longest)
+            lines.append(Line(row.method, f"{scores.along[-1]:.2f}", places, scores.along, scores.along, scores.along))
+    if not lines or not view.beyond:
+        return None
+    theme = style.DARK if dark else style.LIGHT
+    chart = Chart(lines, style.looks(view.methods, theme), "at the end", markers=False, under=0.45)
+    rises = sorted((line.y[-1] - _within(line, view.train_length), _name(line.method)) for line in lines)
+    (least, flat), (most, steep) = rises[0], rises[-1]
+    with style.figure(
+        f"Loss along a text of {view.longest:,}",
+        f"{words.unit(view.loss_task)}, mean of {len(lines[0].y)} even stretches of the text",
+        f"Right of the dashed line nothing was trained: {steep} has changed by {words.signed(most)} at the end"
+        + (f", {flat} by {words.signed(least)}." if len(rises) > 1 else "."),
+        height=chart.height,
+        dark=dark,
+        narrow=narrow,
+    ) as sheet:
+        axes = chart.draw(sheet, limits(_all(lines)))
+        axes.set_xlim(lines[0].x[0] / 1.12, view.longest * 1.03)
+        ticks = [view.train_length * 2.0**power for power in range(-6, 20, 2 if narrow else 1)]
+        ticks = [tick for tick in ticks if axes.get_xlim()[0] <= tick <= axes.get_xlim()[1]]
+        axes.xaxis.set_major_locator(FixedLocator(ticks))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xticklabels([f"{tick:,.0f}" for tick in ticks])
+        axes.set_xlabel("place in the text", labelpad=3, loc="left")
+        axes.axvline(view.train_length, color=theme.ink, linewidth=1.0, linestyle=(0, (3, 2)), zorder=1)
+        axes.text(
+            view.train_length * 1.06, 0.985, "training length", transform=axes.get_xaxis_transform(), va="top",
+            size=style.SMALL, color=theme.faint,
+        )  # fmt: skip
+    return sheet.figure
+
+
+def stretches(count: int, length: int) -> list[float]:
+    """The middle of each of so many even stretches of a text, of which the first token is predicted by nothing."""
+    return [1 + (length - 1) * (index + 0.5) / count for index in range(count)]
+
+
+def _lines(view: View, scored: Sequence[tuple[Row, Mapping[int, Point], str]]) -> list[Line]:
+    """A line for each method that has numbers, and why it ends early if it does."""
+    lines = []
+    for row, points, number in scored:
+        found = {length: point for length in view.lengths if (point := view.at(points, length)) is not None}
+        if not found:
+            continue
+        last = max(found)
+        end = next((point.ends for point in points.values() if point.ends is not None), None)
+        early = f"table ends at {end:,}" if end is not None else f"no number beyond {last:,}"
+        lines.append(
+            Line(
+                row.method,
+                number,
+                [float(length) for length in found],
+                [point.mean for point in found.values()],
+                [min(point.seeds) for point in found.values()],
+                [max(point.seeds) for point in found.values()],
+                early if last < view.longest else "",
+            )
+        )
+    return lines
+
+
+def _level(view: View, scores: Scores, form: str) -> str:
+    point = view.at(scores.levels, view.train_length)
+    return "–" if point is None else form.format(point.mean).replace("%", " %")
+
+
+def _all(lines: Sequence[Line]) -> list[float]:
+    return [number for line in lines for number in (*line.y, *line.low, *line.high)]
+
+
+def _within(line: Line, length: int) -> float:
+    """The loss in the last stretch that was trained, or the first of all."""
+    return next((y for x, y in zip(reversed(line.x), reversed(line.y), strict=True) if x <= length), line.y[0])
+
+
+def _name(method: str) -> str:
+    """For captions."""
+    return words.called(style.short(method))
+
+
+def _holding(view: View, scored: Sequence[tuple[Row, Scores]]) -> str:
+    """Who stays within the shade, and who leaves it farthest."""
+    names = [_name(row.method) for row, scores in scored if view.reach(scores) == view.longest]
+    ends = {row.method: point.mean for row, scores in scored if (point := view.at(scores.changes, view.longest))}
+    stay = "stays" if len(names) < 2 else "stay"
+    who, far = words.listed(names, 3) or "None", view.times(view.longest)
+    said = f"{who} {stay} in the shade, within {HOLDS} nats, up to {far}"
+    worst = max(ends, key=lambda name: ends[name], default="")
+    if not worst or ends[worst] < HOLDS:
+        return f"{said}."
+    return f"{said}; {_name(worst)} loses most, {words.signed(ends[worst])}."

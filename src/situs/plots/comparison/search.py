@@ -1,0 +1,115 @@
+"""Retrieval by length and depth: one small map for each method."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
+
+from situs.lab.summary import Row, Scores
+from situs.plots import style
+from situs.plots.comparison import words
+from situs.plots.comparison.view import View
+from situs.plots.style import MARGIN, SMALL, Sheet
+
+LEFT = 0.42
+PANEL, TITLES, GAP, TICKS = 0.86, 0.36, 0.12, 0.22  # inches
+
+
+def retrieval(
+    records: Mapping[str, Any] | View, task: str | None = None, *, dark: bool = False, narrow: bool = False
+) -> Figure | None:
+    """The share of answers found, by how long the text is and how deep in it the answer lies."""
+    view = View.of(records)
+    task = task or next((task for task in view.answer_tasks if view.searched(task)), "")
+    maps = [(row, scores) for row, scores in view.scored(task) if scores.depths]
+    if not maps:
+        return None
+    columns = 3 if narrow else 5
+    rows = math.ceil(len(maps) / columns)
+    pitch = TITLES + PANEL + GAP
+    with style.figure(
+        f"{task.capitalize()}: found by length and depth",
+        "down: how deep in the text the answer lies; right: length of the text, times what was trained",
+        words.answers(view, task) or "Only the training length was tested.",
+        height=rows * pitch + TICKS + 0.24,
+        dark=dark,
+        narrow=narrow,
+    ) as sheet:
+        width = (sheet.width - LEFT - MARGIN - GAP * (columns - 1)) / columns
+        top = float(sheet.figure.get_figheight()) - sheet.top
+        for number, (row, scores) in enumerate(maps):
+            down, across = divmod(number, columns)
+            place = (LEFT + across * (width + GAP), top - (down + 1) * pitch + GAP, width, PANEL)
+            below = number + columns >= len(maps)
+            _panel(sheet, view, row, scores, place, left=across == 0, below=below)
+        _key(sheet)
+    return sheet.figure
+
+
+def grid(view: View, scores: Scores) -> tuple[NDArray[np.float64], list[float]]:
+    """Shares by depth (down) and length (right), nan where there are none; and the depths."""
+    depths = sorted({depth for found in scores.depths.values() for depth in found})
+    cells = [[scores.depths.get(length, {}).get(depth, math.nan) for length in view.lengths] for depth in depths]
+    return np.array(cells, dtype=float), depths
+
+
+def _panel(
+    sheet: Sheet,
+    view: View,
+    row: Row,
+    scores: Scores,
+    place: tuple[float, float, float, float],
+    *,
+    left: bool,
+    below: bool,
+) -> None:
+    cells, depths = grid(view, scores)
+    axes = sheet.inches(*place)
+    axes.set_gid("map")
+    axes.set_label(row.method)
+    axes.grid(visible=False)
+    axes.pcolormesh(cells, cmap=sheet.theme.colormap, vmin=0.0, vmax=1.0, edgecolors=sheet.theme.paper, linewidth=0.8)
+    axes.set_ylim(len(depths), 0)
+    axes.set_xlim(0, len(view.lengths))
+    missing = [index for index, length in enumerate(view.lengths) if not scores.depths.get(length)]
+    for index in missing:
+        box = Rectangle((index, 0), 1, len(depths), hatch="////", fill=False, linewidth=0)
+        box.set_edgecolor(sheet.theme.grid)
+        axes.add_patch(box)
+    axes.spines["bottom"].set_visible(False)
+    times = [view.times(length) for length in view.lengths]
+    axes.set_xticks([index + 0.5 for index in range(len(times))], times if below else [])
+    axes.set_yticks([0.5, len(depths) - 0.5], ["start", "end"] if left else [])
+    axes.tick_params(length=0, pad=2, labelsize=SMALL - 1)
+    last = view.last(scores.levels)
+    share = "" if last is None else f"{words.percent(last[1].mean)} at {view.times(last[0])}"
+    ended = next((point.ends for point in scores.levels.values() if point.ends is not None), None)
+    said = share if ended is None else f"table ends at {ended:,}"
+    name = fitting(row.method, place[2])
+    above: dict[str, Any] = {"transform": axes.transAxes, "va": "bottom"}
+    axes.text(0, 1 + 0.2 / place[3], name, size=SMALL, weight="bold", **above)
+    axes.text(0, 1 + 0.05 / place[3], said, size=SMALL - 0.5, color=sheet.theme.faint, **above)
+
+
+def fitting(name: str, width: float) -> str:
+    """As much of a name as fits into so many inches, in bold."""
+    shorter = (style.short(name, letters) for letters in range(40, 4, -1))
+    return next((text for text in shorter if style.text_width(text, SMALL, "bold") <= width), style.short(name, 5))
+
+
+def _key(sheet: Sheet) -> None:
+    """What the shades mean."""
+    width = 1.3
+    axes = sheet.inches(sheet.width - MARGIN - width - 0.45, sheet.bottom + 0.06, width, 0.09)
+    axes.set_gid("key")
+    axes.imshow(np.linspace(0, 1, 64)[None], cmap=sheet.theme.colormap, norm=Normalize(0, 1), aspect="auto")
+    axes.set_axis_off()
+    for x, side, text in ((-0.04, "right", "found: 0 %"), (1.04, "left", "100 %")):
+        axes.text(x, 0.45, text, transform=axes.transAxes, ha=side, va="center", size=SMALL, color=sheet.theme.faint)

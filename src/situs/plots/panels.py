@@ -1,0 +1,128 @@
+"""Small maps side by side, in one scale of colours, with a key to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import Colormap, Normalize
+from numpy.typing import NDArray
+
+from situs.plots.style import MARGIN, SMALL, WIDE, Sheet, Theme
+
+GAP, NAMES, TICKS, KEY = 0.16, 0.24, 0.24, 0.26  # inches: between panels, over, under, and for the key
+Map = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Panels:
+    """Rows of panels that are alike in size."""
+
+    count: int
+    columns: int
+    aspect: float = 1.0
+    """Height over width."""
+    left: float = 0.48
+    widest: float = 3.3
+    names: bool = True
+    """Whether each has its name over it."""
+    key: bool = True
+
+    @property
+    def width(self) -> float:
+        """Of a panel, in inches."""
+        room = WIDE - self.left - MARGIN - GAP * (self.columns - 1)
+        return min(self.widest, room / self.columns)
+
+    @property
+    def height(self) -> float:
+        """Of all, in inches, with names, ticks and key."""
+        return math.ceil(self.count / self.columns) * self._pitch - GAP + TICKS + KEY * self.key
+
+    @property
+    def _pitch(self) -> float:
+        return NAMES * self.names + self.width * self.aspect + GAP
+
+    def axes(self, sheet: Sheet) -> list[Axes]:
+        """The panels, row by row; only the first of a row has ticks at its side, and the last row below."""
+        top = float(sheet.figure.get_figheight()) - sheet.top
+        made = []
+        for number in range(self.count):
+            down, across = divmod(number, self.columns)
+            y = top - (down + 1) * self._pitch + GAP
+            axes = sheet.inches(self.left + across * (self.width + GAP), y, self.width, self.width * self.aspect)
+            axes.grid(visible=False)
+            axes.tick_params(length=0, pad=2)
+            axes.tick_params(labelleft=across == 0, labelbottom=number + self.columns >= self.count)
+            axes.spines["bottom"].set_visible(False)
+            made.append(axes)
+        return made
+
+
+@dataclass(frozen=True)
+class Colours:
+    """From numbers to colours, and what of the numbers lies beyond."""
+
+    colormap: Colormap
+    norm: Normalize
+    cut: bool
+    """Whether some are less than the least that has a colour of its own."""
+
+    @staticmethod
+    def of(
+        values: Sequence[Map],
+        theme: Theme,
+        *,
+        floor: float = -math.inf,
+        zero: bool = False,
+        one_hue: bool = False,
+    ) -> Colours:
+        """Two hues around 0 where there are numbers on both sides of it, else one; ``zero`` begins with 0."""
+        finite = np.concatenate([each[np.isfinite(each)] for each in values])
+        least, most = float(finite.min()), float(finite.max())
+        cut = least < floor
+        least = max(least, floor)
+        if least < 0 < most and not one_hue:
+            reach = max(-least, most)
+            return Colours(theme.signed, Normalize(-reach, reach), cut)
+        least, most = (0.0, most) if zero else (least, most)
+        return Colours(theme.colormap, Normalize(least, most if most > least else least + 1), cut)
+
+    def draw(self, axes: Axes, values: Map, *, start: float = 0.0) -> None:
+        """A map whose cells lie around whole numbers from ``start`` on, the first row at the top."""
+        rows, columns = values.shape
+        extent = (start - 0.5, start + columns - 0.5, start + rows - 0.5, start - 0.5)
+        axes.imshow(values, cmap=self.colormap, norm=self.norm, extent=extent, aspect="auto", interpolation="nearest")
+
+    def key(self, sheet: Sheet, words: str, ends: tuple[str, str] | None = None) -> None:
+        """What the colours mean, below the panels at the right; ``ends`` in words where panels have scales of their
+        own."""
+        width, low, high = 1.3, self.norm.vmin or 0.0, self.norm.vmax or 0.0
+        least, most = ends or (f"{_number(low)}{' or less' if self.cut else ''}", _number(high))
+        axes = sheet.inches(sheet.width - MARGIN - width - 0.5, sheet.bottom + 0.06, width, 0.09)
+        axes.set_gid("key")
+        axes.imshow(np.linspace(low, high, 64)[None], cmap=self.colormap, norm=self.norm, aspect="auto")
+        axes.set_axis_off()
+        for x, side, text in ((-0.04, "right", f"{words}: {least}"), (1.04, "left", most)):
+            axes.text(
+                x, 0.45, text, transform=axes.transAxes, ha=side, va="center", size=SMALL, color=sheet.theme.faint
+            )
+
+
+def name(axes: Axes, title: str, said: str, theme: Theme) -> None:
+    """What a panel shows, over it: a name, and something beside in fainter letters."""
+    high = axes.get_position().height * axes.figure.get_figheight()  # type: ignore[union-attr]
+    y = 1 + 0.06 / high
+    written = axes.text(0, y, title, transform=axes.transAxes, size=SMALL, weight="bold", va="bottom")
+    if said:
+        axes.annotate(
+            said, (1, 0), xycoords=written, xytext=(5, 0), textcoords="offset points", size=SMALL, color=theme.faint,
+            va="bottom",
+        )  # fmt: skip
+
+
+def _number(value: float) -> str:
+    return f"{value:.2g}".replace("-", "\u2212")

@@ -1,0 +1,102 @@
+"""Images: what one patch is to all others."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from situs.encodings.bias import BiasEncoding
+from situs.encodings.learned_grid import LearnedGrid
+from situs.encodings.swin import SwinBias
+from situs.lab import portraits
+from situs.lab.portraits import Subject
+from situs.plots import style
+from situs.plots.panels import Colours, Map, Panels, name
+from situs.plots.portraits.kinds import SPATIAL, kind, noted
+from situs.positions import Positions
+
+LARGEST, HEADS, CROSS = 64, 8, 0.05
+
+
+@kind("an image: how alike one patch is to all others, or what is added to their scores", SPATIAL)
+def grid(subjects: list[Subject], *, size: tuple[int, int] | None = None, dark: bool = False) -> Figure:
+    """``size`` is (height, width) in patches: the encoding's own if it has one, else 14 x 14."""
+    subject, encoding = subjects[0], subjects[0].encodings[0]
+    own = encoding.size if isinstance(encoding, LearnedGrid) else getattr(encoding, "window", (14, 14))
+    height, width = own if size is None else size
+    if not (2 <= height <= LARGEST and 2 <= width <= LARGEST):
+        raise ValueError(
+            f"size must be 2 to {LARGEST} patches each way, since more cannot be told apart in a figure; got {size}."
+        )
+    if isinstance(encoding, BiasEncoding):
+        return _biases(subject, encoding, (height, width), dark)
+    places = Positions.grid(height, width)
+    if isinstance(encoding, LearnedGrid):
+        places = Positions.range(height * width, start=encoding.prefix)
+    alike: Map = portraits.similarity(subject, places).double().numpy()
+    rows, columns = (sorted({size // 6, size // 2, size - 1 - size // 6}) for size in (height, width))
+    chosen = [(row, column) for row in rows for column in columns]
+    panels = Panels(len(chosen), len(columns), aspect=height / width, widest=1.75, left=1.0)
+    with style.figure(
+        f"{subject.name} on an image of {height} × {width} patches",
+        "how alike all patches are to the marked one: cosines",
+        noted([subject], _of_image(alike, height, width)),
+        height=panels.height,
+        dark=dark,
+    ) as sheet:
+        off = [alike[row * width + column].reshape(height, width) for row, column in chosen]
+        colours = Colours.of(off, sheet.theme)
+        for axes, (row, column), values in zip(panels.axes(sheet), chosen, off, strict=True):
+            name(axes, f"row {row}, column {column}", "", sheet.theme)
+            _draw(axes, colours, values)
+            axes.plot([column], [row], marker="s", markersize=5, fillstyle="none", color=sheet.theme.ink)
+        colours.key(sheet, "cosine")
+    return sheet.figure
+
+
+def _biases(subject: Subject, encoding: BiasEncoding, size: tuple[int, int], dark: bool) -> Figure:
+    values: Map = portraits.bias_around(encoding, size).double().numpy()
+    heads = [int(head) for head in np.unique(np.linspace(0, len(values) - 1, min(len(values), HEADS)).round())]
+    panels = Panels(len(heads), min(4, len(heads)), aspect=size[0] / size[1])
+    named = f"version {encoding.version[1:]}" if isinstance(encoding, SwinBias) else ""
+    with style.figure(
+        f"{subject.name}: what the middle patch adds to the scores of others",
+        f"window of {size[0]} × {size[1]} patches, one map a head{', ' * bool(named)}{named}",
+        noted(
+            [subject],
+            "Each step down and right has a number of its own in every head: the same offset adds the same anywhere in "
+            "the window.",
+        ),
+        height=panels.height,
+        dark=dark,
+    ) as sheet:
+        colours = Colours.of([values[heads]], sheet.theme)
+        for axes, head in zip(panels.axes(sheet), heads, strict=True):
+            name(axes, f"head {head + 1}", "", sheet.theme)
+            _draw(axes, colours, values[head])
+            axes.plot([size[1] // 2], [size[0] // 2], marker="s", markersize=5, fillstyle="none", color=sheet.theme.ink)
+        colours.key(sheet, "added")
+    return sheet.figure
+
+
+def _draw(axes: Axes, colours: Colours, values: Map) -> None:
+    colours.draw(axes, values)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(4, integer=True))
+
+
+def _of_image(alike: Map, height: int, width: int) -> str:
+    middle = height // 2 * width + width // 2
+    map_ = alike[middle].reshape(height, width)
+    beside = np.concatenate((np.delete(map_[height // 2], width // 2), np.delete(map_[:, width // 2], height // 2)))
+    rest = np.delete(np.delete(map_, height // 2, 0), width // 2, 1)
+    if float(beside.mean() - rest.mean()) > CROSS:
+        return (
+            f"A cross: patches of the same row or column are more alike (on average {beside.mean():.2f}) than those "
+            f"that share neither ({rest.mean():.2f}), since each axis has channels of its own."
+        )
+    return f"Patches are no more alike in the same row or column ({beside.mean():.2f}) than elsewhere.".replace(
+        "-", "\u2212"
+    )

@@ -1,0 +1,140 @@
+"""The kinds of figures: what each shows, and which encodings it suits."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Concatenate, ParamSpec, cast
+
+from matplotlib.figure import Figure
+
+from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding
+from situs.encodings.bias import BiasEncoding
+from situs.encodings.learned_grid import LearnedGrid
+from situs.encodings.nope import NoPE
+from situs.encodings.rotary import Rotary
+from situs.encodings.rotation import RotationEncoding
+from situs.encodings.score import ScoreEncoding
+from situs.encodings.sinusoidal import Sinusoidal
+from situs.lab.portraits import Drawn, Subject, subjects
+
+P = ParamSpec("P")
+LONGEST_MAP, LONGEST_CURVE = 2048, 1_000_000
+
+
+@dataclass(frozen=True)
+class Suits:
+    """Whom a kind suits, as a rule and in words."""
+
+    rule: Callable[[Subject], bool]
+    words: str
+
+
+def _one(subject: Subject, kind: type[Encoding] | tuple[type[Encoding], ...], axes: int | None = 1) -> bool:
+    """Whether it is one encoding of that kind alone, over that many coordinates."""
+    alone = len(subject.encodings) == 1 and isinstance(subject.encodings[0], kind)
+    return alone and (axes is None or subject.encodings[0].axes == axes)
+
+
+def _spatial(subject: Subject) -> bool:
+    return _one(subject, LearnedGrid) or _one(subject, (Sinusoidal, RotationEncoding, BiasEncoding), 2)
+
+
+def _flat(subject: Subject) -> bool:
+    return all(each.axes == 1 for each in subject.encodings) and not subject.of_kind(LearnedGrid)
+
+
+ADDED = Suits(lambda subject: _one(subject, InputEncoding), "one that is added to the input")
+COMPARED = Suits(
+    lambda subject: _flat(subject) and _one(subject, (InputEncoding, QueryKeyEncoding)),
+    "one that is added to the input, or acts on queries and keys",
+)
+TURNED = Suits(lambda subject: _one(subject, RotationEncoding), "one that turns queries and keys")
+WAVING = Suits(lambda subject: _one(subject, (Sinusoidal, RotationEncoding), None), "one with wavelengths")
+BIASED = Suits(lambda subject: _one(subject, BiasEncoding), "one that adds a bias to the scores")
+BY_CONTENT = Suits(lambda subject: _one(subject, ScoreEncoding), "one that adds a term by content to the scores")
+IN_TEXT = Suits(_flat, "any for text")
+TELLING = Suits(
+    lambda subject: _flat(subject) and not all(isinstance(each, NoPE) for each in subject.encodings),
+    "any for text that tells positions",
+)
+SCALED = Suits(lambda subject: _one(subject, Rotary), "rotary")
+SPATIAL = Suits(_spatial, "one for images: learned_grid, swin, sinusoidal(axes=2), or rotary with an axial split")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of figure."""
+
+    name: str
+    about: str
+    suits: Suits
+    draw: Callable[..., Figure]
+    many: bool
+    """Whether several encodings go into one figure."""
+    longest: int
+
+    @property
+    def options(self) -> dict[str, inspect.Parameter]:
+        """What may be chosen, besides the encodings."""
+        return dict(list(inspect.signature(self.draw).parameters.items())[1:])
+
+    def require(self, given: Drawn, options: dict[str, Any]) -> list[Subject]:
+        """The subjects, if they and the length suit."""
+        found = subjects(given)
+        if len(found) > 1 and not self.many:
+            raise ValueError(
+                f"{self.name} draws one encoding, since its map leaves no room for another; got {len(found)}: "
+                f"{', '.join(subject.name for subject in found)}."
+            )
+        for subject in found:
+            if not self.suits.rule(subject):
+                fitting = suiting(subject)
+                cure = f" Kinds that suit it: {', '.join(fitting)}." if fitting else ""
+                raise ValueError(f"{self.name} is for {self.suits.words}; got {subject.name}.{cure}")
+        for name in ("length", "train_length"):
+            self._require_length(name, options.get(name))
+        return found
+
+    def _require_length(self, name: str, length: object) -> None:
+        if length is not None and not (isinstance(length, int) and 2 <= length <= self.longest):
+            raise ValueError(
+                f"{name} must be 2 to {self.longest:,} for {self.name}, since more than that cannot be told apart in a "
+                f"figure; got {length!r}."
+            )
+
+
+KINDS: dict[str, Kind] = {}
+ORDER = (
+    "rotation", "grid", "table", "distance", "scores", "speeds", "dimensions", "wavelengths", "bias", "similarity",
+    "decay", "likeness", "attention", "scalings",
+)  # fmt: skip
+"""An encoding's portrait is the first kind that suits it."""
+
+
+def kind(
+    about: str, suits: Suits, *, many: bool = False, longest: int = LONGEST_MAP
+) -> Callable[[Callable[Concatenate[list[Subject], P], Figure]], Callable[Concatenate[Drawn, P], Figure]]:
+    """Decorator: make a figure of subjects known by its name, and let it take encodings as people have them."""
+
+    def add(draw: Callable[Concatenate[list[Subject], P], Figure]) -> Callable[Concatenate[Drawn, P], Figure]:
+        @functools.wraps(draw)
+        def checked(encodings: Drawn, *args: P.args, **options: P.kwargs) -> Figure:
+            return draw(known.require(encodings, dict(options)), *args, **options)
+
+        known = KINDS[draw.__name__] = Kind(draw.__name__, about, suits, checked, many, longest)
+        return cast("Callable[Concatenate[Drawn, P], Figure]", checked)
+
+    return add
+
+
+def suiting(subject: Subject) -> list[str]:
+    """The names of the kinds that suit a subject; the first is its portrait."""
+    return [name for name in ORDER if KINDS[name].suits.rule(subject)]
+
+
+def noted(drawn: list[Subject], said: str) -> str:
+    """A caption, with a word on numbers that no training has made."""
+    return said + " Numbers that training would set are drawn at random." * any(each.drawn for each in drawn)

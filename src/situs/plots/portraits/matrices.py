@@ -1,0 +1,193 @@
+"""Query by key: biases, terms by content, and the weights that come of them."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from torch import Tensor
+
+from situs.encodings.bias import BiasEncoding
+from situs.encodings.score import ScoreEncoding
+from situs.lab import portraits
+from situs.lab.acting import normal
+from situs.lab.portraits import Subject
+from situs.plots import style
+from situs.plots.panels import Colours, Map, Panels, name
+from situs.plots.portraits.kinds import BIASED, BY_CONTENT, IN_TEXT, TELLING, kind, noted
+from situs.plots.portraits.scores_axis import FLOOR
+
+HEADS = 8
+DOWN = "down: query; right: key"
+
+
+@kind("the bias of each head as a matrix", BIASED)
+def bias(subjects: list[Subject], *, length: int = 64, dark: bool = False) -> Figure:
+    """One map a head, in one scale."""
+    values: Map = portraits.bias(cast(BiasEncoding, subjects[0].encodings[0]), length).double().numpy()
+    heads = [int(head) for head in np.unique(np.linspace(0, len(values) - 1, min(len(values), HEADS)).round())]
+    panels = Panels(len(heads), min(4, len(heads)))
+    with style.figure(
+        f"{subjects[0].name}: what is added to the scores",
+        DOWN,
+        noted(subjects, _of_bias(values)),
+        height=panels.height,
+        dark=dark,
+    ) as sheet:
+        colours = Colours.of([values[heads]], sheet.theme, floor=FLOOR)
+        for axes, head in zip(panels.axes(sheet), heads, strict=True):
+            name(axes, f"head {head + 1}", "", sheet.theme)
+            _draw(axes, colours, values[head])
+        colours.key(sheet, "added")
+    return sheet.figure
+
+
+@kind("the score of one content at any two places, side by side", TELLING, many=True)
+def likeness(subjects: list[Subject], *, length: int = 48, dark: bool = False) -> Figure:
+    """All that position does to a score, one map an encoding, each against the mean of its own diagonal."""
+    maps: list[Map] = []
+    for subject in subjects:
+        values: Map = portraits.likeness(subject, length).double().numpy()
+        maps.append(values - np.diagonal(values).mean())
+    panels = Panels(len(maps), min(4, len(maps)))
+    with style.figure(
+        "What position does to a score",
+        f"one content as query (down) and as key (right) at places 0 to {length - 1}; colours are each map's own",
+        noted(subjects, _of_likeness(subjects, maps)),
+        height=panels.height,
+        dark=dark,
+    ) as sheet:
+        for axes, subject, values in zip(panels.axes(sheet), subjects, maps, strict=True):
+            name(axes, style.short(subject.name), _range(values), sheet.theme)
+            _draw(axes, Colours.of([values], sheet.theme, one_hue=True), values)
+        Colours.of([np.array([0.0, 1.0])], sheet.theme).key(sheet, "score", ("least", "greatest"))
+    return sheet.figure
+
+
+@kind("scores of given queries and keys: by content, by position, and both", BY_CONTENT)
+def scores(
+    subjects: list[Subject],
+    *,
+    length: int = 48,
+    head: int = 0,
+    query: Float[Tensor, "heads length head_dim"] | None = None,
+    key: Float[Tensor, "heads length head_dim"] | None = None,
+    dark: bool = False,
+) -> Figure:
+    """Queries and keys are random unless given."""
+    subject, encoding = subjects[0], cast(ScoreEncoding, subjects[0].encodings[0])
+    given = query if query is not None else key
+    shape = (subject.heads, length, subject.head_dim) if given is None else tuple(given.shape)
+    queries, keys = (normal(*shape, seed=seed) if each is None else each for seed, each in ((6, query), (7, key)))
+    _require_head(subject, head, len(queries))
+    content, term = (each[head].double().numpy() for each in portraits.content_scores(encoding, queries, keys))
+    seen = np.tril(np.ones_like(content, dtype=bool))  # as under a causal mask: CoPE counts what a query may see
+    maps = [np.where(seen, each, np.nan) for each in (content, term, content + term)]
+    panels = Panels(3, 3)
+    with style.figure(
+        f"{subject.name}: scores by content and by position",
+        f"{DOWN}; head {head + 1}, {'random' if given is None else 'given'} queries and keys, causal",
+        noted(subjects, _of_term(content[seen], term[seen])),
+        height=panels.height,
+        dark=dark,
+    ) as sheet:
+        colours = Colours.of(maps, sheet.theme)
+        titles = ("content", "position", "both")
+        for axes, title, values in zip(panels.axes(sheet), titles, maps, strict=True):
+            name(axes, title, {"content": "scale · q·k", "position": "what is added"}.get(title, ""), sheet.theme)
+            _draw(axes, colours, values)
+        colours.key(sheet, "score")
+    return sheet.figure
+
+
+@kind("the attention pattern of a head, without the encoding and with it", IN_TEXT, many=True)
+def attention(
+    subjects: list[Subject], *, length: int = 48, head: int = 0, causal: bool = True, dark: bool = False
+) -> Figure:
+    """The weights of a random text."""
+    for subject in subjects:
+        _require_head(subject, head, subject.heads)
+    first = subjects[0]
+    without = portraits.attention(first, length, causal=causal, positions=False)
+    maps: list[Map] = [without[head].double().numpy()]
+    maps += [portraits.attention(each, length, causal=causal)[head].double().numpy() for each in subjects]
+    hidden = np.triu(np.ones_like(maps[0], dtype=bool), 1) & causal
+    panels = Panels(len(maps), min(3, len(maps)))
+    with style.figure(
+        f"Who looks at whom: {', '.join(each.name for each in subjects[:4])}{' …' * (len(subjects) > 4)}",
+        f"{DOWN}; head {head + 1} of a random text{', causal' * causal}; colour: root of the weight",
+        noted(subjects, _of_attention(["without", *(each.name for each in subjects)], maps)),
+        height=panels.height,
+        dark=dark,
+    ) as sheet:
+        shown = [np.where(hidden, np.nan, np.sqrt(each)) for each in maps]  # weights of a long row are small
+        colours = Colours.of(shown, sheet.theme, zero=True)
+        titles = ["without positions", *(each.name for each in subjects)]
+        for axes, title, values in zip(panels.axes(sheet), titles, shown, strict=True):
+            name(axes, style.short(title), "", sheet.theme)
+            _draw(axes, colours, values)
+        colours.key(sheet, "root of weight")
+    return sheet.figure
+
+
+def _draw(axes: Axes, colours: Colours, values: Map) -> None:
+    colours.draw(axes, values)
+    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+
+
+def _require_head(subject: Subject, head: int, heads: int) -> None:
+    if not 0 <= head < heads:
+        raise ValueError(f"head must be one of 0 .. {heads - 1}, since {subject.name} has {heads} here; got {head}.")
+
+
+def _of_bias(values: Map) -> str:
+    count = values.shape[-1]
+    toeplitz = all(
+        float(np.ptp(np.diagonal(values, offset, 1, 2), axis=-1).max()) <= 1e-4 * max(1.0, float(np.ptp(values)))
+        for offset in (-count // 2, -1, 0, 1, count // 2)
+    )
+    mirrored = bool(np.allclose(values, values.transpose(0, 2, 1), atol=1e-5))
+    along = (
+        "Constant along diagonals: only the distance counts" if toeplitz else "Rows differ: the query's place counts"
+    )
+    return f"{along}{', the same ahead and behind' if mirrored else ''}."
+
+
+def _range(values: Map) -> str:
+    ends = (round(float(end(values)), 3) + 0.0 for end in (np.nanmin, np.nanmax))
+    return " to ".join(f"{end:.2g}" for end in ends).replace("-", "\u2212")
+
+
+def _of_likeness(subjects: list[Subject], maps: list[Map]) -> str:
+    places = np.arange(len(maps[0]))
+    apart = np.subtract.outer(places, places)
+    unlike = {}
+    for subject, values in zip(subjects, maps, strict=True):
+        spread = max(float(np.ptp(values[apart == distance])) for distance in (0, 1, len(places) // 2))
+        unlike[subject.name] = spread / max(1e-9, float(np.nanmax(values) - np.nanmin(values)))
+    absolute = [style.short(one) for one, share in unlike.items() if share > 0.02]
+    if not absolute:
+        return "Constant along diagonals: only the distance counts."
+    if len(absolute) == len(maps):
+        return "Not constant along diagonals: the place counts too, not only the distance."
+    return f"Constant along diagonals where only the distance counts; not so for {', '.join(absolute)}."
+
+
+def _of_term(content: Map, term: Map) -> str:
+    return (
+        f"The term spreads by {term.std():.2g} where content spreads by {content.std():.2g}. Stripes along diagonals "
+        "come from the distance, along rows from the query, along columns from the key."
+    )
+
+
+def _of_attention(names: list[str], maps: list[Map]) -> str:
+    places = np.arange(len(maps[0]))
+    apart = np.abs(np.subtract.outer(places, places))
+    reach = [float((each * apart).sum(1).mean()) for each in maps]
+    listed = ", ".join(f"{one} {far:.1f}" for one, far in zip(names, reach, strict=True))
+    return f"Mean distance that a token looks: {listed}."

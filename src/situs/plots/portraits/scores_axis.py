@@ -1,0 +1,90 @@
+"""Lines of scores over distances, each with its name at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from numpy.typing import NDArray
+
+from situs.plots import labels, style
+from situs.plots.style import Look, Sheet
+
+FLOOR = -12.0
+"""Scores that are so much lower are not told apart: their weight is a hundred-thousandth."""
+HEIGHT, ABOVE, BELOW = 2.7, 0.1, 0.5  # inches
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A name, a line, and a band around it if there is one."""
+
+    name: str
+    x: Numbers
+    y: Numbers
+    low: Numbers | None = None
+    high: Numbers | None = None
+    number: str = ""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Lines in one pair of axes, which go down to ``FLOOR`` at most."""
+
+    curves: Sequence[Curve]
+    looks: dict[str, Look]
+    heading: str = ""
+
+    @property
+    def height(self) -> float:
+        """In inches, so that every name finds room."""
+        return max(HEIGHT, labels.height(len(self.curves)) + 0.1) + ABOVE + BELOW
+
+    @property
+    def cut(self) -> bool:
+        """Whether lines go on below what is shown."""
+        return any(float(curve.y.min()) < FLOOR for curve in self.curves)
+
+    def draw(self, sheet: Sheet, xlabel: str, *, left: float = 0.0, width: float | None = None) -> Axes:
+        """Axes with all lines, their names beside; ``left`` and ``width`` for a part of the sheet."""
+        lows = [curve.y if curve.low is None else curve.low for curve in self.curves]
+        highs = [curve.y if curve.high is None else curve.high for curve in self.curves]
+        least, most = min(float(each.min()) for each in lows), max(float(each.max()) for each in highs)
+        least = max(least, FLOOR)
+        room = 0.05 * (most - least or 1.0)
+        limits = least - room * (least > FLOOR), most + room
+        ends = [self._end(curve, limits) for curve in self.curves]
+        beside = labels.room(ends, self.heading)
+        right = beside if width is None else sheet.width - left - width + beside
+        axes = sheet.axes(left=left + 0.48, right=right, above=ABOVE, below=BELOW)
+        axes.set_ylim(*limits)
+        axes.set_xlim(self.curves[0].x[0], self.curves[0].x[-1])
+        for order, curve in enumerate(self.curves):
+            self._plot(axes, curve, 3 + order / 100)
+        axes.set_xlabel(xlabel, labelpad=3, loc="left")
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.0f}"))
+        axes.yaxis.set_major_locator(MaxNLocator(6))
+        labels.Column(sheet, axes, beside).lines(ends, self.heading)
+        return axes
+
+    def _plot(self, axes: Axes, curve: Curve, order: float) -> None:
+        look = self.looks[curve.name]
+        if curve.low is not None and curve.high is not None:
+            axes.fill_between(curve.x, curve.low, curve.high, color=look.colour, alpha=0.14, linewidth=0, zorder=2)
+        every = max(1, len(curve.x) // 6)
+        drawn = look if len(self.curves) > 1 else replace(look, marker="None")
+        axes.plot(curve.x, curve.y, label=curve.name, zorder=order, markevery=(every // 2, every), **drawn.line)
+
+    def _end(self, curve: Curve, limits: tuple[float, float]) -> labels.End:
+        last = min(max(float(curve.y[-1]), limits[0]), limits[1])
+        return labels.End(last, style.short(curve.name), curve.number, self.looks[curve.name])
+
+
+def signed(number: float) -> str:
+    """With a sign, and two digits that say something."""
+    return f"{number:+.2g}".replace("-", "\u2212") if abs(number) < 100 else f"{number:+,.0f}".replace("-", "\u2212")

@@ -1,0 +1,188 @@
+"""Wavelengths: how many positions each pair takes for a turn, and what scalings of rotary make of it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from situs.encodings.rotary import Rotary
+from situs.encodings.scaling import Scaling
+from situs.encodings.scalings import NTK, Linear, Llama3, LongRoPE, YaRN
+from situs.lab import portraits
+from situs.lab.portraits import Subject
+from situs.plots import labels, style
+from situs.plots.panels import Map
+from situs.plots.portraits.kinds import LONGEST_CURVE, SCALED, WAVING, kind
+from situs.plots.style import MARGIN, SMALL, Sheet
+
+PHI = (
+    1.08, 1.11, 1.14, 1.34, 1.59, 1.60, 1.62, 2.62, 3.23, 3.23, 4.79, 7.40, 7.70, 9.09, 12.20, 17.67, 24.46, 28.57,
+    30.42, 30.84, 32.59, 32.93, 42.32, 44.96, 50.34, 50.45, 57.55, 57.93, 58.21, 60.14, 62.61, 62.62, 62.71, 63.14,
+    63.14, 63.77, 63.93, 63.96, 63.97, 64.03, 64.07, 64.08, 64.12, 64.41, 64.48, 64.51, 64.53, 64.84,
+)  # fmt: skip
+"""What LongRoPE's search found for Phi-3.5-mini, from 4,096 tokens to 131,072; there is no formula for it."""
+BINS, TO_A_BIN = 48, 16
+"""Over far distances scores sway at every step, so what is drawn are means of some steps."""
+
+
+@kind("positions a turn for each pair, beside the training length", WAVING, many=True, longest=LONGEST_CURVE)
+def wavelengths(
+    subjects: list[Subject], *, train_length: int = 2048, length: int | None = None, dark: bool = False
+) -> Figure:
+    """``length`` is the text's, for scalings that choose by it; as long as in training if left out."""
+    waves = {
+        subject.name: portraits.wavelengths(subject.encodings[0], length or train_length).numpy()
+        for subject in subjects
+    }
+    finite = np.concatenate([each[np.isfinite(each)] for each in waves.values()])
+    most = max(len(each) for each in waves.values())
+    with style.figure(
+        "Wavelengths",
+        "positions that a pair takes for one turn",
+        _of_waves(subjects, waves, train_length),
+        height=3.2,
+        dark=dark,
+    ) as sheet:
+        looks = style.looks(list(waves), sheet.theme, families=False)
+        ends = [
+            labels.End(float(each[-1]), style.short(name), _count(each, train_length), looks[name])
+            for name, each in waves.items()
+            if math.isfinite(each[-1])
+        ]
+        room = labels.room(ends, "above")
+        axes = sheet.axes(left=0.62, right=room, above=0.1, below=0.5)
+        axes.set_yscale("log")
+        axes.set_ylim(min(finite.min(), 4) / 1.3, max(finite.max(), train_length) * 1.6)
+        axes.set_xlim(-0.6, most - 0.4)
+        axes.axhspan(train_length, axes.get_ylim()[1], color=sheet.theme.shade, linewidth=0, zorder=0)
+        axes.axhline(train_length, color=sheet.theme.ink, linewidth=1.0, linestyle=(0, (3, 2)), gid="training")
+        said = f"slower than the {train_length:,} positions of training"
+        axes.text(0.02, 0.96, said, size=SMALL, color=sheet.theme.ink, va="top", transform=axes.transAxes)
+        for name, each in waves.items():
+            axes.plot(np.arange(len(each)), each, label=name, **looks[name].line)
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.0f}"))
+        axes.set_xlabel("pair of channels", labelpad=3, loc="left")
+        labels.Column(sheet, axes, room).lines(ends, "above")
+    return sheet.figure
+
+
+@kind("rotary's scalings overlaid, over pairs and over distance", SCALED, longest=LONGEST_CURVE)
+def scalings(subjects: list[Subject], *, train_length: int = 4096, length: int = 131_072, dark: bool = False) -> Figure:
+    """From the training length to ``length``: how far each pair is slowed, and the mean score of like contents."""
+    if length <= train_length:
+        raise ValueError(
+            f"length must be more than train_length={train_length}, since scalings stretch the one to the other; got "
+            f"{length}."
+        )
+    plain = cast(Rotary, subjects[0].encodings[0])
+    made = _scaled(plain, train_length, length)
+    base = portraits.wavelengths(made["plain"], length)
+    slowed = {name: (portraits.wavelengths(each, length) / base).numpy() for name, each in made.items()}
+    distances, bins = _log_bins(length)
+    middles = _means(distances.double().numpy(), bins)
+    scores = {
+        name: _means(portraits.decay(Subject(name, (each,)), distances).mean.double().mean(0).numpy(), bins)
+        for name, each in made.items()
+    }
+    with style.figure(
+        f"Rotary from {train_length:,} to {length:,} tokens",
+        f"left: times as slow as plain rotary; right: mean score of like contents, heads of {plain.head_dim}",
+        _of_scalings(slowed, length / train_length),
+        height=3.7,
+        dark=dark,
+    ) as sheet:
+        looks = style.looks(list(made), sheet.theme)
+        width = (sheet.width - 0.5 - 0.5 - MARGIN - 0.1) / 2
+        low, high = sheet.bottom + 0.5, 3.7 - 0.5 - 0.5
+        over_pairs = sheet.inches(0.5, low, width, high)
+        over_distance = sheet.inches(0.5 + width + 0.5, low, width, high)
+        for name in made:
+            look = looks[name]
+            _line(over_pairs, np.arange(len(base), dtype=float), slowed[name], look, name)
+            _line(over_distance, middles, scores[name], look, name)
+        over_pairs.set_yscale("log", base=2)
+        over_pairs.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}×"))
+        over_pairs.set_xlabel("pair of channels", labelpad=3, loc="left")
+        over_distance.set_xscale("log", base=2)
+        over_distance.set_xlabel("distance", labelpad=3, loc="left")
+        over_distance.xaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.0f}"))
+        over_distance.axvspan(train_length, length, color=sheet.theme.shade, linewidth=0, zorder=0)
+        over_distance.set_xlim(1, length)
+        over_distance.text(
+            length / 1.1, 0.98, "beyond training", transform=over_distance.get_xaxis_transform(), size=SMALL,
+            ha="right", va="top", color=sheet.theme.faint,
+        )  # fmt: skip
+        _legend(over_pairs, sheet)
+    return sheet.figure
+
+
+def _scaled(plain: Rotary, train_length: int, length: int) -> dict[str, Rotary]:
+    lengths: dict[str, Any] = {"original_length": train_length, "target_length": length}
+    pairs = len(plain.frequencies[0])
+    found = np.interp(np.linspace(0, 1, pairs), np.linspace(0, 1, len(PHI)), PHI).tolist()
+    short = tuple([1.0] * pairs)
+    chosen: dict[str, Scaling | None] = {
+        "plain": None,
+        "linear (PI)": Linear(**lengths),
+        "NTK": NTK(**lengths),
+        "YaRN": YaRN(**lengths),
+        "Llama 3": Llama3(**lengths),
+        "LongRoPE (Phi-3.5)": LongRoPE(short_factors=short, long_factors=tuple(found), **lengths),
+    }
+    options = {name: value for name, value in plain.config.items() if name not in ("scaling", "split")}
+    return {name: Rotary(**options, scaling=scaling) for name, scaling in chosen.items()}
+
+
+def _log_bins(length: int) -> tuple[torch.Tensor, Map]:
+    """Distances, and which bin each is in: evenly on a logarithmic scale."""
+    exponents = torch.linspace(0, math.log2(length - 1), BINS * TO_A_BIN, dtype=torch.float64)
+    distances = torch.unique(torch.exp2(exponents).round().long())
+    bins = (torch.log2(distances.double()) / math.log2(length) * BINS).floor().numpy()
+    return distances, bins
+
+
+def _means(values: Map, bins: Map) -> Map:
+    return np.array([values[bins == each].mean() for each in np.unique(bins)])
+
+
+def _line(axes: Axes, x: Map, y: Map, look: style.Look, name: str) -> None:
+    every = max(1, len(x) // 6)
+    axes.plot(x, y, label=name, markevery=(every // 2, every), **look.line)
+
+
+def _legend(axes: Axes, sheet: Sheet) -> None:
+    handles, names = axes.get_legend_handles_labels()
+    top = 1 - (sheet.top + 0.02) / float(sheet.figure.get_figheight())
+    sheet.figure.legend(
+        handles, names, loc="upper left", bbox_to_anchor=(0.4 / sheet.width, top), ncol=3, frameon=False,
+        fontsize=SMALL, handlelength=2.6, columnspacing=2.2,
+    )  # fmt: skip
+
+
+def _count(waves: Map, train_length: int) -> str:
+    return f"{int((waves > train_length).sum())} of {len(waves)}"
+
+
+def _of_waves(subjects: list[Subject], waves: dict[str, Map], train_length: int) -> str:
+    first = next(iter(waves.values()))
+    many = _count(first, train_length) if len(waves) == 1 else "Some"
+    said = f"{many} pairs make less than one turn in training: farther on they show a model angles it has never met."
+    scaled = any(isinstance(each, Rotary) and each.scaling is not None for one in subjects for each in one.encodings)
+    return said + " Scalings slow them down, so that the angles of a longer text are those it knows." * scaled
+
+
+def _of_scalings(slowed: dict[str, Map], factor: float) -> str:
+    kept = ", ".join(f"{name} {int((each < 1.01).sum())}" for name, each in slowed.items() if name != "plain")
+    pairs = len(slowed["plain"])
+    return (
+        f"All slow the last pairs {factor:g} times or more, so that angles stay within those of training. They differ "
+        f"in how many fast pairs they leave alone: {kept} of {pairs}. YaRN and LongRoPE raise "
+        "all scores besides."
+    )

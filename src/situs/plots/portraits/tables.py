@@ -1,0 +1,157 @@
+"""What is added to the input: the whole table, single channels, and how alike places are."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from situs.encodings.base import InputEncoding
+from situs.encodings.rotation import RotationEncoding
+from situs.encodings.sinusoidal import Sinusoidal
+from situs.lab import portraits
+from situs.lab.portraits import Subject
+from situs.plots import style
+from situs.plots.panels import Colours, Map, Panels
+from situs.plots.portraits.kinds import ADDED, COMPARED, kind, noted
+from situs.plots.style import MARGIN, SMALL
+from situs.positions import Positions
+
+CHANNELS = (0, 1, 4, 8, 16, 32, 64)
+STRIP = 0.4  # inches
+
+
+@kind("what is added at each position, as a map over positions and channels", ADDED)
+def table(subjects: list[Subject], *, length: int = 128, dark: bool = False) -> Figure:
+    """Positions down, channels to the right."""
+    encoding = cast(InputEncoding, subjects[0].encodings[0])
+    values = _table(encoding, length)
+    panels = Panels(1, 1, aspect=0.5, widest=style.WIDE, names=False)
+    with style.figure(
+        f"What {subjects[0].name} adds to the input",
+        "down: position; right: channel; colour: what a token gets there",
+        noted(subjects, _of_table(encoding, length)),
+        height=panels.height,
+        dark=dark,
+    ) as sheet:
+        (axes,) = panels.axes(sheet)
+        colours = Colours.of([values], sheet.theme)
+        colours.draw(axes, values)
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+        colours.key(sheet, "added")
+    return sheet.figure
+
+
+@kind("single channels of what is added, over positions", ADDED)
+def dimensions(
+    subjects: list[Subject], *, length: int = 128, channels: tuple[int, ...] | None = None, dark: bool = False
+) -> Figure:
+    """One strip a channel."""
+    encoding = cast(InputEncoding, subjects[0].encodings[0])
+    values = _table(encoding, length)
+    chosen = tuple(each for each in CHANNELS if each < values.shape[1]) if channels is None else channels
+    if not chosen or not all(0 <= each < values.shape[1] for each in chosen):
+        raise ValueError(
+            f"channels must be one or more of 0 .. {values.shape[1] - 1}, since {subjects[0].name} has that many; got "
+            f"{channels}."
+        )
+    top = float(np.abs(values[:, list(chosen)]).max()) * 1.1 or 1.0
+    with style.figure(
+        f"Single channels of {subjects[0].name}",
+        f"what a token gets in each, from {-top / 1.1:.2g} to {top / 1.1:.2g}".replace("-", "\u2212"),
+        noted(subjects, _of_table(encoding, length)),
+        height=len(chosen) * STRIP + 0.5,
+        dark=dark,
+    ) as sheet:
+        for number, channel in enumerate(chosen):
+            y = sheet.bottom + 0.45 + (len(chosen) - 1 - number) * STRIP
+            axes = sheet.inches(0.95, y, sheet.width - 0.95 - 1.6, STRIP * 0.86)
+            axes.plot(np.arange(length), values[:, channel], color=sheet.theme.hues[0], linewidth=1.4)
+            axes.set_label(f"channel {channel}")
+            axes.set_ylim(-top, top)
+            axes.set_xlim(0, length - 1)
+            axes.set_yticks([0.0], [""])
+            last = number == len(chosen) - 1
+            axes.spines["bottom"].set_visible(last)
+            axes.tick_params(axis="x", labelbottom=last, length=3 if last else 0)
+            axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+            at = {"transform": axes.transAxes, "va": "center", "size": SMALL}
+            axes.text(-0.02, 0.5, f"channel {channel}", ha="right", **at)  # type: ignore[arg-type]
+            axes.text(1.02, 0.5, _wave(encoding, channel), ha="left", color=sheet.theme.faint, **at)  # type: ignore[arg-type]
+        axes.set_xlabel("position", labelpad=3, loc="left")
+    return sheet.figure
+
+
+@kind("how alike two positions look, as a map and from one in the middle", COMPARED)
+def similarity(subjects: list[Subject], *, length: int = 128, dark: bool = False) -> Figure:
+    """Cosines between places."""
+    subject = subjects[0]
+    values: Map = portraits.similarity(subject, Positions.range(length)).double().numpy()
+    middle = length // 2
+    panels = Panels(1, 1, widest=2.7, names=False)
+    turned = isinstance(subject.encodings[0], RotationEncoding)
+    with style.figure(
+        f"How alike positions are to {subject.name}",
+        "cosine between one content at two places, on average" if turned else "cosine between what two places add",
+        noted(subjects, _of_similarity(values, middle)),
+        height=panels.height + 0.25,
+        dark=dark,
+    ) as sheet:
+        (axes,) = panels.axes(sheet)
+        colours = Colours.of([values], sheet.theme)
+        colours.draw(axes, values)
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+        left = panels.left + panels.width + 0.75
+        place = axes.get_position()
+        curve = sheet.inches(
+            left, place.y0 * sheet.figure.get_figheight(), sheet.width - left - MARGIN, panels.width * panels.aspect
+        )
+        curve.axhline(0, color=sheet.theme.faint, linewidth=0.8)
+        curve.plot(np.arange(length) - middle, values[middle], color=sheet.theme.hues[0], linewidth=1.6)
+        curve.set_xlim(-middle, length - 1 - middle)
+        curve.set_xlabel(f"from position {middle}, how far on", labelpad=3, loc="left")
+        colours.key(sheet, "cosine")
+    return sheet.figure
+
+
+def _table(encoding: InputEncoding, length: int) -> Map:
+    values: Map = portraits.table(encoding, Positions.range(length)).double().numpy()
+    return values
+
+
+def _wave(encoding: InputEncoding, channel: int) -> str:
+    if not isinstance(encoding, Sinusoidal) or encoding.axes > 1:
+        return ""
+    pairs = encoding.frequencies(0)
+    pair = channel // 2 if encoding.layout == "interleaved" else channel % len(pairs)
+    return f"{2 * np.pi / float(pairs[pair]):,.3g} positions a wave" if pair < len(pairs) else "left over"
+
+
+def _of_table(encoding: InputEncoding, length: int) -> str:
+    if isinstance(encoding, Sinusoidal):
+        waves = portraits.wavelengths(encoding, length)
+        slow = int((waves > length).sum())
+        return (
+            f"Fast channels tell neighbours apart, slow ones where in the text a token is: {slow} of {len(waves)} "
+            f"pairs make less than one wave within {length:,} positions."
+        )
+    return (
+        "Each position has numbers of its own. They start as noise, and only positions that training met learn more: a "
+        "table has nothing to say beyond its last row."
+    )
+
+
+def _of_similarity(values: Map, middle: int) -> str:
+    count = len(values)
+    near, far = values[middle, middle - 1], values[middle, 0]
+    diagonals = [np.diagonal(values, offset) for offset in (1, count // 4)]
+    spread = max(float(each.max() - each.min()) for each in diagonals)
+    if spread < 1e-3:
+        said = "Bands along the diagonal: what counts is the distance, not where in the text it is."
+    else:
+        said = f"The same distance looks different in different places: cosines differ by up to {spread:.2g}."
+    return f"{said} Neighbours: {near:.2f}; {middle} apart: {far:.2f}.".replace("-", "\u2212")

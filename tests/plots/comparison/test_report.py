@@ -1,0 +1,274 @@
+"""The page: valid, complete, safe, and readable in a browser that has no network."""
+
+import base64
+import csv
+import io
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from situs.plots.comparison.report import report_html
+from situs.plots.comparison.table import columns, explanations, table_csv
+from situs.plots.comparison.view import View
+from situs.plots.comparison.words import headline, percent, signed
+from tests.plots.comparison.browser import MISSING, Page, browser
+from tests.plots.comparison.sample import METHODS, ODD, make_records
+
+pytestmark = pytest.mark.once
+
+VOID = {"meta", "link", "br", "wbr", "img", "source", "hr", "input"}
+
+
+class Parsed(HTMLParser):
+    """A page taken apart: its elements with their attributes, its words, and whether everything was closed."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.rows: list[list[str]] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        assert len(dict(attrs)) == len(attrs), f"{tag} says something twice"
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" in self.open:
+            return
+        self.text += data
+        if {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def page(view: View) -> str:
+    return report_html(view)
+
+
+@pytest.fixture(scope="module")
+def parsed(page: str) -> Parsed:
+    return Parsed(page)
+
+
+def test_the_page_is_whole(page: str, parsed: Parsed) -> None:
+    assert page.startswith('<!DOCTYPE html>\n<html lang="en">')
+    assert parsed.open == []
+    names = [attributes["id"] for _, attributes in parsed.elements if "id" in attributes]
+    assert len(set(names)) == len(names)
+    targets = {str(link["href"]).removeprefix("#") for link in parsed.all("a")}
+    assert targets <= set(names)
+    assert not re.search(r"\$[a-z_]+\b", re.sub(r"\$x\$", "", page))  # of the template
+
+
+def test_nothing_is_loaded_from_anywhere(page: str, parsed: Parsed) -> None:
+    addresses = [
+        str(value)
+        for _, attributes in parsed.elements
+        for name, value in attributes.items()
+        if name in ("src", "srcset", "href", "data", "action", "poster")
+    ]
+    assert {address[:5] for address in addresses if address[0] != "#"} == {"data:"}
+    assert "http" not in page.replace("http-equiv", "")
+    assert "url(" not in page
+    assert "@import" not in page
+    assert not {"script", "iframe", "object", "form"} & {tag for tag, _ in parsed.elements}
+    assert not [name for _, attributes in parsed.elements for name in attributes if name.startswith("on")]
+
+
+def test_odd_names_are_words_and_not_elements(page: str, parsed: Parsed) -> None:
+    assert ODD in parsed.text
+    assert "b" not in {tag for tag, _ in parsed.elements}
+    assert "<memory>" in parsed.text
+    assert "<b>" not in page
+
+
+def test_every_method_stands_in_the_table_with_its_numbers(view: View, parsed: Parsed) -> None:
+    table = {row[0]: row[1:] for row in reversed(parsed.rows) if row}
+    heads = [column.head for column in columns(view)]
+    for row in view.rows:
+        shown = table[row.method]
+        assert len(shown) == len(heads)
+        scores = row.scores["text"]
+        assert shown[0].startswith(f"{scores.levels[64].mean:.2f}")
+        for index, length in enumerate((128, 256, 512, 1024)):
+            point = scores.changes[length]
+            assert shown[1 + index].startswith(signed(point.mean) if point.exists else "ends")
+        found = row.scores["passkey"].levels[1024]
+        assert shown[9] == (percent(found.mean) if found.exists else "ends")
+        assert shown[-1] == row.verdict
+    assert heads[:10] == ["1×", "2×", "4×", "8×", "16×"] * 2
+    assert table["rotary"][heads.index("time 4,096")] == "1.03"
+    assert table["learned"][heads.index("time 4,096")] == "ends"
+    assert table["sandwich"][heads.index("time 4,096")] == "–"
+    assert table["kerple"][heads.index("parameters")] == "16"
+    assert (table["alibi"][heads.index("decaying")], table["rotary"][heads.index("decaying")]) == ("yes", "no")
+
+
+def test_rows_are_ranked_by_the_change_at_the_longest_length(view: View, parsed: Parsed) -> None:
+    shown = list(dict.fromkeys(row[0] for row in parsed.rows if row and row[0] in METHODS))[: len(METHODS)]
+    changes = {row.method: row.scores["text"].changes[1024] for row in view.rows}
+    known = sorted((name for name in METHODS if changes[name].exists), key=lambda name: changes[name].mean)
+    assert shown == [*known, "learned"]
+
+
+def test_each_column_is_explained(view: View, parsed: Parsed) -> None:
+    told = explanations(view)
+    for name, explained in told:
+        assert name in parsed.text
+        assert explained in parsed.text
+    assert {column.explained for column in columns(view)} == {explained for _, explained in told}
+
+
+def test_the_page_can_be_used_without_seeing_it(parsed: Parsed) -> None:
+    assert all(str(image.get("alt", "")).count(" ") > 4 for image in parsed.all("img"))
+    assert all(head.get("scope") in ("row", "col", "colgroup") for head in parsed.all("th"))
+    boxes = [box for box in parsed.all("div") if box.get("class") == "scroll"]
+    assert all(box.get("tabindex") == "0" and box.get("aria-label") for box in boxes)
+    assert [tag for tag, _ in parsed.elements].count("h1") == 1
+
+
+def test_every_figure_is_there_four_times(parsed: Parsed) -> None:
+    sources, images = parsed.all("source"), parsed.all("img")
+    assert (len(sources), len(images)) == (15, 5)
+    for each in [*sources, *images]:
+        data = str(each.get("src") or each.get("srcset")).removeprefix("data:image/png;base64,")
+        picture = Image.open(io.BytesIO(base64.b64decode(data)))
+        assert (str(picture.width), str(picture.height)) == (each["width"], each["height"])
+    kinds = [str(source["media"]) for source in sources[:3]]
+    assert kinds == [
+        "(prefers-color-scheme: dark) and (max-width: 640px)", "(prefers-color-scheme: dark)", "(max-width: 640px)"
+    ]  # fmt: skip
+
+
+def test_the_page_says_what_must_be_said(view: View, parsed: Parsed) -> None:
+    for words in (
+        headline(view), "situs compare --preset quick", "ab12cd34ef56", "torch 2.13.0", "Seeds0, 1", "2 cores",
+        "the literature says", "measured here", "2nd hand", "arXiv:2108.12409", "Undertrained models look robust",
+        "is simple, not fair", "on other files than those that are scored", "cope, on text, seed 1: diverged",
+        "xpos, on copy, seed 0: RuntimeError", "In the paper rotary is ahead of sinusoidal",
+    ):  # fmt: skip
+        assert words in parsed.text, words
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        pytest.param({**make_records(windows=8), "trials": []}, id="no trials"),
+        pytest.param(make_records(windows=8, seeds=1, methods=("learned", ODD), tasks=("passkey",)), id="one seed"),
+        pytest.param(
+            {
+                name: value
+                for name, value in make_records(windows=8, methods=("none",), multiples=(1, 3)).items()
+                if name not in ("costs", "properties", "where", "corpus", "seconds", "command", "made", "preset")
+            },
+            id="bare",
+        ),
+    ],
+)
+def test_pages_of_poor_records_are_whole_too(records: dict[str, Any]) -> None:
+    assert Parsed(report_html(records)).open == []
+
+
+def test_the_table_for_programs_holds_full_numbers(view: View) -> None:
+    table = {row["method"]: row for row in csv.DictReader(io.StringIO(table_csv(view)))}
+    assert list(table) == list(METHODS)
+    for row in view.rows:
+        shown, change = table[row.method], row.scores["text"].changes[1024]
+        if change.exists:
+            assert float(shown["text_change_1024"]) == change.mean
+            assert float(shown["text_change_1024_low"]) == change.low
+            assert float(shown["text_loss_64_high"]) == row.scores["text"].levels[64].high
+        else:
+            assert shown["text_change_1024"] == shown["text_loss_1024"] == ""
+        assert shown["verdict"] == row.verdict
+    assert table["cope"]["text_seeds"] == "1"
+    assert table["xpos"]["copy_accuracy_1024"] == ""
+    assert "not enough <memory>" in table["xpos"]["problems"]
+    assert math.isclose(float(table["rotary"]["time_over_plain_4096"]), 1.03)
+    assert table["alibi"]["decaying"] == "True"
+
+
+@pytest.fixture(scope="module")
+def opened(page: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    if MISSING:
+        pytest.skip(f"needs {' and '.join(MISSING)} (Debian: chromium, chromium-driver)")
+    folder = tmp_path_factory.mktemp("browser")
+    path = folder / "report.html"
+    path.write_text(page, encoding="utf-8")
+    with browser(folder) as window:
+        yield window, path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [360, 768, 1280])
+def test_a_browser_shows_it_whole(opened: tuple[Page, Path], width: int, dark: bool) -> None:
+    window, path = opened
+    window.show(path, width=width, dark=dark)
+    assert window.complaints() == []
+    assert window.ask("Promise.all([...document.images].map(image => image.decode())).then(() => true)")
+    expected = 820 if width <= 640 else 1520
+    assert set(window.ask("[...document.images].map(image => image.naturalWidth)")) == {expected}
+    assert window.ask("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    assert window.ask("document.body.scrollWidth <= document.documentElement.clientWidth")
+    beyond = (
+        "[...document.querySelectorAll('body *')].filter(each => !each.closest('.scroll, .unseen, pre') && "
+        "each.getBoundingClientRect().right > innerWidth + 0.5).map(each => each.outerHTML.slice(0, 80))"
+    )
+    assert window.ask(beyond) == []
+    paper = "rgb(20, 23, 28)" if dark else "rgb(255, 255, 255)"
+    assert window.ask("getComputedStyle(document.body).backgroundColor") == paper
+    chosen = window.ask("[...document.images].map(image => image.currentSrc.length)")
+    assert min(chosen) > 1000
+
+
+@pytest.mark.slow
+def test_words_on_the_page_stand_out_from_what_is_behind(opened: tuple[Page, Path]) -> None:
+    window, path = opened
+    for dark in (False, True):
+        window.show(path, width=1280, dark=dark)
+        assert window.ask(CONTRAST) == []
+
+
+CONTRAST = """
+(() => {
+  const part = value => { value /= 255; return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4; };
+  const read = colour => colour.match(/[\\d.]+/g).map(Number);
+  const light = ([red, green, blue]) => 0.2126 * part(red) + 0.7152 * part(green) + 0.0722 * part(blue);
+  const behind = each => {
+    for (; each; each = each.parentElement) {
+      const colour = read(getComputedStyle(each).backgroundColor);
+      if (colour.length < 4 || colour[3] > 0) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const bad = [];
+  for (const each of document.querySelectorAll("body *")) {
+    if (![...each.childNodes].some(node => node.nodeType === 3 && node.textContent.trim())) continue;
+    const [low, high] = [light(read(getComputedStyle(each).color)), light(behind(each))].sort((a, b) => a - b);
+    const ratio = (high + 0.05) / (low + 0.05);
+    if (ratio < 4.5) bad.push(each.tagName + " " + each.textContent.slice(0, 30) + " " + ratio.toFixed(2));
+  }
+  return bad;
+})()
+"""
