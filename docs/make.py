@@ -22,6 +22,7 @@ from situs.plots.style import png
 
 FOLDER = Path(__file__).parent
 DPI = 150  # twice what most screens show, and still small files
+LONGER = 8192  # where a kind leaves the text's length open
 HERO = "sinusoidal,learned,rotary,xpos,alibi,kerple,t5,sandwich,fire,shaw,transformer_xl,deberta"
 FIGURES = {
     "likeness": (HERO, "likeness"),
@@ -52,21 +53,21 @@ ASKED = {
 }
 
 
-def figures() -> dict[str, bytes]:
-    """Every committed figure, by its path under docs/, for light pages and for dark."""
-    wanted = {name: (name, "") for name in situs.names()} | FIGURES
-    made = {}
-    for file, (names, kind) in wanted.items():
-        for dark in (False, True):
-            made[f"figures/{file}{'-dark' * dark}.png"] = _figure(names, kind, dark=dark)
-    return made
+def wanted() -> dict[str, tuple[str, str, bool]]:
+    """Every committed figure by its path under docs/: names, kind, and whether it is for dark pages."""
+    chosen = {name: (name, "") for name in situs.names()} | FIGURES
+    return {
+        f"figures/{file}{'-dark' * dark}.png": (names, kind, dark)
+        for file, (names, kind) in chosen.items()
+        for dark in (False, True)
+    }
 
 
-def _figure(names: str, kind: str, *, dark: bool) -> bytes:
-    first = named.subjects(names, {}, length=2)
-    chosen = KINDS[kind or suiting(first[0])[0]]
-    length = chosen.options["length"].default if "length" in chosen.options else 2
-    return png(chosen.draw(named.subjects(names, {}, length=length or 8192), dark=dark), dpi=DPI)
+def figure(names: str, kind: str, dark: bool) -> bytes:
+    """One of them; a portrait where no kind is named."""
+    chosen = KINDS[kind or suiting(named.subjects(names, {}, length=2)[0])[0]]
+    length = chosen.options["length"].default if "length" in chosen.options else None
+    return png(chosen.draw(named.subjects(names, {}, length=length or LONGER), dark=dark), dpi=DPI)
 
 
 def encodings() -> str:
@@ -150,7 +151,8 @@ def main() -> int:
     """Remake one or the other."""
     what = sys.argv[1:]
     if what == ["figures"]:
-        for path, data in figures().items():
+        for path, choice in wanted().items():
+            data = figure(*choice)
             (FOLDER / path).parent.mkdir(exist_ok=True)
             (FOLDER / path).write_bytes(data)
             print(f"{FOLDER.name}/{path}  {len(data) // 1024} KiB")

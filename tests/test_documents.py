@@ -1,14 +1,19 @@
 """Every Python block of the README and the documentation runs and prints what the page says; links lead somewhere."""
 
 import functools
+import importlib.util
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
+from types import ModuleType
 from typing import NamedTuple
 
 import pytest
+
+import situs
 
 ROOT = pathlib.Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -47,7 +52,7 @@ def printed_by(document: pathlib.Path) -> list[str]:
         script = pathlib.Path(folder) / f"{document.stem}.py"
         script.write_text(source, encoding="utf-8")
         command = [sys.executable, "-X", "utf8", str(script)]
-        ran = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
+        ran = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False, cwd=folder)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.split(f"{END_OF_BLOCK}\n")[:-1]
 
@@ -63,7 +68,7 @@ def differences(document: pathlib.Path) -> list[tuple[str, str]]:
 def test_code_blocks_run_in_order(document: pathlib.Path) -> None:
     printed = "".join(printed_by(document))
     if document.name == "README.md":
-        assert "Swing(head_dim=16) keeps the contract: " in printed
+        assert "Sway(num_heads=4) keeps the contract: " in printed
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -92,5 +97,77 @@ def test_measured_losses_that_pages_repeat_are_those_of_the_readme() -> None:
 
 def test_links_lead_to_files() -> None:
     for document in DOCUMENTS:
-        for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8")):
+        text = document.read_text(encoding="utf-8")
+        targets = re.findall(r"\]\(([^)#:]+)\)", text) + re.findall(r'(?:src|srcset)="([^":]+)"', text)
+        for target in targets:
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def commands_of(document: pathlib.Path) -> list[list[str]]:
+    """The lines for a shell that call situs, without their remarks."""
+    lines = re.findall(r"^    (situs .*)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+    return [shlex.split(line, comments=True)[1:] for line in lines]
+
+
+SMALL = [
+    "--steps",
+    "2",
+    "--lengths",
+    "1,2",
+    "--seeds",
+    "1",
+    "--workers",
+    "1",
+    "--dim",
+    "16",
+    "--layers",
+    "1",
+    "--heads",
+    "2",
+    "--tasks",
+    "text",
+]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("document", [ROOT / "README.md", ROOT / "docs" / "guide.md"], ids=lambda path: path.name)
+def test_lines_for_a_shell_run(document: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    blocks = blocks_of(document.read_text(encoding="utf-8"))
+    imports = "import situs, torch\n"
+    classes = [part for block in blocks for part in re.findall(r"^class .*?(?=^\S|\Z)", block.code, re.M | re.S)]
+    (tmp_path / "my_module.py").write_text(imports + "\n".join(classes), encoding="utf-8")
+    (tmp_path / "my_texts").mkdir()
+    for number in range(8):
+        text = "\n".join(f"line {line} of text {number}: {line * number}" for line in range(400))
+        (tmp_path / "my_texts" / f"{number}.txt").write_text(text, encoding="utf-8")
+    commands = commands_of(document)
+    assert commands
+    for command in commands:
+        small = SMALL if command[0] == "compare" else []  # the last of an option's values counts
+        call = [str(pathlib.Path(sys.executable).with_name("situs")), *command, *small]
+        ran = subprocess.run(call, capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert ran.returncode == 0, f"situs {shlex.join(command)}\n{ran.stderr}"
+
+
+@functools.cache
+def maker() -> ModuleType:
+    """docs/make.py."""
+    spec = importlib.util.spec_from_file_location("docs_make", ROOT / "docs" / "make.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_page_of_encodings_is_what_the_registry_and_the_probes_say() -> None:
+    committed = (ROOT / "docs" / "encodings.md").read_text(encoding="utf-8")
+    number = re.compile(r"-?\d[\d.,e+-]*")  # digits may differ between machines
+    assert number.sub("#", committed) == number.sub("#", maker().encodings()), "run make docs"
+    assert all(f"\n## {name}\n" in committed for name in situs.names())
+
+
+def test_committed_figures_are_those_that_make_figures_makes() -> None:
+    folder = ROOT / "docs"
+    assert {str(path.relative_to(folder)) for path in folder.glob("figures/*")} == set(maker().wanted())
+    assert all(path.stat().st_size < 64 * 1024 for path in folder.glob("figures/*"))

@@ -31,6 +31,7 @@ from situs.positions import Positions
 from situs.registry import create, entry, names, register
 
 if TYPE_CHECKING:
+    from situs import plots as plots
     from situs.attention.cache import KVCache
     from situs.attention.dispatch import Explanation, attend, explain
     from situs.attention.layer import Attention
@@ -150,6 +151,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    if name == "plots":  # not in __all__: it alone needs matplotlib
+        return importlib.import_module("situs.plots")
     for module, names_in_it in _ON_DEMAND.items():
         if name in names_in_it:
             found = globals()[name] = getattr(importlib.import_module(module), name)

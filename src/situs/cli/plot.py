@@ -67,8 +67,13 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         raise ValueError("--json goes with --list, since a figure is no data; got it without.")
     out = None if options.out is None else _writable(options.out)
-    kind, subjects, chosen = _wanted(options)
-    figure = kind.draw(subjects, dark=options.dark, **chosen)
+    try:
+        kind, subjects, chosen = _wanted(options)
+        figure = kind.draw(subjects, dark=options.dark, **chosen)
+    except (MemoryError, RuntimeError) as problem:
+        if isinstance(problem, RuntimeError) and "allocate" not in str(problem):
+            raise
+        raise ValueError(f"{options.names} needs more memory than there is. Choose smaller sizes.") from problem
     named = re.sub(r"[^A-Za-z0-9]+", "-", f"{options.names}-{kind.name}").strip("-").lower()
     if out is None:
         folder = Path(tempfile.mkdtemp(prefix="situs-plot-")) if options.show else Path.cwd()
@@ -92,25 +97,27 @@ def _wanted(options: argparse.Namespace) -> tuple[Kind, list[Any], dict[str, Any
     given = _given(options)
     length, trained = given.get("length"), given.get("train_length")
     if options.kind is None:
-        seen = subjects(options.names, own, length=length or 2, train_length=trained)
+        seen = subjects(options.names, own, length=2)
         fitting = [name for name in suiting(seen[0]) if all(name in suiting(each) for each in seen)]
         kinds = [KINDS[name] for name in fitting if KINDS[name].many or len(seen) == 1]
         if not kinds:
-            raise ValueError(f"--kind must be given for {options.names}, since no figure suits all of them; got none.")
+            raise ValueError(
+                f"names must be of encodings that one kind of figure suits; got {options.names}. Draw each by itself, "
+                f"or see situs plot --list."
+            )
         kind = kinds[0]
     else:
         kind = KINDS[options.kind]
     for name in given:
         if name not in kind.options:
-            takes = (
-                ", ".join(f"--{each.replace('_', '-')}" for each in kind.options if each in CHOICES) or "none of these"
-            )
-            raise ValueError(f"{kind.name} takes {takes}; got --{name.replace('_', '-')}.")
+            takes = ", ".join(_flag(each) for each in kind.options if each in (*CHOICES, "causal"))
+            raise ValueError(f"{kind.name} takes {takes}; got {_flag(name)}.")
+    kind.require_lengths(given)  # before anything large is built
     if length is None and "length" in kind.options:
         default = kind.options["length"].default
         length = default if isinstance(default, int) else None
     made = subjects(options.names, own, length=length or trained or 2, train_length=trained)
-    kind.require(made, given)  # before anything large is built
+    kind.require(made, given)
     return kind, made, given
 
 
@@ -144,11 +151,15 @@ def _writable(out: Path) -> Path:
     """The file's path, if a figure can be written there."""
     if out.suffix.lower() not in FORMATS:
         raise ValueError(f"--out must end in {', '.join(FORMATS)}, since that tells the format; got {str(out)!r}.")
-    if not out.parent.is_dir():
-        raise ValueError(f"--out must lie in a folder that is there; got {str(out)!r}.")
-    if out.is_dir() or not os.access(out if out.exists() else out.parent, os.W_OK):
-        raise ValueError(f"--out must be a file that can be written; got {str(out)!r}.")
-    return out
+    try:
+        if not out.parent.is_dir():
+            raise ValueError(f"--out must lie in a folder that is there; got {str(out)!r}.")
+        if not out.is_dir() and os.access(out if out.exists() else out.parent, os.W_OK):
+            return out
+        reason = "."
+    except OSError as problem:  # a name that is too long, or a folder that may not be looked into
+        reason = f": {problem.strerror}."
+    raise ValueError(f"--out must be a file that can be written; got {str(out)!r}{reason}")
 
 
 def _write(data: bytes, out: Path) -> None:
@@ -158,8 +169,9 @@ def _write(data: bytes, out: Path) -> None:
         part.write_bytes(data)
         part.replace(out)
     except OSError as problem:
-        part.unlink(missing_ok=True)
         raise ValueError(f"{out} could not be written: {problem.strerror or problem}.") from problem
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _list(*, as_json: bool) -> int:

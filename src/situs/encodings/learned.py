@@ -137,7 +137,7 @@ def require_rows(positions: Positions, usable_length: int, cure: str) -> None:
     if positions.start is not None:
         last = positions.start + positions.length - 1
         if positions.length and not (positions.start >= 0 and last < usable_length):
-            raise ValueError(f"{message}; got {positions.start if positions.start < 0 else last}. {cure}")
+            raise ValueError(_outside(message, positions.start, last, cure))
         return
     ids = positions.ids
     if ids.is_floating_point():
@@ -146,6 +146,13 @@ def require_rows(positions: Positions, usable_length: int, cure: str) -> None:
         if ids.numel():
             low, high = int(ids.min()), int(ids.max())
             if low < 0 or high >= usable_length:
-                raise ValueError(f"{message}; got {low if low < 0 else high}. {cure}")
+                raise ValueError(_outside(message, low, high, cure))
     elif ids.device.type != "meta":
         torch._assert_async(((ids >= 0) & (ids < usable_length)).all(), f"{message}. {cure}")
+
+
+def _outside(message: str, low: int, high: int, cure: str) -> str:
+    """The message with the position that has no row. No longer table has one for a negative position."""
+    if low < 0:
+        return f"{message}; got {low}. Count from 0, as Positions.from_mask() does for padded rows."
+    return f"{message}; got {high}. {cure}"

@@ -48,6 +48,8 @@ def _subject(name: str, options: dict[str, Any], length: int, train_length: int 
     for part in parts:
         require_options(part)
     sizes = {**SIZES, "max_length": max(length, FEWEST_ROWS), **options}
+    if len(parts) > 1 and "dim" not in options:  # all in one model
+        sizes["dim"] = sizes["num_heads"] * sizes["head_dim"]
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)  # the same picture every time
         made = [build(part, {**sizes, **options_of(part)}) for part in parts]

@@ -42,8 +42,9 @@ class Subject:
 
     @property
     def heads(self) -> int:
-        """Those it was made for."""
-        return self._said("num_heads", HEADS)
+        """Those it was made for, or as many as its sizes make."""
+        dim, head_dim = self._said("dim", 0), self._said("head_dim", 0)
+        return self._said("num_heads", max(1, dim // head_dim) if dim and head_dim else HEADS)
 
     @property
     def head_dim(self) -> int:
@@ -124,7 +125,7 @@ def still(encodings: Sequence[Encoding]) -> Iterator[None]:
 
 def table(encoding: InputEncoding, places: Positions) -> Float[Tensor, "places dim"]:
     """What is added to the tokens at each place."""
-    dim: int = encoding.dim  # type: ignore[assignment]
+    dim = int(getattr(encoding, "dim", HEAD_DIM))
     with still([encoding]):
         added: Tensor = encoding(torch.zeros(1, places.length, dim), places)[0]
     return added

@@ -6,6 +6,7 @@
 Each takes an encoding, several in a list, or several by the names they shall have, and returns a ``Figure``.
 """
 
+from situs.lab.portraits import subjects
 from situs.plots.portraits.distances import decay, distance
 from situs.plots.portraits.grids import grid
 from situs.plots.portraits.kinds import KINDS, Kind, suiting
@@ -29,6 +30,7 @@ __all__ = [
     "scores",
     "similarity",
     "speeds",
+    "subjects",
     "suiting",
     "table",
     "wavelengths",

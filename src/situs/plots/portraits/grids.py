@@ -25,17 +25,16 @@ def grid(subjects: list[Subject], *, size: tuple[int, int] | None = None, dark: 
     """``size`` is (height, width) in patches: the encoding's own if it has one, else 14 x 14."""
     subject, encoding = subjects[0], subjects[0].encodings[0]
     own = encoding.size if isinstance(encoding, LearnedGrid) else getattr(encoding, "window", (14, 14))
-    height, width = own if size is None else size
-    if not (2 <= height <= LARGEST and 2 <= width <= LARGEST):
+    chosen_size = tuple(own if size is None else size)
+    if len(chosen_size) != 2 or not all(2 <= each <= LARGEST for each in chosen_size):
         raise ValueError(
-            f"size must be 2 to {LARGEST} patches each way, since more cannot be told apart in a figure; got {size}."
+            f"size must be 2 to {LARGEST} patches each way, since fewer show nothing and more cannot be told apart in "
+            f"a figure; got {chosen_size}."
         )
+    height, width = chosen_size
     if isinstance(encoding, BiasEncoding):
         return _biases(subject, encoding, (height, width), dark)
-    places = Positions.grid(height, width)
-    if isinstance(encoding, LearnedGrid):
-        places = Positions.range(height * width, start=encoding.prefix)
-    alike: Map = portraits.similarity(subject, places).double().numpy()
+    alike: Map = portraits.similarity(subject, Positions.grid(height, width)).double().numpy()
     rows, columns = (sorted({size // 6, size // 2, size - 1 - size // 6}) for size in (height, width))
     chosen = [(row, column) for row in rows for column in columns]
     panels = Panels(len(chosen), len(columns), aspect=height / width, widest=1.75, left=1.0)
@@ -93,10 +92,10 @@ def _of_image(alike: Map, height: int, width: int) -> str:
     beside = np.concatenate((np.delete(map_[height // 2], width // 2), np.delete(map_[:, width // 2], height // 2)))
     rest = np.delete(np.delete(map_, height // 2, 0), width // 2, 1)
     if float(beside.mean() - rest.mean()) > CROSS:
-        return (
+        said = (
             f"A cross: patches of the same row or column are more alike (on average {beside.mean():.2f}) than those "
             f"that share neither ({rest.mean():.2f}), since each axis has channels of its own."
         )
-    return f"Patches are no more alike in the same row or column ({beside.mean():.2f}) than elsewhere.".replace(
-        "-", "\u2212"
-    )
+    else:
+        said = f"Patches are no more alike in the same row or column ({beside.mean():.2f}) than elsewhere."
+    return said.replace("-", "\u2212")

@@ -94,16 +94,26 @@ class Kind:
                 fitting = suiting(subject)
                 cure = f" Kinds that suit it: {', '.join(fitting)}." if fitting else ""
                 raise ValueError(f"{self.name} is for {self.suits.words}; got {subject.name}.{cure}")
-        for name in ("length", "train_length"):
-            self._require_length(name, options.get(name))
+        self.require_lengths(options)
         return found
 
-    def _require_length(self, name: str, length: object) -> None:
-        if length is not None and not (isinstance(length, int) and 2 <= length <= self.longest):
-            raise ValueError(
-                f"{name} must be 2 to {self.longest:,} for {self.name}, since more than that cannot be told apart in a "
-                f"figure; got {length!r}."
-            )
+    def require_lengths(self, options: dict[str, Any]) -> None:
+        """Raise if a length shows nothing, or cannot be shown."""
+        for name in ("length", "train_length"):
+            length = options.get(name)
+            if length is not None and not (isinstance(length, int) and 2 <= length <= self.longest):
+                raise ValueError(
+                    f"{name} must be 2 to {self.longest:,} for {self.name}, since fewer show nothing and more cannot "
+                    f"be told apart in a figure; got {length!r}."
+                )
+
+    def within(self, found: list[Subject], options: dict[str, Any]) -> dict[str, Any]:
+        """The options, with a length that tables which end have rows for where none was chosen."""
+        default = self.options["length"].default if "length" in self.options else None
+        ends = [each.usable_length for one in found for each in one.encodings if hasattr(each, "usable_length")]
+        if default is None or "length" in options or min(ends, default=default) >= default:
+            return options
+        return {**options, "length": max(2, min(ends))}  # type: ignore[type-var]
 
 
 KINDS: dict[str, Kind] = {}
@@ -122,7 +132,8 @@ def kind(
     def add(draw: Callable[Concatenate[list[Subject], P], Figure]) -> Callable[Concatenate[Drawn, P], Figure]:
         @functools.wraps(draw)
         def checked(encodings: Drawn, *args: P.args, **options: P.kwargs) -> Figure:
-            return draw(known.require(encodings, dict(options)), *args, **options)
+            found = known.require(encodings, dict(options))
+            return draw(found, *args, **cast("Any", known.within(found, dict(options))))
 
         known = KINDS[draw.__name__] = Kind(draw.__name__, about, suits, checked, many, longest)
         return cast("Callable[Concatenate[Drawn, P], Figure]", checked)

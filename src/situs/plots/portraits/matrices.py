@@ -83,6 +83,11 @@ def scores(
     given = query if query is not None else key
     shape = (subject.heads, length, subject.head_dim) if given is None else tuple(given.shape)
     queries, keys = (normal(*shape, seed=seed) if each is None else each for seed, each in ((6, query), (7, key)))
+    if queries.ndim != 3 or queries.shape != keys.shape:
+        raise ValueError(
+            f"query and key must have one shape (heads, length, head_dim), since both are of one text; got "
+            f"{tuple(queries.shape)} and {tuple(keys.shape)}."
+        )
     _require_head(subject, head, len(queries))
     content, term = (each[head].double().numpy() for each in portraits.content_scores(encoding, queries, keys))
     seen = np.tril(np.ones_like(content, dtype=bool))  # as under a causal mask: CoPE counts what a query may see

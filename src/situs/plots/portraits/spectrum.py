@@ -41,6 +41,8 @@ def wavelengths(
         for subject in subjects
     }
     finite = np.concatenate([each[np.isfinite(each)] for each in waves.values()])
+    if not len(finite):
+        raise ValueError(f"wavelengths needs pairs that turn, since others have none; got {', '.join(waves)}.")
     most = max(len(each) for each in waves.values())
     with style.figure(
         "Wavelengths",
@@ -51,9 +53,9 @@ def wavelengths(
     ) as sheet:
         looks = style.looks(list(waves), sheet.theme, families=False)
         ends = [
-            labels.End(float(each[-1]), style.short(name), _count(each, train_length), looks[name])
+            labels.End(float(each[np.isfinite(each)][-1]), style.short(name), _count(each, train_length), looks[name])
             for name, each in waves.items()
-            if math.isfinite(each[-1])
+            if np.isfinite(each).any()
         ]
         room = labels.room(ends, "above")
         axes = sheet.axes(left=0.62, right=room, above=0.1, below=0.5)
@@ -172,6 +174,8 @@ def _count(waves: Map, train_length: int) -> str:
 
 def _of_waves(subjects: list[Subject], waves: dict[str, Map], train_length: int) -> str:
     first = next(iter(waves.values()))
+    if not any((each > train_length).any() for each in waves.values()):
+        return "All pairs make a turn or more in training: farther on there are no angles that a model has never met."
     many = _count(first, train_length) if len(waves) == 1 else "Some"
     said = f"{many} pairs make less than one turn in training: farther on they show a model angles it has never met."
     scaled = any(isinstance(each, Rotary) and each.scaling is not None for one in subjects for each in one.encodings)
@@ -181,8 +185,11 @@ def _of_waves(subjects: list[Subject], waves: dict[str, Map], train_length: int)
 def _of_scalings(slowed: dict[str, Map], factor: float) -> str:
     kept = ", ".join(f"{name} {int((each < 1.01).sum())}" for name, each in slowed.items() if name != "plain")
     pairs = len(slowed["plain"])
+    slow = [name for name, each in slowed.items() if name != "plain" and each[-1] > 0.99 * factor]
+    whom = "All" if len(slow) == len(slowed) - 1 else ", ".join(slow)
     return (
-        f"All slow the last pairs {factor:g} times or more, so that angles stay within those of training. They differ "
+        f"{whom} slow{'s' * (len(slow) == 1)} the last pairs {factor:.3g} times or more, so that angles stay within "
+        "those of training. They differ "
         f"in how many fast pairs they leave alone: {kept} of {pairs}. YaRN and LongRoPE raise "
         "all scores besides."
     )

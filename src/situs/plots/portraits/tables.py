@@ -8,8 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from situs.encodings.base import InputEncoding
-from situs.encodings.rotation import RotationEncoding
+from situs.encodings.base import InputEncoding, QueryKeyEncoding
 from situs.encodings.sinusoidal import Sinusoidal
 from situs.lab import portraits
 from situs.lab.portraits import Subject
@@ -92,7 +91,7 @@ def similarity(subjects: list[Subject], *, length: int = 128, dark: bool = False
     values: Map = portraits.similarity(subject, Positions.range(length)).double().numpy()
     middle = length // 2
     panels = Panels(1, 1, widest=2.7, names=False)
-    turned = isinstance(subject.encodings[0], RotationEncoding)
+    turned = isinstance(subject.encodings[0], QueryKeyEncoding)
     with style.figure(
         f"How alike positions are to {subject.name}",
         "cosine between one content at two places, on average" if turned else "cosine between what two places add",
