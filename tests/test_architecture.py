@@ -61,6 +61,14 @@ def test_import_loads_nothing_heavier_than_torch() -> None:
     assert after - before - set(sys.stdlib_module_names) == {"situs", "jaxtyping"}
 
 
+def test_plots_are_there_after_import_and_matplotlib_comes_with_them() -> None:
+    code = (
+        "import sys, situs; a = 'matplotlib' in sys.modules; situs.plots.decay; "
+        "print(a, 'matplotlib' in sys.modules, 'matplotlib.pyplot' in sys.modules, 'plots' in situs.__all__)"
+    )
+    assert run(code) == "False True False False\n"
+
+
 def test_import_costs_at_most_five_percent_over_torch() -> None:
     code = (
         "import time; a = time.perf_counter(); import torch; b = time.perf_counter(); import situs; "

@@ -156,10 +156,8 @@ BEYOND = "positions must lie in 0 .. 5, since the table has a row for 6 position
     ("positions", "length", "got"),
     [
         (4, 3, 6),
-        (-1, 3, -1),
         (10_000_000, 1, 10_000_000),
         (torch.tensor([0, 6, 2]), 3, 6),
-        (torch.tensor([0, -4, 9]), 3, -4),
         (None, 7, 6),
     ],
     ids=str,
@@ -167,6 +165,15 @@ BEYOND = "positions must lie in 0 .. 5, since the table has a row for 6 position
 def test_a_position_without_a_row_is_refused(positions: Any, length: int, got: int) -> None:
     with raises_exactly(ValueError, f"{BEYOND}; got {got}. Use extend() for a longer table."):
         Learned(dim=4, max_length=8, offset=2)(torch.zeros(1, length, 4), positions)
+
+
+@pytest.mark.parametrize(("positions", "got"), [(-1, -1), (torch.tensor([0, -4, 9]), -4)], ids=str)
+def test_a_negative_position_is_refused_and_no_longer_table_is_offered(positions: Any, got: int) -> None:
+    cure = "Count from 0, as Positions.from_mask() does for padded rows."
+    with raises_exactly(ValueError, f"{BEYOND}; got {got}. {cure}"):
+        Learned(dim=4, max_length=8, offset=2)(torch.zeros(1, 3, 4), positions)
+    padded = Positions.from_mask(torch.tensor([[0, 1, 1]]))
+    assert Learned(dim=4, max_length=8, offset=2)(torch.zeros(1, 3, 4), padded).shape == (1, 3, 4)
 
 
 @pytest.mark.compiled

@@ -266,10 +266,14 @@ BEYOND: dict[str, tuple[PositionsLike, PositionsLike, int]] = {
 def test_positions_beyond_the_table_are_refused(kind: str) -> None:
     at, keys_at, shown = BEYOND[kind]
     x = torch.zeros(1, HEADS, 2, HEAD_DIM)
+    longer, from_zero = (
+        "Make it with a larger max_length.",
+        "Count from 0, as Positions.from_mask() does for padded rows.",
+    )
     with raises_exactly(
         ValueError,
-        f"positions must lie in 0 .. 39, since the table has a row for 40 positions; got {shown}. Make it with a "
-        f"larger max_length.",
+        f"positions must lie in 0 .. 39, since the table has a row for 40 positions; got {shown}. "
+        f"{from_zero if shown < 0 else longer}",
     ):
         made()(x, x, at, keys_at)
     made()(x, x, LENGTH - 2)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from situs.lab.tasks import TASKS, Examples, Passkey, Recall, make_task
+from situs.lab.tasks import TASKS, Copy, Examples, Passkey, Recall, Reverse, make_task
 from tests.raising import raises_exactly
 
 seeds = st.integers(0, 2**40)
@@ -25,15 +25,22 @@ def find_passkey(prefix: list[int]) -> list[int]:
     return [prefix[hidden]]
 
 
-def copy(prefix: list[int]) -> list[int]:
+def go_on(prefix: list[int], step: int) -> list[int]:
+    """What is left to write of the string, forwards or backwards."""
     assert prefix[0] == 16
-    assert prefix[-1] == 17
-    assert all(symbol < 16 for symbol in prefix[1:-1])
-    return prefix[1:-1]
+    then = prefix.index(17)
+    string, written = prefix[1:then], prefix[then + 1 :]
+    assert all(symbol < 16 for symbol in string)
+    assert written == string[::step][: len(written)]
+    return string[::step][len(written) :]
+
+
+def copy(prefix: list[int]) -> list[int]:
+    return go_on(prefix, 1)
 
 
 def reverse(prefix: list[int]) -> list[int]:
-    return copy(prefix)[::-1]
+    return go_on(prefix, -1)
 
 
 def add(prefix: list[int]) -> list[int]:
@@ -83,7 +90,8 @@ def test_answers_follow_from_what_stands_before_them(name: str, length: int, cou
         assert 0 <= int(examples.tokens.min()) <= int(examples.tokens.max()) < task.vocabulary
         for tokens, scored in rows(examples):
             prefix, answer = answer_of(tokens, scored)
-            assert answer == SOLVERS[name](prefix)
+            expected = SOLVERS[name](prefix)
+            assert answer == (expected[:1] if name in ("copy", "reverse") else expected)
 
 
 @every_task
@@ -149,12 +157,23 @@ def test_drawing_leaves_the_generator_of_everyone_else_alone(name: str) -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-@pytest.mark.parametrize("name", ["passkey", "recall"])
+def asked_place(name: str, prefix: list[int], length: int) -> tuple[int, int]:
+    """Where in the text the answer stands, and where it would stand at depth 1."""
+    if name == "passkey":
+        return prefix.index(32), length - 4
+    if name == "recall":
+        return prefix.index(prefix[-1]), 2 * (length // 2 - 2)
+    then, last = prefix.index(17), length // 2 - 2
+    written = len(prefix) - then - 1
+    return written if name == "copy" else last - written, last
+
+
+@pytest.mark.parametrize("name", ["passkey", "copy", "reverse", "recall"])
 @given(st.integers(20, 600), st.integers(2, 12), st.integers(1, 5), seeds)
 def test_depths_are_even_and_the_same_at_every_length(
     name: str, length: int, depths: int, times: int, seed: int
 ) -> None:
-    task = {"passkey": Passkey, "recall": Recall}[name](depths=depths)
+    task = {"passkey": Passkey, "copy": Copy, "reverse": Reverse, "recall": Recall}[name](depths=depths)
     examples, longer = (task.test(each, depths * times, seed) for each in (length, 8 * length))
     assert examples.depth is not None
     assert longer.depth is not None
@@ -163,8 +182,7 @@ def test_depths_are_even_and_the_same_at_every_length(
     assert examples.depth.tolist() == pytest.approx(expected)
     for (tokens, scored), depth in zip(rows(longer), expected, strict=True):
         prefix, _ = answer_of(tokens, scored)
-        place = prefix.index(32) if name == "passkey" else prefix.index(prefix[-1])
-        last = len(tokens) - 4 if name == "passkey" else 2 * (len(tokens) // 2 - 2)
+        place, last = asked_place(name, prefix, len(tokens))
         assert abs(place - depth * last) <= 1
 
 
@@ -215,6 +233,9 @@ def test_both_ends_are_tried() -> None:
         Passkey(depths=1)
     with raises_exactly(ValueError, "depths must be 2 or more, since the first and the last pair are tried; got 1."):
         Recall(depths=1)
+    for cls in (Copy, Reverse):
+        with raises_exactly(ValueError, "depths must be 2 or more, since both ends of the string are tried; got 1."):
+            cls(depths=1)
 
 
 def test_all_but_text_are_here() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -164,14 +165,15 @@ def _writable(out: Path) -> Path:
 
 def _write(data: bytes, out: Path) -> None:
     """The file whole or not at all."""
-    part = out.with_name(f".{out.name}.{os.getpid()}.part")
+    part = out.with_name(f".situs-plot-{os.getpid()}.part")
     try:
         part.write_bytes(data)
         part.replace(out)
     except OSError as problem:
         raise ValueError(f"{out} could not be written: {problem.strerror or problem}.") from problem
     finally:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def _list(*, as_json: bool) -> int:

@@ -96,7 +96,7 @@ def draw_what_is_near_zero(encodings: Sequence[Encoding], *, draw: int = 0, draw
 
 def normal(*shape: int, seed: int) -> Float[Tensor, "..."]:
     """Random numbers of a generator of their own."""
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def behind(queries: int, keys: int) -> Bool[Tensor, "queries keys"]:

@@ -10,6 +10,7 @@ rotary+axial             for images
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -40,7 +41,8 @@ def subjects(text: str, options: dict[str, Any], *, length: int, train_length: i
 
 
 def _subject(name: str, options: dict[str, Any], length: int, train_length: int | None) -> Subject:
-    base, plus, added = name.partition("+")
+    base, *rest = re.split(r"\+(?![^()]*\))", name)  # not that of 1e+5
+    plus, added = bool(rest), "+".join(rest)
     parts, known = [part.strip() for part in base.split("&")], [*SCALINGS, AXIAL]
     if plus and added not in known:
         cure = did_you_mean(added, known)

@@ -110,10 +110,10 @@ class Kind:
     def within(self, found: list[Subject], options: dict[str, Any]) -> dict[str, Any]:
         """The options, with a length that tables which end have rows for where none was chosen."""
         default = self.options["length"].default if "length" in self.options else None
-        ends = [each.usable_length for one in found for each in one.encodings if hasattr(each, "usable_length")]
-        if default is None or "length" in options or min(ends, default=default) >= default:
+        if default is None or "length" in options:
             return options
-        return {**options, "length": max(2, min(ends))}  # type: ignore[type-var]
+        ends = [int(getattr(each, "usable_length", default)) for one in found for each in one.encodings]
+        return {**options, "length": max(2, min([default, *ends]))}
 
 
 KINDS: dict[str, Kind] = {}
