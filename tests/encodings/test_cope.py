@@ -14,7 +14,7 @@ from torch import Tensor
 from situs import CoPE, Positions
 from situs.attention import reference, visibility
 from situs.positions import PositionsLike, align
-from tests.encodings.test_offset_scores import (
+from tests.encodings.score_situations import (
     HEAD_DIM,
     HEADS,
     Array,

@@ -17,7 +17,7 @@ from situs import Deberta, Positions
 from situs.attention import reference
 from situs.encodings.deberta import TERMS
 from situs.positions import PositionsLike
-from tests.encodings.test_offset_scores import (
+from tests.encodings.score_situations import (
     FAR,
     HEAD_DIM,
     HEADS,

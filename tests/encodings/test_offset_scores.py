@@ -1,262 +1,30 @@
 """What content-based encodings share: three programs that agree, positions of every kind, values by offset, a scale."""
 
-import copy
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch._dynamo.backends.debugging import aot_eager
+from torch import Tensor
 
-import situs
 from situs import OffsetScore, OffsetVectors, Positions, ValueEncoding
 from situs.attention import reference
 from situs.encodings.score import _by_look_up, _by_pair, _by_slant
 from situs.functional.heads import share_heads
 from situs.functional.offsets import range_offsets
 from situs.positions import PositionsLike
+from tests.encodings.score_situations import (
+    HEAD_DIM,
+    HEADS,
+    Array,
+    Situation,
+    assert_follows,
+    situated,
+)
 from tests.raising import raises_exactly
-
-HEADS, HEAD_DIM = 4, 4
-FAR = 10_000_000
-
-Module = TypeVar("Module", bound=nn.Module)
-Array = NDArray[Any]
-Formula = Callable[[Array, Array, Array, Array], Array]
-
-
-@dataclass(frozen=True)
-class Situation:
-    """Where queries and keys stand: as an encoding is told, and in plain numbers, (rows, places)."""
-
-    query: PositionsLike
-    key: PositionsLike
-    query_ids: Tensor
-    key_ids: Tensor
-    batch: int
-    real_queries: Tensor | None = None
-    real_keys: Tensor | None = None
-
-    def row(self, number: int) -> tuple[Array, Array]:
-        """The positions of one sequence's queries and keys."""
-        of_queries, of_keys = (ids.expand(self.batch, -1)[number].numpy() for ids in (self.query_ids, self.key_ids))
-        return of_queries, of_keys
-
-    def compared(self, number: int) -> Array:
-        """The pairs of real tokens of one sequence, (queries, keys)."""
-        queries, keys = (
-            np.ones(ids.shape[1], dtype=bool) if real is None else real.expand(self.batch, -1)[number].numpy()
-            for ids, real in ((self.query_ids, self.real_queries), (self.key_ids, self.real_keys))
-        )
-        return np.asarray(queries[:, None] & keys[None])
-
-    def contents(self, heads: int = HEADS, kv_heads: int = HEADS, dim: int = HEAD_DIM) -> tuple[Tensor, Tensor]:
-        """Random queries and keys."""
-        query = torch.randn(self.batch, heads, self.query_ids.shape[1], dim, dtype=torch.float64)
-        return query, torch.randn(self.batch, kv_heads, self.key_ids.shape[1], dim, dtype=torch.float64)
-
-
-def of_one(whole: Positions, queries: int, batch: int) -> Situation:
-    """The last of a whole's places as queries, all of them as keys."""
-    last = whole[whole.length - queries :]
-    return Situation(last, whole, last.ids, whole.ids, batch, last.valid, whole.valid)
-
-
-KINDS = (
-    "memory", "ranges", "cached", "explicit", "by row", "left", "right", "holes", "packed", "randomised", "skipped",
-    "zigzag", "batch",
-)  # fmt: skip
-
-
-def situated(
-    data: st.DataObject, kinds: Sequence[str] = KINDS, *, lowest: int = -FAR, past: int = FAR + 20
-) -> Situation:
-    """Queries and keys of any kind, whose positions lie in ``lowest .. past - 1``."""
-    draw = data.draw
-    kind = draw(st.sampled_from(kinds))
-    queries, batch = draw(st.integers(1, 5)), draw(st.integers(1, 2))
-    keys = queries + draw(st.integers(0, 4))
-    starts = st.sampled_from([start for start in (0, 3, 17, 70_000, FAR) if start + keys <= past])
-    if kind == "memory":
-        return Situation(None, None, torch.arange(keys)[None, keys - queries :], torch.arange(keys)[None], batch)
-    if kind == "cached":
-        here = Positions.range(queries, start=keys - queries)
-        return Situation(here, None, here.ids, torch.arange(keys)[None], batch)
-    if kind == "ranges":
-        first, other = draw(starts), draw(starts)
-        ids = [torch.arange(start, start + count)[None] for start, count in ((first, queries), (other, keys))]
-        return Situation(first, Positions.range(keys, start=other), ids[0], ids[1], batch)
-    if kind == "explicit":
-        near = st.integers(0, 12) if draw(st.booleans()) else st.integers(lowest, past - 1)
-        rows = draw(st.sampled_from([1, batch]))
-        told = [torch.tensor([[draw(near) for _ in range(count)] for _ in range(rows)]) for count in (queries, keys)]
-        return Situation(told[0], told[1], told[0], told[1], batch)
-    if kind == "by row":
-        per_row = Positions.range(keys, start=torch.tensor([draw(starts) for _ in range(batch)]))
-        return of_one(per_row, queries, batch)
-    if kind in ("left", "right", "holes"):
-        padding = [draw(st.integers(0, keys - 1)) for _ in range(batch)]
-        places = torch.arange(keys).expand(batch, -1)
-        mask = {
-            "left": places >= torch.tensor(padding)[:, None],
-            "right": places < keys - torch.tensor(padding)[:, None],
-            "holes": torch.tensor([[draw(st.booleans()) for _ in range(keys)] for _ in range(batch)]),
-        }[kind]
-        return of_one(Positions.from_mask(mask, side=None if kind == "holes" else kind), queries, batch)  # type: ignore[arg-type]
-    if kind == "packed":
-        cut = draw(st.integers(0, keys))
-        return of_one(Positions.packed([cut, keys - cut]), queries, batch)
-    if kind in ("randomised", "skipped"):
-        whole = Positions.range(keys)
-        if draw(st.booleans()):
-            whole = Positions.from_mask(torch.arange(keys)[None] >= draw(st.integers(0, keys - 1)))
-        drawn = whole.randomised if kind == "randomised" else whole.skipped
-        return of_one(drawn(draw(st.integers(keys, min(past, 5000))), seed=draw(st.integers(0, 99))), queries, batch)
-    if kind == "zigzag":
-        start = draw(st.sampled_from([start for start in (0, 5, FAR) if start + 8 <= past]))
-        shards = [Positions.range(8, start=start).shard(rank, 2, layout="zigzag") for rank in range(2)]
-        held, seen = draw(st.sampled_from(shards)), draw(st.sampled_from(shards))
-        return Situation(held, seen, held.ids, seen.ids, batch)
-    assert kind == "batch"
-    rows_of = [Positions.range(draw(st.integers(1, keys)), start=draw(starts)) for _ in range(batch)]
-    joined = Positions.batch(rows_of, side=draw(st.sampled_from(["left", "right"])))
-    return of_one(joined, min(queries, joined.length), batch)
-
-
-def stirred(module: Module) -> Module:
-    """All parameters random, since zeros and small starts hide mistakes."""
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.normal_()
-    return module
-
-
-def assert_follows(
-    encoding: situs.ScoreEncoding,
-    situation: Situation,
-    formula: Formula,
-    *,
-    kv_heads: int = HEADS,
-    scale: float | None = None,
-    own_scale: float = HEAD_DIM**-0.5,
-    tolerance: float = 1e-9,
-) -> None:
-    """The term is the formula's, times the softmax scale, for every pair of real tokens."""
-    q, k = situation.contents(kv_heads=kv_heads)
-    actual = encoding(q, k, situation.query, situation.key, scale=scale)
-    assert actual.dtype == torch.float64
-    assert actual.shape == (situation.batch, HEADS, q.shape[2], k.shape[2])
-    shared = k.repeat_interleave(HEADS // kv_heads, 1)
-    for row in range(situation.batch):
-        expected = formula(q[row].numpy(), shared[row].numpy(), *situation.row(row))
-        expected = (own_scale if scale is None else scale) * expected
-        pairs = situation.compared(row)
-        np.testing.assert_allclose(actual[row].detach().numpy()[:, pairs], expected[:, pairs], atol=tolerance, rtol=0)
-
-
-class Layer(nn.Module):
-    """Attention with an encoding, of given queries, keys and values; ``others`` are modules the encoding uses."""
-
-    def __init__(self, encoding: situs.Encoding, *others: nn.Module, causal: bool = True) -> None:
-        super().__init__()
-        self.encoding, self.others, self.causal = encoding, nn.ModuleList(others), causal
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, at: PositionsLike = None, keys_at: PositionsLike = None) -> Any:
-        return reference(q, k, v, encoding=self.encoding, causal=self.causal, positions=at, key_positions=keys_at)
-
-
-BARE_IDS = (torch.tensor([[4, 0, 9]]), torch.tensor([[0, 9, 2, 4]]))
-PLACES: list[tuple[PositionsLike, PositionsLike]] = [(None, None), BARE_IDS]
-ranges_and_bare_ids = pytest.mark.parametrize("places", PLACES, ids=["ranges", "bare ids"])
-half_dtypes = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
-
-
-def assert_gradients(encoding: situs.Encoding, places: tuple[PositionsLike, PositionsLike], *others: nn.Module) -> None:
-    """Gradients of queries, keys, values and every parameter are those of finite differences."""
-    causal = places[0] is None
-    layer = stirred(Layer(encoding, *others, causal=causal)).double()
-    names = [name for name, _ in layer.named_parameters()]
-    contents = [
-        torch.randn(1, heads, length, HEAD_DIM, dtype=torch.float64, requires_grad=True)
-        for heads, length in ((2, 3), (1, 4), (1, 4))
-    ]
-
-    def run(q: Tensor, k: Tensor, v: Tensor, *values: Tensor) -> Any:
-        given = dict(zip(names, values, strict=True))
-        return torch.func.functional_call(layer, given, (q, k, v, *places))
-
-    assert names
-    assert torch.autograd.gradcheck(run, (*contents, *layer.parameters()))
-
-
-@torch.no_grad()
-def assert_half_precision_suffices(encoding: situs.ScoreEncoding, dtype: torch.dtype) -> None:
-    """Tokens so large that half precision could not hold their products give the scores of float64."""
-    stirred(encoding)
-    q, k = (3e4 * torch.randn(2, 1, 2, 9, HEAD_DIM)).clamp(-6e4, 6e4).to(dtype)
-    ids = torch.tensor([5, 0, 1, 7, 2, 30, 3, 3, 9])
-    for places in (None, ids):
-        for module in (encoding, copy.deepcopy(encoding).to(dtype)):
-            exact = copy.deepcopy(module).double()(q.double(), k.double(), places)
-            actual = module(q, k, places)
-            assert actual.dtype == torch.float32
-            assert bool(torch.isfinite(actual).all())
-            assert float((actual.double() - exact).abs().max()) <= 1e-5 * float(exact.abs().max())
-            out = reference(q, k, k, encoding=module, positions=places)
-            assert out.dtype == dtype
-            assert bool(torch.isfinite(out).all())
-
-
-@torch.no_grad()
-def assert_autocast_changes_nothing(encoding: situs.ScoreEncoding) -> None:
-    """Under autocast the term is the plain one, in float32: a rounded score would blur positions."""
-    stirred(encoding)
-    q, k = torch.randn(2, 1, 2, 9, HEAD_DIM)
-    for places in (None, torch.tensor([5, 0, 1, 7, 2, 30, 3, 3, 9])):
-        plain, out = encoding(q, k, places), reference(q, k, k, encoding=encoding, positions=places)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            assert torch.equal(encoding(q, k, places), plain)
-            assert torch.equal(reference(q, k, k, encoding=encoding, positions=places), out)
-        half = q.bfloat16(), k.bfloat16()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            assert torch.equal(encoding(*half, places), encoding(half[0].float(), half[1].float(), places))
-
-
-def compilations(encoding: situs.Encoding, *others: nn.Module) -> int:
-    """How often a layer with the encoding is compiled for growing lengths, results being those without."""
-    torch._dynamo.reset()
-    times: list[int] = []
-
-    def counting(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Any:
-        times.append(len(graph.graph.nodes))
-        return aot_eager(graph, inputs)
-
-    layer = stirred(Layer(encoding, *others))
-    compiled = torch.compile(layer, fullgraph=True, backend=counting)
-    for length in (7, 16, 33):
-        q, k, v = torch.randn(3, 1, 2, length, HEAD_DIM)
-        torch.testing.assert_close(compiled(q, k, v), layer(q, k, v), atol=2e-5, rtol=1e-4)
-    return len(times)
-
-
-def assert_exports(encoding: situs.Encoding, *others: nn.Module) -> None:
-    """An exported layer takes any length, as ranges and with explicit ids."""
-    layer = stirred(Layer(encoding, *others))
-    length = torch.export.Dim("length", min=2, max=64)
-    contents, more = torch.randn(3, 1, 2, 10, HEAD_DIM), torch.randn(3, 1, 2, 30, HEAD_DIM)
-    places: list[tuple[Any, ...]] = [(), (torch.randperm(10)[None], torch.randperm(30)[None])]
-    for ids in places:
-        dynamic = ({2: length}, {2: length}, {2: length}, {1: length})[: 3 + len(ids[:1])]
-        program = torch.export.export(layer, (*contents, *ids[:1]), dynamic_shapes=dynamic, strict=False)
-        torch.testing.assert_close(program.module()(*more, *ids[1:]), layer(*more, *ids[1:]), atol=2e-5, rtol=1e-4)
-
 
 PARTS = ("for_query", "for_key", "alone", "for_every_key")
 
@@ -503,79 +271,6 @@ def test_several_query_heads_share_a_key_head_in_blocks() -> None:
         ValueError, "query heads must be a multiple of key heads, since each key head serves as many; got 2 and 4."
     ):
         share_heads(torch.randn(1, 4, 2, 2), 2)
-
-
-@pytest.mark.parametrize("by", [1, 257, 70_000])
-def test_content_terms_meet_unturned_vectors_so_that_rotary_leaves_them_relative(by: int) -> None:
-    rotary, shaw = situs.Rotary(head_dim=HEAD_DIM), stirred(situs.Shaw(num_heads=2, head_dim=HEAD_DIM, max_distance=3))
-    q, k, v = torch.randn(3, 1, 2, 6, HEAD_DIM, dtype=torch.float64)
-    here = reference(q, k, v, encoding=[rotary, shaw], causal=True)
-    there = reference(q, k, v, encoding=[rotary, shaw], causal=True, positions=by, key_positions=by)
-    torch.testing.assert_close(there, here, atol=1e-9, rtol=0)
-    scores = (rotary(q) @ rotary(k, role="key").mT) / 2 + shaw(q, k)
-    weights = scores.masked_fill(~torch.ones(6, 6, dtype=torch.bool).tril(), -torch.inf).softmax(-1)
-    torch.testing.assert_close(here, weights @ v + shaw.gathered(weights))
-
-
-@ranges_and_bare_ids
-def test_shaw_and_t5_add_up(places: tuple[PositionsLike, PositionsLike]) -> None:
-    shaw = stirred(situs.Shaw(num_heads=2, head_dim=HEAD_DIM, values=False))
-    t5 = stirred(situs.T5Bias(num_heads=2, softmax_scale=None))
-    q = torch.randn(1, 2, 3, HEAD_DIM, dtype=torch.float64)
-    k, v = torch.randn(2, 1, 2, 4, HEAD_DIM, dtype=torch.float64)
-    told = (torch.tensor([[1, 2, 3]]), torch.arange(4)[None]) if places[0] is None else places
-    scores = q @ k.mT / 2 + shaw(q, k, *places) + t5(*told, dtype=torch.float64)
-    actual = reference(q, k, v, encoding=[shaw, t5], positions=places[0], key_positions=places[1])
-    torch.testing.assert_close(actual, scores.softmax(-1) @ v)
-
-
-def test_deberta_and_alibi_add_up_at_debertas_scale() -> None:
-    deberta = stirred(situs.Deberta(dim=6, num_heads=2, head_dim=HEAD_DIM, max_distance=8))
-    alibi = situs.ALiBi(num_heads=2)
-    q, k, v = torch.randn(3, 1, 2, 5, HEAD_DIM, dtype=torch.float64)
-    scores = q @ k.mT / math.sqrt(12) + deberta(q, k) + alibi(Positions.range(5), dtype=torch.float64)
-    torch.testing.assert_close(reference(q, k, v, encoding=[deberta, alibi]), scores.softmax(-1) @ v)
-    given_scale = 0.4 * (q @ k.mT) + deberta(q, k, scale=0.4) + alibi(Positions.range(5), dtype=torch.float64)
-    torch.testing.assert_close(reference(q, k, v, encoding=[deberta, alibi], scale=0.4), given_scale.softmax(-1) @ v)
-
-
-def test_two_content_terms_add_up_and_keep_one_scale() -> None:
-    shaw, cope = stirred(situs.Shaw(num_heads=2, head_dim=4)), stirred(situs.CoPE(num_heads=2, head_dim=4))
-    tupe = stirred(situs.Tupe(dim=6, num_heads=2, head_dim=4))
-    q, k, v = torch.randn(3, 1, 2, 5, 4, dtype=torch.float64)
-    scale = 8**-0.5
-    terms = [encoding(q, k, scale=scale) for encoding in (shaw, cope, tupe)]
-    weights = (scale * q @ k.mT + sum(terms)).softmax(-1)
-    actual = reference(q, k, v, encoding=[shaw, cope, tupe])
-    torch.testing.assert_close(actual, weights @ v + shaw.gathered(weights))
-
-
-def test_encodings_that_declare_different_scales_need_one_given() -> None:
-    t5 = situs.T5Bias(num_heads=2)
-    tupe = situs.Tupe(dim=6, num_heads=2, head_dim=8)
-    deberta = situs.Deberta(dim=6, num_heads=2, head_dim=8, terms=("c2p", "p2c", "p2p"))
-    shaw = situs.Shaw(num_heads=2, head_dim=8)
-    x = torch.randn(1, 2, 3, 8)
-    with raises_exactly(
-        ValueError, "scale must be given, since these encodings declare different ones; got [1.0, 0.25]."
-    ):
-        reference(x, x, x, encoding=[t5, shaw, tupe])
-    with raises_exactly(
-        ValueError,
-        "scale must be given, since these encodings declare different ones; got [0.25, 0.17677669529663687].",
-    ):
-        reference(x, x, x, encoding=[tupe, deberta])
-    assert bool(torch.isfinite(reference(x, x, x, encoding=[t5, tupe, deberta], scale=0.3)).all())
-
-
-@pytest.mark.parametrize("kind", [list, tuple, nn.ModuleList])
-def test_encodings_may_come_in_any_kind_of_sequence(kind: Any) -> None:
-    shaw, alibi = stirred(situs.Shaw(num_heads=2, head_dim=4)), situs.ALiBi(num_heads=2)
-    x = torch.randn(1, 2, 5, 4)
-    expected = reference(x, x, x, encoding=[shaw, alibi])
-    assert torch.equal(reference(x, x, x, encoding=kind([shaw, alibi])), expected)
-    assert torch.equal(reference(x, x, x, encoding=kind([])), reference(x, x, x))
-    assert not torch.equal(expected, reference(x, x, x, encoding=[alibi]))
 
 
 HEAD_ERRORS: dict[str, tuple[tuple[int, ...], str]] = {

@@ -13,7 +13,7 @@ from torch import Tensor
 from situs import Positions, Shaw
 from situs.attention import reference, visibility
 from situs.positions import PositionsLike, align
-from tests.encodings.test_offset_scores import (
+from tests.encodings.score_situations import (
     FAR,
     HEAD_DIM,
     HEADS,

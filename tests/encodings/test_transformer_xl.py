@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from situs import Positions, TransformerXL
 from situs.attention import reference
 from situs.positions import PositionsLike
-from tests.encodings.test_offset_scores import (
+from tests.encodings.score_situations import (
     FAR,
     HEAD_DIM,
     HEADS,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from situs import Positions, Tupe
 from situs.attention import reference
 from situs.positions import PositionsLike
-from tests.encodings.test_offset_scores import (
+from tests.encodings.score_situations import (
     HEAD_DIM,
     HEADS,
     Array,
