@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from situs.lab.tasks import TASKS, Copy, Examples, Passkey, Recall, Reverse, make_task
+from situs.lab.tasks import TASKS, Copy, Examples, Passkey, Recall, Reverse, Task, make_task
 from tests.raising import raises_exactly
 
 seeds = st.integers(0, 2**40)
@@ -48,7 +48,7 @@ def add(prefix: list[int]) -> list[int]:
     first, second = written.removesuffix("=").split("+")
     assert len(first) == len(second)
     assert first[0] != "0" != second[0]
-    return [int(digit) for digit in str(int(first) + int(second)).zfill(len(first) + 1)]
+    return [int(digit) for digit in reversed(str(int(first) + int(second)).zfill(len(first) + 1))]
 
 
 def recall(prefix: list[int]) -> list[int]:
@@ -144,7 +144,7 @@ def test_no_answer_can_be_had_by_always_saying_the_same(name: str) -> None:
     """Every possible answer occurs, the first scored token being any symbol."""
     examples = make_task(name).test(32, 400, 0)
     first = {answer_of(tokens, scored)[1][0] for tokens, scored in rows(examples)}
-    assert len(first) == {"addition": 2}.get(name, 16)
+    assert len(first) == {"addition": 10}.get(name, 16)
 
 
 @every_task
@@ -173,12 +173,14 @@ def asked_place(name: str, prefix: list[int], length: int) -> tuple[int, int]:
 def test_depths_are_even_and_the_same_at_every_length(
     name: str, length: int, depths: int, times: int, seed: int
 ) -> None:
-    task = {"passkey": Passkey, "copy": Copy, "reverse": Reverse, "recall": Recall}[name](depths=depths)
+    made: dict[str, Callable[..., Task]] = {"passkey": Passkey, "copy": Copy, "reverse": Reverse, "recall": Recall}
+    task = made[name](depths=depths)
     examples, longer = (task.test(each, depths * times, seed) for each in (length, 8 * length))
     assert examples.depth is not None
     assert longer.depth is not None
     assert torch.equal(examples.depth, longer.depth)
-    expected = [level / (depths - 1) for level in range(depths)] * times
+    middles = name in ("copy", "reverse")
+    expected = [(level + 0.5) / depths if middles else level / (depths - 1) for level in range(depths)] * times
     assert examples.depth.tolist() == pytest.approx(expected)
     for (tokens, scored), depth in zip(rows(longer), expected, strict=True):
         prefix, _ = answer_of(tokens, scored)
@@ -228,14 +230,14 @@ def test_sequences_must_have_room_for_the_smallest_example(name: str) -> None:
     assert task.train_batch(torch.Generator(), 3, least).tokens.shape == (3, least)
 
 
-def test_both_ends_are_tried() -> None:
+def test_depths_must_be_enough() -> None:
     with raises_exactly(ValueError, "depths must be 2 or more, since both ends of the text are tried; got 1."):
         Passkey(depths=1)
     with raises_exactly(ValueError, "depths must be 2 or more, since the first and the last pair are tried; got 1."):
         Recall(depths=1)
     for cls in (Copy, Reverse):
-        with raises_exactly(ValueError, "depths must be 2 or more, since both ends of the string are tried; got 1."):
-            cls(depths=1)
+        with raises_exactly(ValueError, "depths must be 1 or more, since some place of the string is tried; got 0."):
+            cls(depths=0)
 
 
 def test_all_but_text_are_here() -> None:

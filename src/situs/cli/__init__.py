@@ -15,7 +15,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in (listing, plot, check, compare):
         module.add_commands(commands)
-    options = parser.parse_args(arguments)
+    options, rest = parser.parse_known_args(arguments)
+    if hasattr(options, "options"):  # argparse takes NAME=VALUE before flags only, people write it anywhere
+        options.options += [each for each in rest if "=" in each and not each.startswith("-")]
+        rest = [each for each in rest if each not in options.options]
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         status: int = options.run(options)
         return status

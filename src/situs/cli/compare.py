@@ -42,7 +42,7 @@ def add_commands(commands: Commands) -> None:
     add("--layers", type=int, default=2, help="layers (default 2)")
     add("--heads", type=int, default=4, help="heads (default 4)")
     add("--lr", type=float, metavar="X", help="learning rate; by default what suits the task, 0.006 or 0.003")
-    add("--batch", type=int, metavar="N", help="texts a step; by default what suits the task, 24 or 64")
+    add("--batch", type=int, metavar="N", help="texts a step; by default what suits the task, 24 to 64")
     add("--seeds", type=int, metavar="N", help="repetitions from other random starts")
     add("--workers", type=int, metavar="N", help="trials at a time; one a core if left out")
     add("--engine", choices=("local", "ray"), default="local", help="processes here, or a Ray cluster")

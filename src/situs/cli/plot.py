@@ -60,7 +60,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         from situs.plots import style
     except ModuleNotFoundError as problem:
-        raise ValueError(f"situs plot needs {problem.name}. Install it: pip install 'situs[explore]'") from problem
+        missing = str(problem.name).partition(".")[0]
+        raise ValueError(f"figures need {missing}. Install it: pip install 'situs[explore]'") from problem
     if options.list:
         return _list(as_json=options.json)
     if options.names is None:

@@ -29,13 +29,14 @@ class Schooling:
 SCHOOLING = {
     "text": Schooling(300),
     "passkey": Schooling(150),
-    "copy": Schooling(800),
-    "reverse": Schooling(1000),
-    "addition": Schooling(2000, batch=64, learning_rate=3e-3),
+    "copy": Schooling(800, batch=32, learning_rate=3e-3),
+    "reverse": Schooling(1000, batch=32, learning_rate=3e-3),
+    "addition": Schooling(1500, batch=64, learning_rate=3e-3),
     "recall": Schooling(600, batch=64, learning_rate=3e-3),
 }
-"""What each task takes to be learnt at the default size and training length, by methods that can learn it. At the rate
-of the others, recall is not found in thousands of steps."""
+"""What each task takes to be learnt at the default size and training length, by methods that can learn it; addition, at
+a length of 12. At the rate and batch of text, shaw and transformer_xl get half of copy right after as many steps, and
+rotary still guesses at recall after 1500."""
 
 
 @dataclass(frozen=True)
@@ -142,11 +143,12 @@ def make_plan(
     if not names:
         raise ValueError(f"tasks must be names parted by commas, such as text,passkey; got {tasks!r}.")
     corpus = None
-    if any([of_text(name) for name in names]):  # a list, so that every name is looked up
+    readers = [name for name in names if of_text(name)]
+    if readers:
         corpus = Corpus.standard_library() if text is None else Corpus.from_path(text)
     elif text is not None:
         raise ValueError(f"text must go with the task text, since no other reads it; got tasks {', '.join(names)}.")
-    asked = {"steps": steps, "batch": batch, "learning_rate": learning_rate}
+    asked: dict[str, Any] = {"steps": steps, "batch": batch, "learning_rate": learning_rate}
     given = {name: value for name, value in asked.items() if value is not None}
     settings = Settings(
         train_length=train_length,

@@ -1,13 +1,15 @@
-"""Addition: two decimal numbers of as many digits, and their sum, most significant digit first.
+"""Addition: two decimal numbers of as many digits, and their sum, least significant digit first.
 
-As in Kazemnejad et al. 2023, arXiv:2305.19466; that the sum is written with n + 1 digits, a zero first where nothing is
+As in Kazemnejad et al. 2023, arXiv:2305.19466, but for the order of the sum, which is that of Lee et al. 2023, Teaching
+Arithmetic to Small Transformers, arXiv:2307.03381; that it is written with n + 1 digits, a zero last where nothing is
 carried, is the alignment of Zhou et al. 2024, arXiv:2402.09371.
 
-    a_n .. a_1 + b_n .. b_1 = c_n+1 .. c_1        n = (length - 3) // 3; scored: the sum, right as a whole
+    a_n .. a_1 + b_n .. b_1 = c_1 .. c_n+1        n = (length - 3) // 3; scored: the sum, right as a whole
 
-Where length is no multiple of 3, the sequence ends in one or two tokens that are not scored. Written from the front, a
-digit depends on all carries behind it: the plain form of the task, and the hard one. Small models learn it for few
-digits only.
+Where length is no multiple of 3, the sequence ends in one or two tokens that are not scored. Written from its end, a
+digit depends on two columns and on the digit before it; from its front, on all carries behind it. A decoder of two
+layers and width 64 learns three digits that way (a training length of 12), and none of them from the front. At a
+training length of 64, which is 20 digits, it learns nothing.
 """
 
 from __future__ import annotations
@@ -59,14 +61,14 @@ def _ask(length: int, count: int, generator: torch.Generator) -> Examples:
     tokens[:, digits + 1 : 2 * digits + 1] = numbers[1]
     tokens[:, 2 * digits + 1] = EQUALS
     answer = slice(2 * digits + 2, 3 * digits + 3)
-    tokens[:, answer] = _sum(numbers[0], numbers[1])
+    tokens[:, answer] = _sum(numbers[0], numbers[1]).flip(1)
     scored = torch.zeros_like(tokens, dtype=torch.bool)
     scored[:, answer] = True
     return Examples(tokens, scored)
 
 
 def _sum(first: Int64[Tensor, "examples digits"], second: Int64[Tensor, "examples digits"]) -> Tensor:
-    """The sum's digits, one more than the summands have."""
+    """The sum's digits, one more than the summands have, most significant first."""
     total = torch.nn.functional.pad(first + second, (1, 0))
     for place in range(total.shape[1] - 1, 0, -1):
         total[:, place - 1] += total[:, place] // 10

@@ -6,10 +6,10 @@ arXiv:2305.19466, and of Deletang et al. 2023, arXiv:2207.02098.
     START  s_1 .. s_n  THEN  s_1 .. s_n     copy       n = (length - 2) // 2
     START  s_1 .. s_n  THEN  s_n .. s_1     reverse    scored: one s_i of the second string, at a depth of 0 .. 1
 
-Training scores the whole second string. A test scores one of its symbols, given those before it, and tries the first
-and the last of the string and others evenly between them: the accuracy by symbol of Deletang et al., not that by string
-of Kazemnejad et al. A string of 511 is lost by a single slip, so that by string nothing is told apart at 16 times the
-training length, and who is right on 19 symbols of 20 looks like who guesses.
+Training scores the whole second string. A test scores one of its symbols, given those before it, and tries the middle
+of each eighth of the string, since the ends are told by the marks beside them: the accuracy by symbol of Deletang et
+al., not that by string of Kazemnejad et al. A string of 511 is lost by a single slip, so that by string nothing is told
+apart at 16 times the training length, and who is right on 19 symbols of 20 looks like who guesses.
 
 A sequence of odd length ends in one more token that is not scored. Departure: 16 symbols, so that a string longer than
 that repeats some of them and cannot be copied by looking for the last symbol alone. Guessing gets 1 / 16.
@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from situs.lab.corpus import HeldOut
-from situs.lab.tasks.base import Examples, Task, draw, require_length, seeded, spread
+from situs.lab.tasks.base import Examples, Task, draw, require_length, seeded
 
 SYMBOLS = 16
 START, THEN, END = SYMBOLS, SYMBOLS + 1, SYMBOLS + 2
@@ -41,10 +41,10 @@ class StringTask(Task):
 
     def __init__(self, *, depths: int = 8) -> None:
         """
-        depths: how many places of the string a test tries, evenly from the first to the last.
+        depths: how many places of the string a test tries, the middles of as many even parts.
         """
-        if depths < 2:
-            raise ValueError(f"depths must be 2 or more, since both ends of the string are tried; got {depths}.")
+        if depths < 1:
+            raise ValueError(f"depths must be 1 or more, since some place of the string is tried; got {depths}.")
         self.depths = depths
 
     @abstractmethod
@@ -61,8 +61,8 @@ class StringTask(Task):
         """Strings of (length - 2) // 2 symbols. The same depths at every length."""
         self._require(length)
         whole = self._ask(length, count, seeded(self.name, split, seed))
-        depth, symbols = spread(count, self.depths), length // 2 - 1
-        asked = one_hot((depth * (symbols - 1)).round().long(), symbols)
+        depth, symbols = (torch.arange(count, device="cpu") % self.depths + 0.5) / self.depths, length // 2 - 1
+        asked = one_hot((depth * symbols).long(), symbols)
         scored = torch.zeros_like(whole.scored)
         scored[whole.scored] = self.answer(asked).flatten().bool()
         return Examples(whole.tokens, scored, depth)

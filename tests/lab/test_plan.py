@@ -1,0 +1,76 @@
+"""Plans: what a comparison takes, each task taught as it needs, and what a person asks for above that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from situs.lab.plan import SCHOOLING, Schooling, make_plan, presets
+from situs.lab.tasks import TASKS
+from situs.lab.trial import Settings
+from tests.raising import raises_exactly
+
+ASKED: dict[str, Any] = {"encodings": "alibi,rotary,rotary+ntk", "multiples": (1, 2), "seeds": 2}
+
+
+def test_every_task_has_its_schooling() -> None:
+    assert list(SCHOOLING) == list(TASKS)
+
+
+def test_trials_are_taught_as_their_task_needs() -> None:
+    plan = make_plan(tasks="passkey,recall", **ASKED)
+    assert len(plan.trials) == 2 * 2 * 2
+    for trial in plan.trials:
+        taught = SCHOOLING[trial.task]
+        assert trial.steps == taught.steps
+        expected = replace(plan.settings, batch=taught.batch, learning_rate=taught.learning_rate)
+        assert trial.settings == expected
+    assert len({trial.key for trial in plan.trials}) == 8
+
+
+@pytest.mark.parametrize("name", ["text", "passkey"])
+def test_text_and_passkey_are_taught_by_the_settings_of_all(name: str) -> None:
+    assert SCHOOLING[name] == Schooling({"text": 300, "passkey": 150}[name], 24, 6e-3)
+    assert (Settings().batch, Settings().learning_rate, Settings().warm_up) == (24, 6e-3, 40)
+
+
+def test_what_is_asked_for_holds_for_all_tasks() -> None:
+    plan = make_plan(tasks="passkey,recall", steps=7, batch=5, learning_rate=1e-3, **ASKED)
+    assert plan.tasks == dict.fromkeys(("passkey", "recall"), Schooling(7, 5, 1e-3))
+    assert {(trial.steps, trial.settings) for trial in plan.trials} == {(7, plan.settings)}
+    assert (plan.settings.batch, plan.settings.learning_rate) == (5, 1e-3)
+    some = make_plan(tasks="copy,recall", steps=7, **ASKED)
+    assert some.tasks == {name: replace(SCHOOLING[name], steps=7) for name in ("copy", "recall")}
+
+
+def test_facts_say_how_each_task_was_taught() -> None:
+    facts = make_plan(tasks="copy,recall", **ASKED).facts()
+    for name in ("copy", "recall"):
+        taught = SCHOOLING[name]
+        assert facts["tasks"][name] == {
+            "steps": taught.steps, "batch": taught.batch, "learning_rate": taught.learning_rate, "measure": "accuracy",
+        }  # fmt: skip
+    assert facts["settings"]["batch"] == 24
+
+
+def test_addition_is_in_no_preset_and_can_be_asked_for() -> None:
+    assert presets()["full"].tasks == ("text", "passkey", "copy", "reverse", "recall")
+    assert list(make_plan(preset="full", tasks="addition", encodings="alibi").tasks) == ["addition"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"batch": 0}, "batch must be 1 or more; got 0."),
+        ({"steps": -1}, "steps must be 1 or more; got -1."),
+        ({"learning_rate": 0.0}, "lr must be positive, since steps go downhill by it; got 0.0."),
+        ({"learning_rate": float("nan")}, "lr must be positive, since steps go downhill by it; got nan."),
+        ({"tasks": "text,recal"}, "task must be one of text, passkey, copy, reverse, addition, recall; got 'recal'. "
+         "Did you mean 'recall'?"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_told(asked: dict[str, Any], message: str) -> None:
+    with raises_exactly(ValueError, message):
+        make_plan(**asked)

@@ -1,0 +1,221 @@
+"""Portraits of encodings at work: decay, likeness, terms by content and attention, checked against plain NumPy."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+import situs
+from situs import Positions
+from situs.lab import portraits
+from situs.lab.acting import Acting, normal
+from situs.lab.portraits import Subject
+from tests.raising import raises_exactly
+from tests.references import alibi, attention, rotary
+
+BY_CONTENT = ["cope", "deberta", "shaw", "transformer_xl", "tupe"]
+SIZES: dict[str, Any] = {"dim": 16, "head_dim": 8, "num_heads": 2, "max_length": 32}
+Numbers = NDArray[np.float64]
+
+
+def subject(name: str, **options: Any) -> Subject:
+    return Subject(name, (situs.entry(name).build(**{**SIZES, **options}),))
+
+
+def projected(length: int, seed: int, dim: int, heads: int, which: int) -> Numbers:
+    """Random tokens times a random projection, written anew: (heads, length, head_dim)."""
+    weights = normal(3, dim, dim, seed=1).double().numpy() / math.sqrt(dim)
+    tokens = normal(1, length, dim, seed=seed).double().numpy()[0]
+    split: Numbers = (tokens @ weights[which]).reshape(length, heads, -1).transpose(1, 0, 2)
+    return split
+
+
+def softmax(scores: Numbers) -> Numbers:
+    raised = np.exp(scores - scores.max(-1, keepdims=True))
+    weights: Numbers = raised / raised.sum(-1, keepdims=True)
+    return weights
+
+
+def test_without_positions_scores_do_not_fall() -> None:
+    found = portraits.decay(subject("none"), torch.arange(40))
+    for curve in (found.mean, found.low, found.high):
+        assert torch.allclose(curve, curve[:, :1].expand_as(curve), atol=1e-5)
+    assert bool((found.low < found.mean).all() and (found.mean < found.high).all())
+
+
+def test_under_alibi_scores_fall_by_its_slopes() -> None:
+    found = portraits.decay(subject("alibi", num_heads=6), torch.arange(100))
+    expected = -alibi.slopes(6)[:, None] * np.arange(100)
+    for curve in (found.mean, found.low, found.high):
+        assert np.allclose(curve - curve[:, :1], expected, atol=1e-4)
+
+
+def test_under_rotary_scores_sway_as_the_paper_turns_them() -> None:
+    found = portraits.decay(subject("rotary", pairing="halves"), torch.arange(60), contents=5)
+    weights = normal(3, 8, 8, seed=1).double().numpy()[0] / math.sqrt(8)
+    contents = normal(5, 1, 8, seed=3).double().numpy()[:, 0] @ weights
+    ladder = rotary.frequencies(8)
+    for distance in (0, 1, 17, 59):
+        turn = rotary.matrix(distance, ladder, "halves")
+        scores = [(turn @ each) @ each / math.sqrt(8) for each in contents]
+        assert float(found.mean[0, distance]) == pytest.approx(np.mean(scores), abs=1e-5)
+        assert float(found.high[0, distance]) == pytest.approx(np.quantile(scores, 0.95), abs=1e-5)
+        assert float(found.low[0, distance]) == pytest.approx(np.quantile(scores, 0.05), abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["rotary", "alibi", "learned", "transformer_xl", "fire"])
+def test_some_distances_show_what_all_show(name: str) -> None:
+    drawn = subject(name)
+    chosen = torch.tensor([0, 3, 4, 31])
+    some, all_ = portraits.decay(drawn, chosen), portraits.decay(drawn, torch.arange(32))
+    assert torch.allclose(some.mean, all_.mean[:, chosen], atol=1e-4)
+    assert torch.allclose(some.high, all_.high[:, chosen], atol=1e-4)
+
+
+def test_scalings_by_length_see_the_whole_text_at_few_distances_too() -> None:
+    drawn = subject("rotary", scaling=situs.DynamicNTK(factor=1.0, original_length=16))
+    chosen = torch.tensor([0, 9, 63])
+    some, all_ = portraits.decay(drawn, chosen), portraits.decay(drawn, torch.arange(64))
+    assert torch.allclose(some.mean, all_.mean[:, chosen], atol=1e-4)
+    assert not torch.allclose(some.mean, portraits.decay(subject("rotary"), chosen).mean, atol=1e-2)
+
+
+@pytest.mark.parametrize("name", ["rotary", "xpos", "alibi", "t5", "shaw", "learned", "sinusoidal"])
+def test_likeness_hides_keys_ahead_and_depends_on_the_distance_alone_if_relative(name: str) -> None:
+    drawn = subject(name)
+    found = portraits.likeness(drawn, 24)
+    assert torch.equal(found.isnan(), torch.ones(24, 24, dtype=torch.bool).triu(1))
+    spread = max(float(found.diagonal(-apart).max() - found.diagonal(-apart).min()) for apart in range(24))
+    assert (spread < 1e-4) == ("relative" in drawn.encodings[0].tags), spread
+
+
+@pytest.mark.parametrize("name", ["rotary", "alibi", "learned", "shaw"])
+def test_the_last_row_of_likeness_is_the_decay_of_the_same_contents(name: str) -> None:
+    drawn = subject(name)
+    found = portraits.decay(drawn, torch.arange(24), contents=portraits.CONTENTS // 3)
+    assert torch.allclose(portraits.likeness(drawn, 24)[-1].flip(0), found.mean.mean(0), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", BY_CONTENT)
+def test_terms_are_what_the_encoding_gives_for_these_queries_and_keys(name: str) -> None:
+    encoding = situs.entry(name).build(**SIZES)
+    assert isinstance(encoding, situs.ScoreEncoding)
+    query, key = torch.randn(2, 2, 12, 8)
+    content, term = portraits.content_scores(encoding, query, key)
+    scale, text = encoding.scale_for(8), Positions.range(12)
+    visible = torch.ones(1, 1, 12, 12, dtype=torch.bool).tril()
+    assert torch.equal(term, encoding(query[None], key[None], text, text, scale=scale, visible=visible)[0])
+    assert torch.allclose(content, scale * torch.einsum("hid,hjd->hij", query, key), atol=1e-5)
+    assert not term.requires_grad
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("name", [name for name in situs.names() if name not in ("learned_grid", "swin")])
+def test_weights_of_a_row_sum_to_one_and_the_future_is_hidden(name: str, causal: bool) -> None:
+    found = portraits.attention(subject(name), 20, causal=causal)
+    assert torch.allclose(found.sum(-1), torch.ones(found.shape[:2]), atol=1e-5)
+    assert bool((found.triu(1) == 0).all()) == causal
+
+
+def test_without_positions_weights_are_the_softmax_of_the_same_content() -> None:
+    query, key = (projected(20, 5, 16, 2, which) for which in (0, 1))
+    expected = softmax(query @ key.transpose(0, 2, 1) / math.sqrt(8))
+    for name in ("shaw", "t5", "deberta"):
+        drawn = subject(name, softmax_scale=1.0) if name == "t5" else subject(name)
+        drawn = Subject(name, (*drawn.encodings, situs.Rotary(head_dim=8)))
+        found = portraits.attention(drawn, 20, causal=False, positions=False)
+        assert np.allclose(found, expected, atol=1e-5), name
+    nothing = subject("none")
+    same = portraits.attention(nothing, 20, causal=True, positions=False)
+    assert torch.equal(portraits.attention(nothing, 20, causal=True), same)
+
+
+def test_weights_under_alibi_are_those_of_plain_attention_with_its_bias() -> None:
+    drawn = Subject("both", (situs.ALiBi(num_heads=2), situs.Shaw(num_heads=2, head_dim=8, keys=False)))
+    query, key = (projected(20, 5, 16, 2, which) for which in (0, 1))
+    bias = alibi.bias(alibi.slopes(2), alibi.slopes(2), np.arange(20.0), np.arange(20.0))
+    values, allowed = np.stack([np.eye(20)] * 2), np.tril(np.ones((20, 20), dtype=bool))
+    expected = attention.attention(query, key, values, allowed, 1 / math.sqrt(8), bias)
+    assert np.allclose(portraits.attention(drawn, 20, causal=True), expected, atol=1e-5)
+
+
+def test_content_weighs_as_much_under_t5s_scale_as_under_others() -> None:
+    own, usual = situs.T5Bias(num_heads=2, softmax_scale=1.0), situs.T5Bias(num_heads=2, softmax_scale=None)
+    usual.load_state_dict(own.state_dict())
+    scaled, plain = (portraits.attention(Subject("t5", (each,)), 20, causal=True) for each in (own, usual))
+    assert torch.allclose(scaled, plain, atol=1e-5)
+    assert not torch.allclose(scaled, portraits.attention(Subject("no", ()), 20, causal=True)[:1], atol=1e-2)
+
+
+def test_scores_without_positions_have_a_variance_of_one() -> None:
+    with subject("t5", num_heads=8).acting() as layer:
+        of_t5 = layer.projected(normal(1, 200, layer.dim, seed=5), 0).var()
+    plain = Acting((), dim=512, heads=8)
+    query, key = (plain.projected(normal(1, 200, 512, seed=5), which) for which in (0, 1))
+    assert float((query @ key.transpose(-2, -1) / 8).var()) == pytest.approx(1, abs=0.1)
+    assert float(of_t5) == pytest.approx(8**-0.5, abs=0.05)  # its projections make up for the scale, in heads of 8
+
+
+def test_encodings_are_left_as_they_were() -> None:
+    encoding = situs.Learned(dim=16, max_length=32, dropout=0.9)
+    other = situs.T5Bias(num_heads=2).eval()
+    before = {name: value.clone() for name, value in encoding.state_dict().items()}
+    drawn = Subject("both", (encoding, other))
+    first = portraits.attention(drawn, 20, causal=True)
+    assert torch.equal(portraits.attention(drawn, 20, causal=True), first)  # dropout would differ
+    assert torch.equal(portraits.table(encoding, Positions.range(32)), encoding.table.detach())
+    assert encoding.training
+    assert not other.training
+    assert all(torch.equal(value, before[name]) for name, value in encoding.state_dict().items())
+    assert encoding.table.grad is None
+    with raises_exactly(
+        ValueError,
+        "positions must lie in 0 .. 31, since the table has a row for 32 positions; got 32. Use extend() for a longer "
+        "table.",
+    ):
+        portraits.table(encoding, Positions.range(33))
+    assert encoding.training
+
+
+def test_subjects_are_one_several_or_by_name() -> None:
+    alibi_, yarn = situs.ALiBi(num_heads=2), situs.Rotary(head_dim=8, scaling=situs.YaRN(factor=2.0, original_length=8))
+    assert [each.name for each in portraits.subjects(yarn)] == ["rotary+YaRN"]
+    assert [each.name for each in portraits.subjects([alibi_, yarn, alibi_, alibi_])] == [
+        "alibi", "rotary+YaRN", "alibi (2)", "alibi (3)",
+    ]  # fmt: skip
+    (both,) = portraits.subjects({"both": [alibi_, yarn]})
+    assert (both.name, both.encodings, both.heads, both.head_dim) == ("both", (alibi_, yarn), 2, 8)
+
+
+def test_what_is_no_encoding_is_refused() -> None:
+    none = "encodings must be one or more, since there is nothing to draw otherwise; got none."
+    nothings: list[Any] = [[], {}, None]
+    for nothing in nothings:
+        with raises_exactly(ValueError, none):
+            portraits.subjects(nothing)
+    with raises_exactly(
+        TypeError,
+        "encoding must be a situs.Encoding or a list of them; got str. Use situs.create('rotary', ...).",
+    ):
+        portraits.subjects("rotary")  # type: ignore[arg-type]
+
+
+def test_sizes_that_are_not_said_follow_from_those_that_are() -> None:
+    table, turning = situs.Sinusoidal(dim=32), situs.Rotary(head_dim=8)
+    assert (Subject("s", (table,)).heads, Subject("s", (table,)).head_dim) == (1, 32)
+    assert (Subject("b", (table, situs.ALiBi(num_heads=4))).head_dim) == 8
+    assert Subject("t", (table, turning)).heads == 4
+    assert portraits.attention(Subject("t", (table, turning)), 6, causal=True).shape == (4, 6, 6)
+
+
+def test_a_class_of_ones_own_has_its_own_name() -> None:
+    class Mine(situs.InputEncoding):
+        def forward(self, x: Tensor, positions: Any = None) -> Tensor:
+            return x
+
+    assert portraits.label(Mine()) == "Mine"
+    assert portraits.label(situs.NoPE()) == "none"

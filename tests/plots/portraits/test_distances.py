@@ -1,0 +1,155 @@
+"""Biases and scores over distance, as drawn."""
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+
+import situs
+from situs import plots
+from situs.lab import portraits
+from situs.lab.portraits import Subject
+from tests.plots.portraits.reading import MINUS, Numbers, lines, panels, words, written
+from tests.references import alibi, kerple, sandwich
+
+pytestmark = pytest.mark.once
+
+BEHIND = "how far the key lies behind the query"
+GOES_ON = f"Lines that leave at {MINUS}12 go on falling: such keys get next to no weight."
+
+
+def bands(axes: Axes) -> list[Numbers]:
+    found = [band for band in axes.collections if isinstance(band, PolyCollection)]
+    return [np.asarray(band.get_paths()[0].vertices) for band in found]
+
+
+def test_each_head_of_alibi_is_a_line_of_its_slope() -> None:
+    figure = plots.distance(situs.ALiBi(num_heads=4), length=11)
+    (axes,) = panels(figure)
+    shown = lines(axes)
+    assert list(shown) == ["head 1", "head 2", "head 3", "head 4"] == written(axes, "label")
+    for (x, y), slope in zip(shown.values(), alibi.slopes(4), strict=True):
+        assert x.tolist() == [*range(11)]
+        assert np.allclose(y, -slope * np.arange(11))
+    assert axes.get_xlim() == (0, 10)
+    assert axes.get_ylim() == pytest.approx((-2.625, 0.125))
+    assert axes.get_xlabel() == BEHIND
+    assert written(axes, "number") == [f"{MINUS}2.5", f"{MINUS}0.62", f"{MINUS}0.16", f"{MINUS}0.039"]
+    assert written(axes, "heading") == ["at 10"]
+    assert words(figure) == [
+        "alibi: what is added to scores, by distance",
+        "one line a head",
+        f"Heads look at different distances: at the far end, head 1 adds {MINUS}2.5 and head 4 {MINUS}0.039.",
+    ]
+
+
+def test_lines_leave_at_the_floor_and_the_caption_says_so() -> None:
+    figure = plots.distance(situs.ALiBi(num_heads=4), length=2000)
+    (axes,) = panels(figure)
+    assert axes.get_ylim()[0] == -12
+    assert lines(axes)["head 1"][1][-1] == pytest.approx(-1999 / 4)
+    assert written(axes, "number")[0] == f"{MINUS}500"
+    assert words(figure)[2].endswith(f". {GOES_ON}")
+    assert GOES_ON not in words(plots.distance(situs.ALiBi(num_heads=4), length=48))[2]  # -11.75 at most
+
+
+def test_of_many_heads_some_are_drawn_from_the_first_to_the_last() -> None:
+    (axes,) = panels(plots.distance(situs.ALiBi(num_heads=32), length=8))
+    shown = lines(axes)
+    assert len(shown) == 8
+    assert [*shown][::7] == ["head 1", "head 32"]
+    for name, (_, y) in shown.items():
+        assert y[-1] == pytest.approx(-7 * alibi.slopes(32)[int(name.removeprefix("head ")) - 1])
+
+
+def test_a_single_head_has_a_sentence_of_its_own() -> None:
+    assert words(plots.distance(situs.ALiBi(num_heads=1), length=5))[2] == f"At the far end it adds {MINUS}0.016."
+
+
+def test_several_encodings_are_means_of_heads_against_distance_zero() -> None:
+    learned = situs.Kerple(num_heads=3)
+    figure = plots.distance([situs.ALiBi(num_heads=4), learned, situs.Sandwich(num_heads=2, cosine_dim=8)], length=20)
+    (axes,) = panels(figure)
+    at = np.arange(20.0)
+    by_head = {
+        "alibi": alibi.bias(alibi.slopes(4), alibi.slopes(4), at[-1:], at)[:, 0, ::-1],
+        "kerple": kerple.bias(
+            learned.r1.detach().double().numpy(), learned.r2.detach().double().numpy(), at[-1:], at, "log"
+        )[:, 0, ::-1],
+        "sandwich": sandwich.bias(2, at[-1:], at, 8)[:, 0, ::-1],
+    }
+    shown = lines(axes)
+    assert list(shown) == list(by_head)
+    for (name, expected), band in zip(by_head.items(), bands(axes), strict=True):
+        against = expected - expected[:, :1]
+        assert np.allclose(shown[name][1], against.mean(0), atol=1e-5), name
+        assert (band[:, 1].min(), band[:, 1].max()) == pytest.approx((against.min(), against.max()), abs=1e-5)
+    last = {name: float(y[-1]) for name, (_, y) in shown.items()}
+    lowest, highest = min(last, key=lambda name: last[name]), max(last, key=lambda name: last[name])
+    low, high = (written(axes, "number")[list(by_head).index(name)] for name in (lowest, highest))
+    assert words(figure) == [
+        "alibi, kerple, sandwich: what is added to scores, by distance",
+        "mean of heads, against distance 0; bands: all heads",
+        f"At the far end, {lowest} adds {low} and {highest} {high}.",
+    ]
+
+
+def test_more_bands_than_one_can_see_through_are_not_drawn() -> None:
+    figure = plots.distance([situs.ALiBi(num_heads=heads) for heads in (2, 4, 8, 16)], length=20)
+    (axes,) = panels(figure)
+    assert bands(axes) == []
+    assert list(lines(axes)) == ["alibi", "alibi (2)", "alibi (3)", "alibi (4)"]
+    assert words(figure)[1] == "mean of heads, against distance 0"
+
+
+def test_decay_is_drawn_with_where_nine_of_ten_contents_lie() -> None:
+    encoding = situs.Rotary(head_dim=16)
+    figure = plots.decay(encoding, length=30)
+    (axes,) = panels(figure)
+    found = portraits.decay(Subject("rotary", (encoding,)), torch.arange(30))
+    start = found.mean[0, 0]
+    x, y = lines(axes)["rotary"]
+    assert x.tolist() == [*range(30)]
+    assert np.allclose(y, found.mean[0] - start, atol=1e-6)
+    assert y[0] == 0
+    (band,) = bands(axes)
+    assert band[:, 1].min() == pytest.approx(float((found.low[0] - start).min()), abs=1e-5)
+    assert band[:, 1].max() == pytest.approx(float((found.high[0] - start).max()), abs=1e-5)
+    assert axes.get_xlabel() == BEHIND
+    assert words(figure) == [
+        "How scores fall with distance: rotary",
+        "mean score of like contents, against distance 0; bands: nine of ten contents, or all heads",
+        "It does not fall steadily: it sways on its way down.",
+    ]
+
+
+def test_decay_of_a_bias_alone_is_drawn_by_head() -> None:
+    figure = plots.decay(situs.ALiBi(num_heads=4), length=30)
+    (axes,) = panels(figure)
+    for (_, y), slope in zip(lines(axes).values(), alibi.slopes(4), strict=True):
+        assert np.allclose(y, -slope * np.arange(30), atol=1e-4)
+    assert bands(axes) == []
+    assert words(figure)[1:] == ["mean score of like contents, against distance 0", "All heads fall all the way."]
+
+
+def test_decay_of_several_tells_who_sways() -> None:
+    figure = plots.decay({"a bias": situs.ALiBi(num_heads=4), "turns": situs.Rotary(head_dim=8)}, length=30)
+    (axes,) = panels(figure)
+    assert np.allclose(lines(axes)["a bias"][1], -alibi.slopes(4).mean() * np.arange(30), atol=1e-4)
+    first, _ = bands(axes)
+    assert first[:, 1].min() == pytest.approx(-29 / 4, abs=1e-3)
+    title, _, caption = words(figure)
+    assert title == "How scores fall with distance"
+    assert caption == "a bias falls all the way; turns sways."
+    falling = {name: situs.ALiBi(num_heads=2) for name in "ab"}
+    assert words(plots.decay(falling, length=9))[2] == "All of them fall all the way."
+
+
+def test_long_texts_are_drawn_at_some_distances_to_the_last() -> None:
+    (axes,) = panels(plots.decay(situs.Rotary(head_dim=8), length=5000))
+    x, _ = lines(axes)["rotary"]
+    assert len(x) == 512
+    assert (x[0], x[-1]) == (0, 4999)
+    assert float(np.diff(x).max()) <= 10
+    assert written(axes, "heading") == ["at 4,999"]
