@@ -176,7 +176,7 @@ def test_list_as_json_can_be_read_by_a_program(capsys: pytest.CaptureFixture[str
     assert by_name["attention"] == {
         "name": "attention",
         "about": "the attention pattern of a head, without the encoding and with it",
-        "suits": "any for text",
+        "suits": "an encoding for text",
         "several": True,
         "options": {"length": 48, "head": 0, "causal": True},
     }
@@ -211,3 +211,13 @@ def test_show_without_a_viewer_says_where_the_figure_is(
         "situs plot: --show needs a viewer, and none was found; the figure is in a.png.\n"
     )
     assert left(here) == ["a.png"]
+
+
+def test_options_may_stand_behind_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, behind = tmp_path / "before.png", tmp_path / "behind.png"
+    assert main(["plot", "alibi", "num_heads=3", "--kind", "bias", "--length", "8", "--out", str(before)]) == 0
+    assert main(["plot", "alibi", "--kind", "bias", "--length", "8", "--out", str(behind), "num_heads=3"]) == 0
+    assert before.read_bytes() == behind.read_bytes()
+    with pytest.raises(SystemExit):
+        main(["plot", "alibi", "--kind", "bias", "--colour", "num_heads=3"])
+    assert "unrecognized arguments: --colour" in capsys.readouterr().err

@@ -46,6 +46,10 @@ WRONG: dict[str, tuple[list[str], str]] = {
         ["rotary", "head_dim"],
         "options must be written NAME=VALUE, such as head_dim=64; got 'head_dim'.",
     ),
+    "names behind a space": (
+        ["rotary", "alibi", "my:Own", "head_dim=8"],
+        "names must be parted by commas; got 'alibi' behind a space. Write rotary,alibi,my:Own.",
+    ),
     "an odd head": (["rotary", "head_dim=15"], "head_dim must be even, since rotary turns channel pairs; got 15."),
     "a scaling": (
         ["rotary+yarm"],
@@ -54,8 +58,8 @@ WRONG: dict[str, tuple[list[str], str]] = {
     ),
     "an unsuitable kind": (
         ["alibi", "--kind", "table"],
-        "table is for one that is added to the input; got alibi. Kinds that suit it: distance, bias, decay, likeness, "
-        "attention.",
+        "table is for an encoding that is added to the input; got alibi. Kinds that suit it: distance, bias, decay, "
+        "likeness, attention.",
     ),
     "no kind for both": (
         ["swin,rotary"],

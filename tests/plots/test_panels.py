@@ -69,11 +69,11 @@ def test_maps_have_cells_around_whole_numbers_and_their_first_row_at_the_top() -
     colours = Colours.of([values], LIGHT)
     with style.figure("", "", "", height=2.0) as sheet:
         axes = sheet.axes()
-        colours.draw(axes, values, start=10.0)
+        colours.draw(axes, values)
         name(axes, "here", "and beside", sheet.theme)
         colours.key(sheet, "number")
     assert np.array_equal(drawn(axes), values)
-    assert extent(axes) == (9.5, 12.5, 11.5, 9.5)
+    assert extent(axes) == (-0.5, 2.5, 1.5, -0.5)
     assert names(sheet.figure) == [("here", "and beside")]
     assert key(sheet.figure) == ["number: 0", "5"]
 

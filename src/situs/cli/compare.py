@@ -33,7 +33,7 @@ def add_commands(commands: Commands) -> None:
     add = compare.add_argument
     add("--preset", choices=("quick", "full"), default="quick", help="some minutes on two cores, or about an hour")
     add("--encodings", metavar="A,B,...", help="names, MODULE:CLASS, rotary+yarn, rotary/none, rotary&alibi, ...")
-    add("--tasks", metavar="A,B,...", help="text, passkey, copy, reverse, recall; addition, which takes larger models")
+    add("--tasks", metavar="A,B,...", help="text, passkey, copy, reverse, recall; addition, at --train-length 12")
     add("--text", metavar="PATH", help="a text file, or a folder of them; Python's own sources if left out")
     add("--train-length", type=int, default=64, metavar="N", help="tokens of a training text (default 64)")
     add("--lengths", type=whole_numbers, default=(1, 2, 4, 8, 16), metavar="1,2,...", help="multiples tested at")

@@ -95,6 +95,10 @@ def _wanted(options: argparse.Namespace) -> tuple[Kind, list[Any], dict[str, Any
     if options.kind is not None and options.kind not in KINDS:
         cure = did_you_mean(options.kind, KINDS)
         raise ValueError(f"--kind must be one of {', '.join(KINDS)}; got {options.kind!r}.{cure}")
+    names = [option for option in options.options if option in situs.names() or ":" in option.partition("=")[0]]
+    if names:
+        joined = ",".join([options.names, *names])
+        raise ValueError(f"names must be parted by commas; got {names[0]!r} behind a space. Write {joined}.")
     own = dict(parse(option) for option in options.options)
     given = _given(options)
     length, trained = given.get("length"), given.get("train_length")

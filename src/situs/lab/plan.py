@@ -50,7 +50,7 @@ class Preset:
 
 
 def presets() -> dict[str, Preset]:
-    """quick, some minutes on two cores; full, about an hour, without addition, which nothing learns at this size."""
+    """quick, some minutes on two cores; full, about an hour, without addition, which is not learnt at 64 tokens."""
     everything = [name for name in suiting_text() if name != "rotary"]
     return {
         "quick": Preset(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, Normalize
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from situs.plots.style import MARGIN, SMALL, WIDE, Sheet, Theme
@@ -91,11 +92,13 @@ class Colours:
         least, most = (0.0, most) if zero else (least, most)
         return Colours(theme.colormap, Normalize(least, most if most > least else least + 1), cut)
 
-    def draw(self, axes: Axes, values: Map, *, start: float = 0.0) -> None:
-        """A map whose cells lie around whole numbers from ``start`` on, the first row at the top."""
+    def draw(self, axes: Axes, values: Map, *, ticks: int = 4) -> None:
+        """A map whose cells lie around whole numbers from 0 on, the first row at the top."""
         rows, columns = values.shape
-        extent = (start - 0.5, start + columns - 0.5, start + rows - 0.5, start - 0.5)
+        extent = (-0.5, columns - 0.5, rows - 0.5, -0.5)
         axes.imshow(values, cmap=self.colormap, norm=self.norm, extent=extent, aspect="auto", interpolation="nearest")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(ticks, integer=True))
 
     def key(self, sheet: Sheet, words: str, ends: tuple[str, str] | None = None) -> None:
         """What the colours mean, below the panels at the right; ``ends`` in words where panels have scales of their

@@ -97,9 +97,9 @@ def test_kinds_are_all_in_order_and_all_public() -> None:
 
 
 def test_words_say_whom_a_kind_suits() -> None:
-    assert WORDS["table"] == "one that is added to the input"
-    assert WORDS["rotation"] == WORDS["speeds"] == "one that turns queries and keys"
-    assert WORDS["decay"] == "any for text that tells positions"
+    assert WORDS["table"] == "an encoding that is added to the input"
+    assert WORDS["rotation"] == WORDS["speeds"] == "an encoding that turns queries and keys"
+    assert WORDS["decay"] == "an encoding for text that tells positions"
     assert "learned_grid, swin, sinusoidal(axes=2)" in WORDS["grid"]
 
 

@@ -8,8 +8,8 @@ carried, is the alignment of Zhou et al. 2024, arXiv:2402.09371.
 
 Where length is no multiple of 3, the sequence ends in one or two tokens that are not scored. Written from its end, a
 digit depends on two columns and on the digit before it; from its front, on all carries behind it. A decoder of two
-layers and width 64 learns three digits that way (a training length of 12), and none of them from the front. At a
-training length of 64, which is 20 digits, it learns nothing.
+layers and width 64 with rotary learns three digits that way, at a training length of 12, and gets no sum right that is
+written from its front. Longer sums it gets wrong, and trained at 64 tokens, which is 20 digits, it learns to add none.
 """
 
 from __future__ import annotations

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from situs.encodings.bias import BiasEncoding
 from situs.encodings.learned_grid import LearnedGrid
@@ -49,7 +47,7 @@ def grid(subjects: list[Subject], *, size: tuple[int, int] | None = None, dark: 
         colours = Colours.of(off, sheet.theme)
         for axes, (row, column), values in zip(panels.axes(sheet), chosen, off, strict=True):
             name(axes, f"row {row}, column {column}", "", sheet.theme)
-            _draw(axes, colours, values)
+            colours.draw(axes, values)
             axes.plot([column], [row], marker="s", markersize=5, fillstyle="none", color=sheet.theme.ink)
         colours.key(sheet, "cosine")
     return sheet.figure
@@ -74,16 +72,10 @@ def _biases(subject: Subject, encoding: BiasEncoding, size: tuple[int, int], dar
         colours = Colours.of([values[heads]], sheet.theme)
         for axes, head in zip(panels.axes(sheet), heads, strict=True):
             name(axes, f"head {head + 1}", "", sheet.theme)
-            _draw(axes, colours, values[head])
+            colours.draw(axes, values[head])
             axes.plot([size[1] // 2], [size[0] // 2], marker="s", markersize=5, fillstyle="none", color=sheet.theme.ink)
         colours.key(sheet, "added")
     return sheet.figure
-
-
-def _draw(axes: Axes, colours: Colours, values: Map) -> None:
-    colours.draw(axes, values)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(4, integer=True))
 
 
 def _of_image(alike: Map, height: int, width: int) -> str:

@@ -46,22 +46,26 @@ def _flat(subject: Subject) -> bool:
     return all(each.axes == 1 for each in subject.encodings) and not subject.of_kind(LearnedGrid)
 
 
-ADDED = Suits(lambda subject: _one(subject, InputEncoding), "one that is added to the input")
+ADDED = Suits(lambda subject: _one(subject, InputEncoding), "an encoding that is added to the input")
 COMPARED = Suits(
     lambda subject: _flat(subject) and _one(subject, (InputEncoding, QueryKeyEncoding)),
-    "one that is added to the input, or acts on queries and keys",
+    "an encoding that is added to the input, or acts on queries and keys",
 )
-TURNED = Suits(lambda subject: _one(subject, RotationEncoding), "one that turns queries and keys")
-WAVING = Suits(lambda subject: _one(subject, (Sinusoidal, RotationEncoding), None), "one with wavelengths")
-BIASED = Suits(lambda subject: _one(subject, BiasEncoding), "one that adds a bias to the scores")
-BY_CONTENT = Suits(lambda subject: _one(subject, ScoreEncoding), "one that adds a term by content to the scores")
-IN_TEXT = Suits(_flat, "any for text")
+TURNED = Suits(lambda subject: _one(subject, RotationEncoding), "an encoding that turns queries and keys")
+WAVING = Suits(lambda subject: _one(subject, (Sinusoidal, RotationEncoding), None), "an encoding with wavelengths")
+BIASED = Suits(lambda subject: _one(subject, BiasEncoding), "an encoding that adds a bias to the scores")
+BY_CONTENT = Suits(
+    lambda subject: _one(subject, ScoreEncoding), "an encoding that adds a term by content to the scores"
+)
+IN_TEXT = Suits(_flat, "an encoding for text")
 TELLING = Suits(
     lambda subject: _flat(subject) and not all(isinstance(each, NoPE) for each in subject.encodings),
-    "any for text that tells positions",
+    "an encoding for text that tells positions",
 )
 SCALED = Suits(lambda subject: _one(subject, Rotary), "rotary")
-SPATIAL = Suits(_spatial, "one for images: learned_grid, swin, sinusoidal(axes=2), or rotary with an axial split")
+SPATIAL = Suits(
+    _spatial, "an encoding for images: learned_grid, swin, sinusoidal(axes=2), or rotary with an axial split"
+)
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,7 @@ from typing import cast
 
 import numpy as np
 from jaxtyping import Float
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from situs.encodings.bias import BiasEncoding
@@ -41,7 +39,7 @@ def bias(subjects: list[Subject], *, length: int = 64, dark: bool = False) -> Fi
         colours = Colours.of([values[heads]], sheet.theme, floor=FLOOR)
         for axes, head in zip(panels.axes(sheet), heads, strict=True):
             name(axes, f"head {head + 1}", "", sheet.theme)
-            _draw(axes, colours, values[head])
+            colours.draw(axes, values[head])
         colours.key(sheet, "added")
     return sheet.figure
 
@@ -63,7 +61,7 @@ def likeness(subjects: list[Subject], *, length: int = 48, dark: bool = False) -
     ) as sheet:
         for axes, subject, values in zip(panels.axes(sheet), subjects, maps, strict=True):
             name(axes, style.short(subject.name), _range(values), sheet.theme)
-            _draw(axes, Colours.of([values], sheet.theme, one_hue=True), values)
+            Colours.of([values], sheet.theme, one_hue=True).draw(axes, values)
         Colours.of([np.array([0.0, 1.0])], sheet.theme).key(sheet, "score", ("least", "greatest"))
     return sheet.figure
 
@@ -104,7 +102,7 @@ def scores(
         titles = ("content", "position", "both")
         for axes, title, values in zip(panels.axes(sheet), titles, maps, strict=True):
             name(axes, title, {"content": "scale · q·k", "position": "what is added"}.get(title, ""), sheet.theme)
-            _draw(axes, colours, values)
+            colours.draw(axes, values)
         colours.key(sheet, "score")
     return sheet.figure
 
@@ -134,15 +132,9 @@ def attention(
         titles = ["without positions", *(each.name for each in subjects)]
         for axes, title, values in zip(panels.axes(sheet), titles, shown, strict=True):
             name(axes, style.short(title), "", sheet.theme)
-            _draw(axes, colours, values)
+            colours.draw(axes, values)
         colours.key(sheet, "root of weight")
     return sheet.figure
-
-
-def _draw(axes: Axes, colours: Colours, values: Map) -> None:
-    colours.draw(axes, values)
-    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
 
 
 def _require_head(subject: Subject, head: int, heads: int) -> None:

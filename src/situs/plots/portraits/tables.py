@@ -37,9 +37,7 @@ def table(subjects: list[Subject], *, length: int = 128, dark: bool = False) -> 
     ) as sheet:
         (axes,) = panels.axes(sheet)
         colours = Colours.of([values], sheet.theme)
-        colours.draw(axes, values)
-        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-        axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+        colours.draw(axes, values, ticks=6)
         colours.key(sheet, "added")
     return sheet.figure
 
@@ -101,9 +99,7 @@ def similarity(subjects: list[Subject], *, length: int = 128, dark: bool = False
     ) as sheet:
         (axes,) = panels.axes(sheet)
         colours = Colours.of([values], sheet.theme)
-        colours.draw(axes, values)
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+        colours.draw(axes, values, ticks=5)
         left = panels.left + panels.width + 0.75
         place = axes.get_position()
         curve = sheet.inches(
