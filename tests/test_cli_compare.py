@@ -139,7 +139,7 @@ def test_a_wrong_wish_is_told_before_anything_is_trained(
     told = capsys.readouterr().err
     assert told.startswith("situs compare: ")
     assert message in told
-    assert not list(tmp_path.rglob("*.json"))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_numbers_that_are_none_are_refused_by_the_parser(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from situs.lab.plan import Plan
     from situs.lab.store import Store
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -79,15 +80,16 @@ def run(options: argparse.Namespace) -> int:
     from situs.plots.comparison.view import View
 
     if options.report is not None:
-        store = Store(options.report)
-        records = store.read("records.json")
-        if records is None:
+        store = Store(options.report) if (Path(options.report) / "records.json").is_file() else None
+        records = None if store is None else store.read("records.json")
+        if store is None or records is None:
             raise ValueError(
                 f"--report must name a folder that situs compare wrote, with its records.json; got {options.report}."
             )
     else:
+        plan = _plan(options)  # a wrong wish leaves no folder behind
         store = Store(options.out)
-        records = _compare(options, store, watch(quiet=options.json))
+        records = _compare(options, plan, store, watch(quiet=options.json))
     view = View.of(records)  # summed up once, for all that is written and shown
     write(view, store)
     if options.json:
@@ -97,13 +99,12 @@ def run(options: argparse.Namespace) -> int:
     return 0 if all(trial["status"] != "failed" for trial in records["trials"]) else 1
 
 
-def _compare(options: argparse.Namespace, store: Store, watcher: Any) -> Mapping[str, Any]:
-    from situs.lab.compare import compare
+def _plan(options: argparse.Namespace) -> Plan:
     from situs.lab.model import Size
     from situs.lab.plan import make_plan
 
     _require_engine(options)
-    plan = make_plan(
+    return make_plan(
         preset=options.preset,
         encodings=options.encodings,
         tasks=options.tasks,
@@ -117,6 +118,11 @@ def _compare(options: argparse.Namespace, store: Store, watcher: Any) -> Mapping
         seeds=options.seeds,
         device=options.device,
     )
+
+
+def _compare(options: argparse.Namespace, plan: Plan, store: Store, watcher: Any) -> Mapping[str, Any]:
+    from situs.lab.compare import compare
+
     with watcher:
         return compare(
             plan,

@@ -143,3 +143,13 @@ def test_caveats_fit_what_was_done() -> None:
 def test_numbers_that_are_none_are_passed_over() -> None:
     records = changed(text(methods=("alibi", "kerple")), "alibi", 1024, math.nan)
     assert words.headline(View.of(records)).startswith("kerple carries farthest")
+
+
+def test_learning_rates_are_named_with_their_tasks_where_they_differ() -> None:
+    records = make_records(tasks=("text", "passkey", "recall"), failures=False)
+    said = dict(caveats.reproduction(View.of(records)))["Training"]
+    assert said.startswith("AdamW, learning rate 0.006 in batches of 32, at length 64; 40 steps of warm-up")
+    records["tasks"]["recall"] |= {"learning_rate": 0.003, "batch": 64}
+    rates = "0.006 in batches of 32 on text and passkey, 0.003 in batches of 64 on recall"
+    assert f"learning rate {rates}, at length 64" in dict(caveats.reproduction(View.of(records)))["Training"]
+    assert f"One learning rate for all methods ({rates}) is simple" in " ".join(caveats.caveats(View.of(records)))

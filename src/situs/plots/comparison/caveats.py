@@ -79,8 +79,7 @@ def caveats(view: View) -> list[str]:
         same if view.loss_task is not None else "",
         f"Undertrained models look robust, since what they have not learnt cannot break. These had {steps}; with more, "
         f"or with models larger than {size['layers']} layers of width {size['dim']}, orders may change.",
-        f"One learning rate for all ({settings['learning_rate']:g}, batches of {settings['batch']}) is simple, not "
-        f"fair: some methods would do better with another.",
+        f"One learning rate for all methods ({_rates(view)}) is simple, not fair: some would do better with another.",
         "Steps are the same for all, seconds are not. One seed means the same batches and the same start for all.",
         _fitted(view),
         _ramps(view),
@@ -92,6 +91,20 @@ def caveats(view: View) -> list[str]:
         else "",
     ]
     return [sentence for sentence in found if sentence]
+
+
+def _rates(view: View) -> str:
+    """Learning rates and batches, and of which tasks where they differ."""
+    settings = view.records["settings"]
+    tasks: dict[tuple[float, int], list[str]] = {}
+    for task, facts in view.records["tasks"].items():
+        rate = facts.get("learning_rate", settings["learning_rate"]), facts.get("batch", settings["batch"])
+        tasks.setdefault(rate, []).append(task)
+    said = [
+        f"{rate:g} in batches of {batch}{f' on {listed(of, 12)}' * (len(tasks) > 1)}"
+        for (rate, batch), of in tasks.items()
+    ]
+    return ", ".join(said)
 
 
 def _fitted(view: View) -> str:
@@ -123,8 +136,8 @@ def reproduction(view: View) -> list[tuple[str, str]]:
     size = settings["size"]
     machine = [str(where[name]) for name in ("processor", "platform", "device") if where.get(name)]
     training = (
-        f"AdamW, learning rate {settings['learning_rate']:g}, {settings['warm_up']} steps of warm-up and a cosine "
-        f"down, batches of {settings['batch']} at length {settings['train_length']:,}"
+        f"AdamW, learning rate {_rates(view)}, at length {settings['train_length']:,}; {settings['warm_up']} steps of "
+        f"warm-up and a cosine down"
     )
     found = [
         ("Versions", ", ".join(f"{name} {where[name]}" for name in ("situs", "torch", "python") if name in where)),
