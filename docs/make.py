@@ -6,12 +6,15 @@ python docs/make.py encodings
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import sys
 from pathlib import Path
 from typing import Any
 
 import situs
 from situs.cli.listing import learned_in_words, summary
+from situs.encodings import scalings, splits
 from situs.lab import named
 from situs.lab.methods import OF_IMAGES
 from situs.lab.methods import parse as parse_method
@@ -30,6 +33,7 @@ FIGURES = {
     "wavelengths": ("rotary,rotary+linear,rotary+ntk,rotary+yarn,rotary+llama3", "wavelengths"),
     "scalings": ("rotary", "scalings"),
     "speeds": ("rotary", "speeds"),
+    "rotary-decay": ("rotary", "decay"),
     "axial": ("rotary+axial", "grid"),
 }
 """Beside a portrait of every encoding."""
@@ -37,6 +41,7 @@ MORE = {
     "": {"likeness": "what position does to a score", "decay": "how scores fall with distance"},
     "rotary": {
         "speeds": "every pair has a speed of its own",
+        "rotary-decay": "how its scores sway with distance",
         "wavelengths": "positions a turn, plain and scaled",
         "scalings": "what scalings do, over pairs and over distance",
         "axial": "on an image",
@@ -79,7 +84,21 @@ def encodings() -> str:
         "where training would put some. Other figures of an encoding: `situs plot --list`.\n"
     )
     contents = "\n".join(f"- [{name}](#{name}): {situs.entry(name).place}" for name in situs.names())
-    return "\n".join([head, contents, "", *_more(""), *(_section(name) for name in situs.names())])
+    sections = [_section(name) for name in situs.names()]
+    return "\n".join([head, contents, "", *_more(""), *sections, *_strategies()])
+
+
+def _strategies() -> list[str]:
+    """What rotary takes as ``scaling`` and ``split``."""
+    lines = []
+    for title, module in (("Scalings of rotary", scalings), ("Splits of rotary", splits)):
+        lines += [f"\n## {title}\n", "| class | what it does | options |\n|---|---|---|"]
+        for name, cls in inspect.getmembers(module, inspect.isclass):
+            if cls.__module__ == module.__name__ and name[0] != "_" and dataclasses.is_dataclass(cls):
+                said = " ".join((inspect.getdoc(cls) or "").split())
+                options = ", ".join(f"`{each.name}`" for each in dataclasses.fields(cls))
+                lines.append(f"| `situs.{name}` | {_code(said)} | {options} |")
+    return [*lines, ""]
 
 
 def _more(where: str) -> list[str]:
@@ -108,11 +127,11 @@ def _section(name: str) -> str:
 
 def _option(option: dict[str, Any]) -> str:
     default = "required" if option["required"] else f"`{option['default']}`"
-    return f"| `{option['name']}` | {default} | {option['meaning'].replace('|', chr(92) + '|')} |"
+    return f"| `{option['name']}` | {default} | {_code(option['meaning'])} |"
 
 
 def _code(text: str) -> str:
-    return text.replace("|", "\\|")
+    return text.replace("|", "\\|").replace("``", "`")
 
 
 def _card(name: str) -> list[str]:
@@ -136,7 +155,7 @@ def _within_rounding(said: str) -> str:
         except ValueError:
             small = False
         words.append("less than 0.0001" if small else word)
-    return " ".join(words)
+    return " ".join(words).replace("at most less than", "less than")
 
 
 def picture(path: str, alt: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import webbrowser
 from pathlib import Path
@@ -9,11 +10,15 @@ from typing import Any
 
 import matplotlib.figure
 import pytest
+import torch
 from PIL import Image
 
 import situs
 from situs.cli import main
-from situs.plots import KINDS
+from situs.lab import portraits
+from situs.lab.named import subjects
+from situs.lab.portraits import Subject
+from situs.plots import KINDS, suiting
 from situs.plots.style import DARK, LIGHT
 from tests.plots.portraits.reading import drawn, lines, panels, words
 
@@ -129,6 +134,38 @@ def test_scalings_go_from_the_training_length_to_the_texts(figures: list[Any]) -
     assert shown["rotary+linear"][1] / shown["rotary"][1] == pytest.approx(8.0)
 
 
+def test_bare_names_of_scalings_draw_lines_that_differ(figures: list[Any]) -> None:
+    names = "rotary,rotary+linear,rotary+ntk,rotary+yarn,rotary+dynamic_ntk"
+    assert main(["plot", names, "--kind", "wavelengths"]) == 0
+    shown = {name: y for name, (_, y) in lines(panels(figures[-1])[0]).items()}
+    assert shown["rotary+linear"] / shown["rotary"] == pytest.approx(4.0)
+    assert (shown["rotary+ntk"] / shown["rotary"])[[0, -1]] == pytest.approx([1, 4])
+    assert (shown["rotary+yarn"] / shown["rotary"])[[0, -1]] == pytest.approx([1, 4])
+    dynamic = (4 * 8192 / 2048 - 3) ** (32 / 31)  # its base grows with the text, four times as long as in training
+    assert (shown["rotary+dynamic_ntk"] / shown["rotary"])[-1] == pytest.approx(dynamic ** (31 / 32))
+    for one, other in itertools.combinations(shown, 2):
+        assert float(abs(shown[one] / shown[other] - 1).max()) > 0.4, (one, other)
+
+
+def test_the_training_length_goes_to_scalings_whatever_is_drawn(figures: list[Any]) -> None:
+    arguments = ["plot", "rotary+linear", "--pair", "0"]
+    for more, step in (
+        ([], "0.25"), (["--train-length", "4096"], "0.25"), (["--train-length", "16", "--length", "32"], "0.5"),
+        (["--train-length", "32", "--length", "16"], "0.25"),
+    ):  # fmt: skip
+        assert main([*arguments, *more]) == 0
+        assert words(figures[-1])[1] == f"pair 0 of 32, which turns by {step} radians a position"
+    assert main(["plot", "alibi,rotary+linear", "--train-length", "8", "--length", "64"]) == 0
+    encoding = situs.Rotary(head_dim=64, scaling=situs.Linear(factor=8.0))
+    found = portraits.decay(Subject("rotary", (encoding,)), torch.arange(64)).mean[0]
+    assert lines(panels(figures[-1])[0])["rotary+linear"][1] == pytest.approx((found - found[0]).numpy(), abs=1e-4)
+
+
+def test_the_longest_training_can_be_drawn(figures: list[Any]) -> None:
+    assert main(["plot", "rotary+dynamic_ntk", "--kind", "wavelengths", "--train-length", str(1 << 27)]) == 0
+    assert list(lines(panels(figures[-1])[0])) == ["rotary+dynamic_ntk"]
+
+
 def test_tables_are_long_enough_for_the_text_that_is_asked_for(figures: list[Any]) -> None:
     assert main(["plot", "learned", "--kind", "dimensions", "--length", "600", "--channels", "0"]) == 0
     assert panels(figures[-1])[0].get_xlim() == (0, 599)
@@ -165,6 +202,23 @@ def test_list_says_what_kinds_there_are_and_whom_they_suit(here: Path, capsys: p
     assert "table        what is added at each position, as a map over positions and channels" in kinds
     assert [line.split()[0] for line in encodings] == [*situs.names(), "rotary+axial", "sinusoidal(axes=2)"]
     assert "alibi               distance, bias, decay, likeness, attention" in encodings
+    assert left(here) == []
+
+
+def test_list_of_names_lists_those_only(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plot", "rotary+axial, alibi,shaw(values=False)", "--list"]) == 0
+    kinds, encodings = (part.splitlines() for part in capsys.readouterr().out.split("\n\n"))
+    assert [line.split()[0] for line in kinds] == list(KINDS)
+    assert encodings == [
+        f"rotary+axial        {', '.join(suiting(subjects('rotary+axial', {}, length=2)[0]))}",
+        "alibi               distance, bias, decay, likeness, attention",
+        "shaw(values=False)  scores, decay, likeness, attention",
+    ]
+    assert main(["plot", "none,t5", "--list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["encodings"] == {
+        "none": ["attention"],
+        "t5": ["distance", "bias", "decay", "likeness", "attention"],
+    }
     assert left(here) == []
 
 

@@ -68,7 +68,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     ),
     "several for one map": (
         ["alibi,t5", "--kind", "bias"],
-        "bias draws one encoding, since its map leaves no room for another; got 2: alibi, t5.",
+        "bias draws one encoding, since a second would find no room; got 2: alibi, t5.",
     ),
     "an enormous length": (
         ["learned", "--length", "1000000000000"],
@@ -94,6 +94,31 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "another's training length": (
         ["alibi", "--train-length", "8"],
         "distance takes --length; got --train-length.",
+    ),
+    "a training length without a scaling": (
+        ["rotary,rotary+axial", "--kind", "attention", "--train-length", "8"],
+        "attention takes --length, --head, --no-causal; got --train-length.",
+    ),
+    "no training": (
+        ["rotary+yarn", "--train-length", "1"],
+        f"train_length must be 2 to 134,217,728 for rotation, {LENGTHS}; got 1.",
+    ),
+    "an enormous training": (
+        ["rotary+yarn", "--train-length", "134217729"],
+        f"train_length must be 2 to 134,217,728 for rotation, {LENGTHS}; got 134217729.",
+    ),
+    "a name to list": (
+        ["rotery", "--list"],
+        f"name must be one of {', '.join(situs.names())}; got 'rotery'. Did you mean 'rotary'?",
+    ),
+    "sizes that differ": (
+        ["sinusoidal,shaw", "dim=128", "--kind", "attention", "--length", "4"],
+        "encodings must be of one size to be drawn beside each other, since they meet the same queries and keys; got "
+        "dim=128 of sinusoidal with 8 heads of 64.",
+    ),
+    "more keys than are counted": (
+        ["cope", "--kind", "decay", "--length", "5000"],
+        "length must be 4,096 or less for cope, since it looks at every key between; got 5,000.",
     ),
     "another's mask": (["swin", "--no-causal"], "grid takes --size; got --no-causal."),
     "no head so high": (
@@ -191,5 +216,5 @@ def test_without_matplotlib_one_is_told_how_to_get_it(arguments: list[str], here
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (found.returncode, found.stdout) == (2, "")
-    assert found.stderr == "situs plot: figures need matplotlib. Install it: pip install 'situs[explore]'\n"
+    assert found.stderr == "situs plot: figures need matplotlib. Install it: pip install 'situs[lab]'\n"
     assert left(here) == []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import situs
-from situs.lab.methods import RAMPS, SCALINGS, fitted, parse, parse_all, suiting_text
+from situs.lab.methods import RAMPS, SCALINGS, fitted, parse, parse_all, split_names, suiting_text
 
 SIZES: dict[str, Any] = {"dim": 64, "num_heads": 4, "head_dim": 16, "max_length": 64}
 
@@ -93,3 +93,9 @@ def test_what_cannot_be_is_said_in_full(text: str, message: str) -> None:
 def test_nothing_is_no_method(text: str) -> None:
     with pytest.raises(ValueError, match="encodings must be names parted by commas, such as rotary,alibi; got"):
         parse_all(text)
+
+
+def test_commas_within_brackets_part_no_names() -> None:
+    text = "shaw(max_distance=3), alibi(asymmetric=True, slopes=(0.5, 0.25), slopes_ahead=(1, 2)),rotary"
+    names = ["shaw(max_distance=3)", "alibi(asymmetric=True, slopes=(0.5, 0.25), slopes_ahead=(1, 2))", "rotary"]
+    assert split_names(text) == names

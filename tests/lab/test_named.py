@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import situs
+from situs.lab import named
 from situs.lab.named import subjects
 from situs.lab.portraits import Subject
 from situs.plots import suiting
@@ -21,9 +22,9 @@ import situs
 class Level(situs.InputEncoding):
     """Adds one learned number, which starts at 0."""
 
-    def __init__(self, *, dim: int) -> None:
+    def __init__(self, *, dim: int, threshold: float = 0.5) -> None:
         super().__init__()
-        self.dim = dim
+        self.dim, self.threshold = dim, threshold
         self.level = torch.nn.Parameter(torch.zeros(()))
 
     def forward(self, x, positions=None):
@@ -84,15 +85,25 @@ def test_tables_have_a_row_for_every_token_of_the_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "train_length", "factor", "original"), [(256, 64, 4.0, 64), (96, None, 4.0, 24), (32, 64, 1.0, 64)]
-)
-def test_yarn_stretches_from_the_training_length_to_the_texts(
-    length: int, train_length: int | None, factor: float, original: int
+    ("lengths", "factor", "original"),
+    [({"trained": 64, "stretched": 512}, 8.0, 64), ({"trained": 64}, 4.0, 64), ({"trained": 64, "stretched": 32}, 1.0,
+     64), ({}, 4.0, 2048), ({"stretched": 3072}, 1.5, 2048)],
+)  # fmt: skip
+@pytest.mark.parametrize("length", [2, 32, 700])
+def test_yarn_stretches_from_the_training_length_whatever_is_drawn(
+    length: int, lengths: dict[str, int], factor: float, original: int
 ) -> None:
-    (rotary,) = one("rotary(base=500.0)+yarn", length, train_length=train_length).encodings
+    (rotary,) = one("rotary(base=500.0)+yarn", length, **lengths).encodings
     assert isinstance(rotary, situs.Rotary)
     assert rotary.scaling == situs.YaRN(factor=factor, original_length=original, beta_fast=32.0, beta_slow=1.0)
     assert rotary.base == 500.0
+
+
+@pytest.mark.parametrize(("length", "threshold"), [(2, 4.0), (16, 4.0), (32, 8.0), (130, 32.5)])
+def test_fires_threshold_lies_within_the_text(length: int, threshold: float) -> None:
+    assert one("fire", length).encodings[0].config["threshold"] == threshold
+    assert one("fire(threshold=9.0)", length).encodings[0].config["threshold"] == 9
+    assert one("fire", length, options={"threshold": 7.0}).encodings[0].config["threshold"] == 7
 
 
 def test_every_scaling_goes_with_rotary_and_leaves_what_is_joined() -> None:
@@ -109,6 +120,14 @@ def test_a_plus_within_brackets_is_a_numbers() -> None:
     assert one("rotary(base=1e+5)").encodings[0].config["base"] == 1e5
     (scaled,) = one("rotary(base=1e+5)+linear").encodings
     assert (scaled.config["base"], scaled.config["scaling"]) == (1e5, situs.Linear(factor=4.0))
+    (window,) = one("swin(window=(2, 3), init_std=1e+1)").encodings
+    assert (window.config["window"], window.config["init_std"]) == ((2, 3), 10)
+
+
+def test_it_is_told_whether_a_scaling_is_among_the_names() -> None:
+    assert named.scaled("alibi,rotary+yarn")
+    assert named.scaled("rotary(base=1e+5)+linear")
+    assert not named.scaled("alibi,rotary,rotary+axial,rotary(base=1e+5)")
 
 
 def test_axial_makes_rotary_one_for_images() -> None:
@@ -131,10 +150,12 @@ def test_random_numbers_are_the_same_every_time_and_nobody_elses_are_used_up() -
 
 def test_what_starts_near_zero_is_drawn_so_that_it_can_be_seen() -> None:
     table = one("t5")
-    assert table.drawn
+    assert table.untrained
     assert float(parameters(table)[0].std()) == pytest.approx(1, abs=0.1)
-    assert not one("kerple").drawn
-    assert not one("alibi").drawn
+    assert [name for name in situs.names() if not one(name).untrained] == [
+        "alibi", "none", "rotary", "sandwich", "sinusoidal", "xpos",
+    ]  # fmt: skip
+    assert one("rotary&kerple").untrained
     (kerple,) = one("kerple").encodings
     assert isinstance(kerple, situs.Kerple)
     assert 0 <= float(kerple.r1.detach().min()) < float(kerple.r1.detach().max()) <= 2
@@ -145,8 +166,9 @@ def test_a_class_of_ones_own_is_found_where_one_works(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     found = one("level_of_ones_own:Level")
     assert found.name == "level_of_ones_own:Level"
-    assert found.drawn
+    assert found.untrained
     assert float(parameters(found)[0]) != 0
+    assert found.encodings[0].config["threshold"] == 0.5  # FIRE's is no one else's
     assert suiting(found)[0] == "table"
 
 
@@ -159,6 +181,7 @@ def test_a_class_of_ones_own_is_found_where_one_works(tmp_path: Path, monkeypatc
             f"name must be one of {', '.join(situs.names())}; got 'rotery'. Did you mean 'rotary'?",
         ),
         ("rotary+yarm", {}, f"rotary+yarm: + must be followed by one of {SCALINGS}; got 'yarm'. Did you mean 'yarn'?"),
+        ("rotary+", {}, f"rotary+: + must be followed by one of {SCALINGS}; got ''."),
         ("rotary+yarn+ntk", {}, f"rotary+yarn+ntk: + must be followed by one of {SCALINGS}; got 'yarn+ntk'. Did "
          "you mean 'yarn'?"),
         ("alibi+yarn", {}, "alibi+yarn: +yarn changes rotary; got 'alibi'."),

@@ -74,6 +74,24 @@ def test_contents_as_alike_as_rotary_turns_them() -> None:
         assert float(found[i, j]) == pytest.approx(expected, abs=1e-5)
 
 
+def test_contents_are_as_alike_under_xpos_as_their_distance_and_nothing_else_says() -> None:
+    subject = Subject("x", (situs.XPos(head_dim=8, pairing="interleaved"),))
+    found = portraits.similarity(subject, Positions.range(60))
+    contents = numbers(normal(portraits.CONTENTS, 1, 1, 8, seed=2)[:, 0, 0])
+    contents /= np.linalg.norm(contents, axis=1, keepdims=True)
+    ladder = rotary.frequencies(8)
+    query, key = (
+        np.stack([xpos.rotate(np.tile(each, (60, 1)), places(60).astype(float), ladder, role) for each in contents])
+        for role in ("query", "key")
+    )
+    assert close(found, np.einsum("cid,cjd->ij", query, key) / portraits.CONTENTS)
+    for apart in range(-59, 60):
+        diagonal = found.diagonal(apart)
+        assert float(diagonal.max() - diagonal.min()) < 1e-5, apart
+    assert close(found.diagonal(), 1.0)
+    assert float(found[59, 0]) < float(found[0, 59])  # keys ahead are lengthened
+
+
 @pytest.mark.parametrize("name", ["sinusoidal", "learned", "rotary"])
 def test_every_place_is_most_like_itself(name: str) -> None:
     encoding = situs.entry(name).build(dim=16, head_dim=16, max_length=32)

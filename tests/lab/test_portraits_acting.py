@@ -11,8 +11,9 @@ from torch import Tensor
 
 import situs
 from situs import Positions
+from situs.attention.reference import reference
 from situs.lab import portraits
-from situs.lab.acting import Acting, normal
+from situs.lab.acting import Acting, draw_what_is_near_zero, normal
 from situs.lab.portraits import Subject
 from tests.raising import raises_exactly
 from tests.references import alibi, attention, rotary
@@ -67,13 +68,27 @@ def test_under_rotary_scores_sway_as_the_paper_turns_them() -> None:
         assert float(found.low[0, distance]) == pytest.approx(np.quantile(scores, 0.05), abs=1e-5)
 
 
-@pytest.mark.parametrize("name", ["rotary", "alibi", "learned", "transformer_xl", "fire"])
+@pytest.mark.parametrize("name", [*BY_CONTENT, "rotary", "alibi", "learned", "fire"])
 def test_some_distances_show_what_all_show(name: str) -> None:
     drawn = subject(name)
+    draw_what_is_near_zero(drawn.encodings)
     chosen = torch.tensor([0, 3, 4, 31])
     some, all_ = portraits.decay(drawn, chosen), portraits.decay(drawn, torch.arange(32))
     assert torch.allclose(some.mean, all_.mean[:, chosen], atol=1e-4)
     assert torch.allclose(some.high, all_.high[:, chosen], atol=1e-4)
+    assert float(some.mean.std(-1).max()) > 0.01
+
+
+def test_cope_counts_every_key_between_and_no_more_than_it_can() -> None:
+    drawn = subject("cope", max_position=40)
+    draw_what_is_near_zero(drawn.encodings)
+    far = portraits.decay(drawn, torch.tensor([0, 31])).mean[:, 1]
+    near = portraits.decay(drawn, torch.tensor([0, 1])).mean[:, 1]
+    assert not torch.allclose(far, near, atol=1e-2)
+    with raises_exactly(
+        ValueError, "length must be 4,096 or less for cope, since it looks at every key between; got 4,097."
+    ):
+        portraits.decay(drawn, torch.tensor([0, 4096]))
 
 
 def test_scalings_by_length_see_the_whole_text_at_few_distances_too() -> None:
@@ -119,6 +134,23 @@ def test_weights_of_a_row_sum_to_one_and_the_future_is_hidden(name: str, causal:
     found = portraits.attention(subject(name), 20, causal=causal)
     assert torch.allclose(found.sum(-1), torch.ones(found.shape[:2]), atol=1e-5)
     assert bool((found.triu(1) == 0).all()) == causal
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("name", [name for name in situs.names() if name not in ("learned_grid", "swin")])
+def test_weights_are_those_of_reference_attention(name: str, causal: bool) -> None:
+    drawn = subject(name, values=False) if name == "shaw" else subject(name)  # which would add to the values
+    draw_what_is_near_zero(drawn.encodings)
+    with drawn.acting() as layer:
+        tokens = layer.embedded(normal(1, 20, layer.dim, seed=5), Positions.range(20))
+        query, key = (layer.projected(tokens, which) for which in (0, 1))
+        one_hot = torch.eye(20).expand(1, layer.heads, 20, 20)
+        expected = reference(query, key, one_hot, encoding=drawn.encodings, causal=causal)[0]
+    found = portraits.attention(drawn, 20, causal=causal)
+    assert found.shape == expected.shape
+    assert torch.allclose(found, expected, atol=1e-5)
+    without = portraits.attention(drawn, 20, causal=causal, positions=False)
+    assert torch.allclose(found, without, atol=1e-3) == (name == "none")
 
 
 def test_without_positions_weights_are_the_softmax_of_the_same_content() -> None:
@@ -210,6 +242,55 @@ def test_sizes_that_are_not_said_follow_from_those_that_are() -> None:
     assert (Subject("b", (table, situs.ALiBi(num_heads=4))).head_dim) == 8
     assert Subject("t", (table, turning)).heads == 4
     assert portraits.attention(Subject("t", (table, turning)), 6, causal=True).shape == (4, 6, 6)
+
+
+def test_those_beside_each_other_are_put_in_layers_of_one_size() -> None:
+    given = portraits.subjects(
+        {"table": situs.Sinusoidal(dim=32), "turns": situs.Rotary(head_dim=8), "bias": situs.ALiBi(num_heads=4)}
+    )
+    assert [(each.heads, each.head_dim) for each in given] == [(1, 32), (1, 8), (4, 16)]
+    made = portraits.alike(given)
+    assert [(each.heads, each.head_dim) for each in made] == [(4, 8)] * 3
+    assert [(each.name, each.encodings) for each in made] == [(each.name, each.encodings) for each in given]
+    same = [portraits.attention(each, 6, causal=True, positions=False) for each in made]
+    assert all(torch.equal(each, same[0]) for each in same)
+    (alone,) = portraits.alike([subject("shaw")])
+    assert (alone.heads, alone.head_dim) == (2, 8)
+
+
+ODD: dict[str, tuple[dict[str, Any], str]] = {
+    "heads": (
+        {"two": situs.ALiBi(num_heads=2), "four": situs.ALiBi(num_heads=4)},
+        "num_heads=4 of four with 2 heads of 32",
+    ),
+    "channels": (
+        {"narrow": situs.Rotary(head_dim=8), "wide": situs.Rotary(head_dim=16)},
+        "head_dim=16 of wide with 1 heads of 8",
+    ),
+    "tokens": (
+        {"shaw": situs.Shaw(num_heads=2, head_dim=8), "table": situs.Sinusoidal(dim=32)},
+        "dim=32 of table with 2 heads of 8",
+    ),
+    "heads behind a table": (
+        {"bias": situs.ALiBi(num_heads=4), "both": [situs.Sinusoidal(dim=32), situs.ALiBi(num_heads=2)]},
+        "num_heads=2 of both with 4 heads of 8",
+    ),
+    "the second that acts": (
+        {"bias": situs.ALiBi(num_heads=4), "both": [situs.Rotary(head_dim=8), situs.ALiBi(num_heads=2)]},
+        "num_heads=2 of both with 4 heads of 8",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_those_that_fit_in_no_one_layer_are_refused(what: str) -> None:
+    encodings, said = ODD[what]
+    with raises_exactly(
+        ValueError,
+        "encodings must be of one size to be drawn beside each other, since they meet the same queries and keys; got "
+        f"{said}.",
+    ):
+        portraits.alike(portraits.subjects(encodings))
 
 
 def test_a_class_of_ones_own_has_its_own_name() -> None:

@@ -25,7 +25,7 @@ FORMATS = (".png", ".svg", ".pdf")
 CHOICES = {
     "length": "tokens of the text",
     "train_length": "tokens that a model was trained on",
-    "head": "which head, from 0",
+    "head": "which head; 0 is the one that figures call head 1",
     "pair": "which pair of channels, from 0",
     "channels": "which channels, such as 0,1,8",
     "size": "patches of an image, such as 14x14",
@@ -61,9 +61,9 @@ def run(options: argparse.Namespace) -> int:
         from situs.plots import style
     except ModuleNotFoundError as problem:
         missing = str(problem.name).partition(".")[0]
-        raise ValueError(f"figures need {missing}. Install it: pip install 'situs[explore]'") from problem
+        raise ValueError(f"figures need {missing}. Install it: pip install 'situs[lab]'") from problem
     if options.list:
-        return _list(as_json=options.json)
+        return _list(options.names, as_json=options.json)
     if options.names is None:
         raise ValueError("names must be given, such as situs plot rotary; got none. See situs plot --list.")
     if options.json:
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _wanted(options: argparse.Namespace) -> tuple[Kind, list[Any], dict[str, Any]]:
     """The kind, its subjects and its choices."""
-    from situs.lab.named import subjects
+    from situs.lab.named import TRAINED, scaled, subjects
     from situs.plots import KINDS, suiting
 
     if options.kind is not None and options.kind not in KINDS:
@@ -114,17 +114,21 @@ def _wanted(options: argparse.Namespace) -> tuple[Kind, list[Any], dict[str, Any
         kind = kinds[0]
     else:
         kind = KINDS[options.kind]
+    stretching = scaled(options.names)
     for name in given:
-        if name not in kind.options:
+        if name not in kind.options and not (name == "train_length" and stretching):
             takes = ", ".join(_flag(each) for each in kind.options if each in (*CHOICES, "causal"))
             raise ValueError(f"{kind.name} takes {takes}; got {_flag(name)}.")
     kind.require_lengths(given)  # before anything large is built
-    if length is None and "length" in kind.options:
-        default = kind.options["length"].default
-        length = default if isinstance(default, int) else None
-    made = subjects(options.names, own, length=length or trained or 2, train_length=trained)
-    kind.require(made, given)
-    return kind, made, given
+    trained = trained or TRAINED
+    default = kind.options["length"].default if "length" in kind.options else None
+    stretched = length if length is not None and length > trained else None
+    made = subjects(options.names, own, length=length or default or 2, trained=trained, stretched=stretched)
+    if stretching and default is None and "length" in kind.options:  # for scalings that choose by the text's length
+        given.setdefault("length", stretched or min(4 * trained, kind.longest))
+    chosen = {name: value for name, value in given.items() if name in kind.options}
+    kind.require(made, chosen)
+    return kind, made, chosen
 
 
 def _flag(name: str) -> str:
@@ -181,12 +185,13 @@ def _write(data: bytes, out: Path) -> None:
             part.unlink(missing_ok=True)
 
 
-def _list(*, as_json: bool) -> int:
-    """Print the kinds, then which suit which encoding."""
+def _list(chosen: str | None, *, as_json: bool) -> int:
+    """Print the kinds, then which suit which encoding: all of them, or those that were named."""
+    from situs.lab.methods import split_names
     from situs.lab.named import subjects
     from situs.plots import KINDS, suiting
 
-    names = [*situs.names(), "rotary+axial", "sinusoidal(axes=2)"]
+    names = [*situs.names(), "rotary+axial", "sinusoidal(axes=2)"] if chosen is None else split_names(chosen)
     suited = {name: suiting(subjects(name, {}, length=2)[0]) for name in names}
     if as_json:
         kinds = [

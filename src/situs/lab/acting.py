@@ -18,6 +18,9 @@ from situs.positions import Positions
 NEAR_ZERO = 0.05
 """Parameters that are smaller on average are drawn anew, to see what a method can do and not what it does untrained."""
 
+PARAMETERS = 1000
+"""The first of their seeds, apart from those of tokens and projections."""
+
 
 class Acting:
     """One attention layer, and all that encodings do in it and before it."""
@@ -47,15 +50,22 @@ class Acting:
         return vectors
 
     def scores(
-        self, query: Tensor, key: Tensor, of_queries: Positions, of_keys: Positions, *, keys_like: int = 1
+        self,
+        query: Tensor,
+        key: Tensor,
+        of_queries: Positions,
+        of_keys: Positions,
+        *,
+        keys_like: int = 1,
+        causal: bool = True,
     ) -> Float[Tensor, "rows heads query key"]:
         """Scores of tokens as queries that are the last of the keys. ``keys_like`` 0 gives keys the projection of the
-        queries."""
+        queries. Scores of keys that a query may not see are there too, but those that count keys do not count them."""
         q = self.projected(self.embedded(query, of_queries), 0)
         k = self.projected(self.embedded(key, of_keys), keys_like)
         scale = softmax_scale(self.encodings, q.shape[-1], None)
         seen = scale * self.turned(q, of_queries, "query") @ self.turned(k, of_keys, "key").transpose(-2, -1)
-        visible = behind(q.shape[-2], k.shape[-2])[None, None]
+        visible = behind(q.shape[-2], k.shape[-2])[None, None] | (not causal)
         for each in self.of_kind(ScoreEncoding):
             seen = seen + each(q, k, of_queries, of_keys, scale=scale, visible=visible)
         for each in self.of_kind(BiasEncoding):
@@ -81,17 +91,14 @@ class Acting:
 
 
 @torch.no_grad()
-def draw_what_is_near_zero(encodings: Sequence[Encoding], *, draw: int = 0, draws: int = 1) -> bool:
-    """Give parameters that start at or near 0 normal numbers, one of several draws; tells whether there were any.
-    Projections get those that keep the size of what they project."""
-    found = False
+def draw_what_is_near_zero(encodings: Sequence[Encoding], *, draw: int = 0, draws: int = 1) -> None:
+    """Give parameters that start at or near 0 normal numbers, one of several draws. Projections get those that keep the
+    size of what they project."""
     named = (parameter for each in encodings for parameter in each.named_parameters())
     for number, (name, parameter) in enumerate(named):
         if parameter.square().mean() < NEAR_ZERO**2:
             std = parameter.shape[-1] ** -0.5 if "projection" in name and parameter.ndim == 2 else 1.0
-            parameter.copy_(std * normal(*parameter.shape, seed=draws * number + draw))
-            found = True
-    return found
+            parameter.copy_(std * normal(*parameter.shape, seed=PARAMETERS + draws * number + draw))
 
 
 def normal(*shape: int, seed: int) -> Float[Tensor, "..."]:

@@ -101,7 +101,12 @@ def compare(
 
 def _measured(method: Method, plan: Plan, store: Store, watcher: Watcher, fresh: bool) -> dict[str, Any]:
     """Costs and properties, once for each method, size and machine."""
-    facts = {"method": method.name, "settings": asdict(plan.settings), "where": where(plan.settings.device)}
+    facts = {
+        "format": FORMAT,
+        "method": method.name,
+        "settings": asdict(plan.settings),
+        "where": where(plan.settings.device),
+    }
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
     found = None if fresh else store.read(f"measured/{key}.json")
     if found is None:

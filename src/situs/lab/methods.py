@@ -17,7 +17,6 @@ import ast
 import difflib
 import hashlib
 import inspect
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,7 +128,14 @@ def parse_all(text: str) -> list[Method]:
 
 def split_names(text: str) -> list[str]:
     """Names parted by commas outside of brackets."""
-    found = [each.strip() for each in re.split(r",(?![^()]*\))", text) if each.strip()]
+    names, depth = [""], 0
+    for sign in text:
+        depth += (sign == "(") - (sign == ")")
+        if sign == "," and depth == 0:
+            names.append("")
+        else:
+            names[-1] += sign
+    found = [name.strip() for name in names if name.strip()]
     if not found:
         raise ValueError(f"encodings must be names parted by commas, such as rotary,alibi; got {text!r}.")
     return found

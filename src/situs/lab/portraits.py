@@ -20,7 +20,7 @@ from situs.encodings.base import Encoding, Encodings, InputEncoding, as_encoding
 from situs.encodings.bias import BiasEncoding
 from situs.encodings.rotary import Rotary
 from situs.encodings.rotation import RotationEncoding
-from situs.encodings.score import ScoreEncoding
+from situs.encodings.score import OffsetScore, PlaceScore, ScoreEncoding
 from situs.encodings.sinusoidal import Sinusoidal
 from situs.functional.pairing import pairing_permutation
 from situs.lab.acting import Acting, behind, normal
@@ -29,6 +29,7 @@ from situs.registry import entry, names
 
 HEADS, HEAD_DIM = 1, 64  # of encodings that do not say
 CONTENTS = 48  # random contents that a mean is taken of
+BY_PLACE, COUNTED = (OffsetScore, PlaceScore), 4096  # others may count keys, of which so many are looked at
 
 
 @dataclass(frozen=True)
@@ -37,18 +38,24 @@ class Subject:
 
     name: str
     encodings: tuple[Encoding, ...]
-    drawn: bool = False
-    """Whether it has parameters that were drawn at random, to be seen at all."""
+    untrained: bool = False
+    """Whether it has parameters that are as at the start, or drawn at random to be seen at all."""
+    sizes: tuple[int, int] | None = None
+    """Heads and their channels, where it is to be drawn beside others; those that its encodings say if left out."""
 
     @property
     def heads(self) -> int:
         """Those it was made for, or as many as its sizes make."""
+        if self.sizes is not None:
+            return self.sizes[0]
         dim, head_dim = self._said("dim", 0), self._said("head_dim", 0)
         return self._said("num_heads", max(1, dim // head_dim) if dim and head_dim else HEADS)
 
     @property
     def head_dim(self) -> int:
         """Channels of a head."""
+        if self.sizes is not None:
+            return self.sizes[1]
         return self._said("head_dim", max(1, self._said("dim", HEAD_DIM) // self.heads))
 
     def of_kind(self, kind: type[Encoding]) -> list[Encoding]:
@@ -101,6 +108,22 @@ def subjects(given: Drawn) -> list[Subject]:
     return found
 
 
+def alike(found: Sequence[Subject]) -> list[Subject]:
+    """In layers of one size, so that they meet the same queries and keys."""
+    together = Subject("", tuple(each for subject in found for each in subject.encodings))
+    sizes = together.heads, together.head_dim
+    for subject in found:
+        for name, size in (("num_heads", sizes[0]), ("head_dim", sizes[1]), ("dim", sizes[0] * sizes[1])):
+            whose = subject.of_kind(InputEncoding) if name == "dim" else subject.encodings
+            for own in (getattr(each, name, None) for each in whose):
+                if own not in (None, size):
+                    raise ValueError(
+                        f"encodings must be of one size to be drawn beside each other, since they meet the same "
+                        f"queries and keys; got {name}={own} of {subject.name} with {sizes[0]} heads of {sizes[1]}."
+                    )
+    return [replace(subject, sizes=sizes) for subject in found]
+
+
 def label(encoding: Encoding) -> str:
     """An encoding's name in the registry, with its scaling; its class' where it has none."""
     known = {entry(name).cls: name for name in names()}
@@ -132,17 +155,17 @@ def table(encoding: InputEncoding, places: Positions) -> Float[Tensor, "places d
 
 
 def similarity(subject: Subject, places: Positions) -> Float[Tensor, "places places"]:
-    """Cosines between places: of what is added to the input, or of one content as query and as key, on average."""
+    """Cosines between what places add to the input; or scores of one content of length 1 as query and as key, on
+    average."""
     inputs = subject.of_kind(InputEncoding)
     if inputs:
         rows = sum((table(each, places) for each in inputs if isinstance(each, InputEncoding)), torch.zeros(()))
         rows = torch.nn.functional.normalize(rows, dim=-1)
         return rows @ rows.T
     contents = normal(CONTENTS, subject.heads, 1, subject.head_dim, seed=2).expand(-1, -1, places.length, -1)
+    unit = torch.nn.functional.normalize(contents, dim=-1)  # before it is turned, since xPos changes lengths
     with subject.acting() as layer:
-        query, key = (
-            torch.nn.functional.normalize(layer.turned(contents, places, role), dim=-1) for role in ("query", "key")
-        )
+        query, key = (layer.turned(unit, places, role) for role in ("query", "key"))
     return torch.einsum("chid,chjd->ij", query, key) / (CONTENTS * subject.heads)
 
 
@@ -176,7 +199,13 @@ def wavelengths(encoding: Encoding, length: int) -> Float64[Tensor, "pairs"]:
 def decay(subject: Subject, distances: Int64[Tensor, "distances"], *, contents: int = CONTENTS) -> Curves:
     """Scores of a query and a key of the same content, by how far the key lies behind."""
     farthest = int(distances.max())
-    chosen = farthest - distances.flip(0)
+    counts = any(isinstance(each, ScoreEncoding) and not isinstance(each, BY_PLACE) for each in subject.encodings)
+    if counts and farthest >= COUNTED:
+        raise ValueError(
+            f"length must be {COUNTED:,} or less for {subject.name}, since it looks at every key between; got "
+            f"{farthest + 1:,}."
+        )
+    chosen = torch.arange(farthest + 1) if counts else farthest - distances.flip(0)
     with subject.acting() as layer:
         text = Positions.range(farthest + 1)
         tokens, seen = normal(contents, 1, layer.dim, seed=3), []
@@ -185,6 +214,7 @@ def decay(subject: Subject, distances: Int64[Tensor, "distances"], *, contents: 
             of_keys = text if len(chosen) == text.length else Positions.explicit(chosen, sequence_length=text.length)
             seen.append(layer.scores(some, keys, text[-1:], of_keys, keys_like=0)[:, :, 0].flip(-1))
     scores = torch.cat(seen)
+    scores = scores[..., distances] if counts else scores
     low, high = torch.quantile(scores, torch.tensor([0.05, 0.95]), dim=0)
     return Curves(scores.mean(0), low, high)
 
@@ -244,7 +274,7 @@ def attention(
             layer = Acting((), dim=layer.dim, heads=layer.heads)
         places = Positions.range(length)
         tokens = normal(1, length, layer.dim, seed=5)
-        scores = layer.scores(tokens, tokens, places, places)[0]
+        scores = layer.scores(tokens, tokens, places, places, causal=causal)[0]
     if causal:
         scores = scores.masked_fill(~behind(length, length), -math.inf)
     return scores.softmax(-1)

@@ -1,7 +1,7 @@
 """A trial: one method trained on one task with one seed, then tested at every length, itself and scaled.
 
-The same seed means the same batches for every method. At every length the same answers are scored, so that methods and
-lengths are compared pair by pair.
+The same seed means the same batches for every method, and all are asked the same. In text the same bytes are scored at
+every length, so that lengths, too, are compared pair by pair.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from situs.lab.methods import RAMPED, RAMPS, Method, Ramp, parse
 from situs.lab.model import Decoder, Size
 from situs.lab.tasks import Examples, Task, all_scored, by_position, exact, loss_of, make_task
 
-FORMAT = 1
+FORMAT = 2
 """Changes where records of before would no longer mean the same."""
 TOKENS_AT_ONCE = 16384
 TUNED_AT = 4  # times the training length, where a ramp is chosen

@@ -12,9 +12,10 @@ from matplotlib.colors import Colormap, Normalize
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from situs.plots.style import MARGIN, SMALL, WIDE, Sheet, Theme
+from situs.plots.style import MARGIN, SMALL, WIDE, Sheet, Theme, text_width
 
 GAP, NAMES, TICKS, KEY = 0.16, 0.24, 0.24, 0.26  # inches: between panels, over, under, and for the key
+BESIDE = 0.07  # from a name to what is said of it
 Map = NDArray[np.float64]
 
 
@@ -116,7 +117,10 @@ class Colours:
 
 
 def name(axes: Axes, title: str, said: str, theme: Theme) -> None:
-    """What a panel shows, over it: a name, and something beside in fainter letters."""
+    """What a panel shows, over it: a name, and something beside in fainter letters if there is room for it."""
+    wide = axes.get_position().width * axes.figure.get_figwidth()  # type: ignore[union-attr]
+    if text_width(title, SMALL, "bold") + text_width(said, SMALL) + BESIDE > wide:
+        said = ""
     high = axes.get_position().height * axes.figure.get_figheight()  # type: ignore[union-attr]
     y = 1 + 0.06 / high
     written = axes.text(0, y, title, transform=axes.transAxes, size=SMALL, weight="bold", va="bottom")

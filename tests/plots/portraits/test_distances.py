@@ -10,18 +10,29 @@ import situs
 from situs import plots
 from situs.lab import portraits
 from situs.lab.portraits import Subject
+from situs.plots.portraits.scores_axis import Curve, Curves
+from situs.plots.style import Look
 from tests.plots.portraits.reading import MINUS, Numbers, lines, panels, words, written
+from tests.raising import raises_exactly
 from tests.references import alibi, kerple, sandwich
 
 pytestmark = pytest.mark.once
 
 BEHIND = "how far the key lies behind the query"
-GOES_ON = f"Lines that leave at {MINUS}12 go on falling: such keys get next to no weight."
+CUT = f"What is below {MINUS}12 is cut off: such keys get next to no weight."
 
 
 def bands(axes: Axes) -> list[Numbers]:
     found = [band for band in axes.collections if isinstance(band, PolyCollection)]
     return [np.asarray(band.get_paths()[0].vertices) for band in found]
+
+
+def staircase(*heads: list[float]) -> situs.T5Bias:
+    """A bias with a number of one's own for each of eight buckets, from near to far."""
+    bias = situs.T5Bias(num_heads=len(heads), num_buckets=8, max_distance=32, bidirectional=False)
+    with torch.no_grad():
+        bias.table.copy_(torch.tensor(heads).T)
+    return bias
 
 
 def test_each_head_of_alibi_is_a_line_of_its_slope() -> None:
@@ -39,7 +50,7 @@ def test_each_head_of_alibi_is_a_line_of_its_slope() -> None:
     assert written(axes, "heading") == ["at 10"]
     assert words(figure) == [
         "alibi: what is added to scores, by distance",
-        "one line a head",
+        "one line a head, against distance 0",
         f"Heads look at different distances: at the far end, head 1 adds {MINUS}2.5 and head 4 {MINUS}0.039.",
     ]
 
@@ -50,8 +61,8 @@ def test_lines_leave_at_the_floor_and_the_caption_says_so() -> None:
     assert axes.get_ylim()[0] == -12
     assert lines(axes)["head 1"][1][-1] == pytest.approx(-1999 / 4)
     assert written(axes, "number")[0] == f"{MINUS}500"
-    assert words(figure)[2].endswith(f". {GOES_ON}")
-    assert GOES_ON not in words(plots.distance(situs.ALiBi(num_heads=4), length=48))[2]  # -11.75 at most
+    assert words(figure)[2].endswith(f" and head 4 {MINUS}7.8. {CUT}")
+    assert CUT not in words(plots.distance(situs.ALiBi(num_heads=4), length=48))[2]  # -11.75 at most
 
 
 def test_of_many_heads_some_are_drawn_from_the_first_to_the_last() -> None:
@@ -64,7 +75,18 @@ def test_of_many_heads_some_are_drawn_from_the_first_to_the_last() -> None:
 
 
 def test_a_single_head_has_a_sentence_of_its_own() -> None:
-    assert words(plots.distance(situs.ALiBi(num_heads=1), length=5))[2] == f"At the far end it adds {MINUS}0.016."
+    assert words(plots.distance(situs.ALiBi(num_heads=1), length=5))[2] == f"It adds {MINUS}0.016 at the far end."
+
+
+def test_what_a_single_encoding_adds_everywhere_is_not_drawn() -> None:
+    steps = [float(step) for step in range(8)]
+    figure = plots.distance(staircase([5 - step for step in steps], [9 - step for step in steps]), length=64)
+    (axes,) = panels(figure)
+    for _, y in lines(axes).values():
+        assert (y[0], y[1], y[-1]) == (0, -1, -7)
+    assert words(figure)[1:] == ["one line a head, against distance 0", f"All add {MINUS}7 at the far end."]
+    both = {name: staircase([3 - step for step in steps]) for name in "ab"}
+    assert words(plots.distance(both, length=64))[2] == f"All add {MINUS}7 at the far end."
 
 
 def test_several_encodings_are_means_of_heads_against_distance_zero() -> None:
@@ -120,7 +142,7 @@ def test_decay_is_drawn_with_where_nine_of_ten_contents_lie() -> None:
     assert words(figure) == [
         "How scores fall with distance: rotary",
         "mean score of like contents, against distance 0; bands: nine of ten contents, or all heads",
-        "It does not fall steadily: it sways on its way down.",
+        "It sways on the way down.",
     ]
 
 
@@ -141,7 +163,7 @@ def test_decay_of_several_tells_who_sways() -> None:
     assert first[:, 1].min() == pytest.approx(-29 / 4, abs=1e-3)
     title, _, caption = words(figure)
     assert title == "How scores fall with distance"
-    assert caption == "a bias falls all the way; turns sways."
+    assert caption == "a bias falls all the way; turns sways on the way down."
     falling = {name: situs.ALiBi(num_heads=2) for name in "ab"}
     assert words(plots.decay(falling, length=9))[2] == "All of them fall all the way."
 
@@ -153,3 +175,63 @@ def test_long_texts_are_drawn_at_some_distances_to_the_last() -> None:
     assert (x[0], x[-1]) == (0, 4999)
     assert float(np.diff(x).max()) <= 10
     assert written(axes, "heading") == ["at 4,999"]
+
+
+def test_the_floor_lies_below_the_highest_line() -> None:
+    x, look = np.arange(3.0), dict[str, Look]()
+    assert Curves([Curve("a", x, -5 * x)], look).floor == -12
+    assert Curves([Curve("a", x, 5 * x)], look).floor == -12
+    low = Curves([Curve("a", x, -20 - x), Curve("b", x, -30 - x)], look)
+    assert (low.floor, low.cut) == (-32, False)
+    assert Curves([Curve("a", x, -20 - x), Curve("b", x, -31 - x)], look).cut
+
+
+WAYS: dict[str, list[float]] = {
+    "stays as it is": [1.0] * 8,
+    "falls all the way": [0.0, -1, -1, -2, -3, -3, -4, -5],
+    "rises all the way": [0.0, 1, 1, 2, 3, 4, 5, 6],
+    "sways on the way down": [0.0, -1, 1, -2, 3, 2, 1, -1],
+    "sways": [0.0, -1, 1, -2, 3, 2, 1, 0.5],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_decay_says_which_way_scores_go(way: str) -> None:
+    assert words(plots.decay(staircase(WAYS[way]), length=64))[2] == f"It {way}."
+
+
+def test_what_rises_by_little_at_each_step_does_not_fall() -> None:
+    little = [5e-5 * step for step in range(8)]
+    assert words(plots.decay(staircase(little), length=64))[2] == "It rises all the way."
+    assert words(plots.decay(staircase(little[::-1]), length=64))[2] == "It falls all the way."
+
+
+def test_heads_that_go_the_same_way_are_told_together() -> None:
+    stays, falls, rises, down, sways = WAYS.values()
+    said = words(plots.decay(staircase(stays, falls, down, falls, rises, sways), length=64))[2]
+    assert said == (
+        "head 1 stays as it is; head 2, head 4 fall all the way; head 3 sways on the way down; head 5 rises all the "
+        "way; head 6 sways."
+    )
+    for way, plural in ((stays, "stay as they are"), (rises, "rise all the way"), (down, "sway on the way down")):
+        assert words(plots.decay(staircase(way, way), length=64))[2] == f"All heads {plural}."
+
+
+def test_heads_with_a_base_of_their_own_are_drawn_one_by_one() -> None:
+    encoding = situs.Rotary(head_dim=16, base=(100.0, 10000.0))
+    (axes,) = panels(plots.decay(encoding, length=30))
+    found = portraits.decay(Subject("rotary", (encoding,)), torch.arange(30)).mean
+    shown = lines(axes)
+    assert list(shown) == ["head 1", "head 2"]
+    for (_, y), expected in zip(shown.values(), found, strict=True):
+        assert np.allclose(y, expected - expected[0], atol=1e-5)
+    assert list(lines(panels(plots.decay(situs.Rotary(head_dim=16), length=8))[0])) == ["rotary"]
+
+
+def test_cope_is_drawn_as_far_as_every_key_can_be_looked_at() -> None:
+    encoding = situs.CoPE(num_heads=1, head_dim=4, max_position=8)
+    assert lines(panels(plots.decay(encoding, length=4096))[0])["cope"][0][-1] == 4095
+    with raises_exactly(
+        ValueError, "length must be 4,096 or less for cope, since it looks at every key between; got 4,097."
+    ):
+        plots.decay(encoding, length=4097)

@@ -1,5 +1,6 @@
 """Every encoding draws every kind that suits it, every other is refused with a cure, and nothing is left behind."""
 
+import inspect
 import subprocess
 import sys
 from typing import Any
@@ -11,9 +12,10 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from torch import Tensor
 
 import situs
-from situs import plots
+from situs import Positions, plots
 from situs.lab.named import subjects
 from situs.lab.portraits import Subject
 from situs.plots import KINDS, suiting
@@ -67,7 +69,7 @@ def test_every_encoding_draws_every_kind_that_suits_it(name: str) -> None:
         title, subtitle, caption = words(figure)
         assert all((title, subtitle, caption))
         assert figure.get_label() == f"{title}. {caption}"
-        assert ("Numbers that training would set are drawn at random." in caption) == subject.drawn, kind
+        assert caption.endswith(" Parameters are random: training would set them.") == subject.untrained, kind
         images = [drawn(axes) for axes in panels(figure) if axes.images]
         curves = [line for axes in panels(figure) for line in axes.get_lines()]
         assert all(np.isfinite(each).any() for each in images)
@@ -96,6 +98,30 @@ def test_kinds_are_all_in_order_and_all_public() -> None:
     assert all(kind.about and kind.draw.__doc__ for kind in KINDS.values())
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_drawn_is_called_encodings(kind: str) -> None:
+    known = inspect.signature(KINDS[kind].draw)
+    first, *others = known.parameters.values()
+    assert (first.name, first.annotation, first.kind) == ("encodings", "Drawn", first.POSITIONAL_OR_KEYWORD)
+    assert known.return_annotation == "Figure"
+    assert all(each.kind is each.KEYWORD_ONLY for each in others)
+    assert [each.name for each in others] == list(KINDS[kind].options)
+    with raises_exactly(
+        ValueError, "encodings must be one or more, since there is nothing to draw otherwise; got none."
+    ):
+        KINDS[kind].draw(encodings=[])
+
+
+def test_an_encoding_that_does_not_say_where_it_ends_is_drawn_at_the_usual_length() -> None:
+    class Endless(situs.InputEncoding):
+        usable_length = None
+
+        def forward(self, x: Tensor, positions: Any = None) -> Tensor:
+            return x + Positions.of(positions, x.shape[-2]).ids[..., None]
+
+    assert drawn(panels(plots.table(Endless()))[0]).shape == (KINDS["table"].options["length"].default, 64)
+
+
 def test_words_say_whom_a_kind_suits() -> None:
     assert WORDS["table"] == "an encoding that is added to the input"
     assert WORDS["rotation"] == WORDS["speeds"] == "an encoding that turns queries and keys"
@@ -105,7 +131,7 @@ def test_words_say_whom_a_kind_suits() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "longest"),
-    [("table", 2048), ("bias", 2048), ("rotation", 32), ("distance", 1_000_000), ("wavelengths", 1_000_000)],
+    [("table", 2048), ("bias", 2048), ("rotation", 32), ("distance", 1_000_000), ("wavelengths", 1 << 27)],
 )
 def test_lengths_that_show_nothing_or_too_much_are_refused(kind: str, longest: int) -> None:
     encoding = {"table": situs.Sinusoidal(dim=8), "bias": situs.ALiBi(num_heads=2)}.get(kind)
@@ -124,7 +150,7 @@ def test_training_lengths_are_held_to_the_same() -> None:
     for draw_ in (plots.wavelengths, plots.scalings):
         with raises_exactly(
             ValueError,
-            f"train_length must be 2 to 1,000,000 for {draw_.__name__}, since fewer show nothing and more cannot be "
+            f"train_length must be 2 to 134,217,728 for {draw_.__name__}, since fewer show nothing and more cannot be "
             "told apart in a figure; got 1.",
         ):
             draw_(situs.Rotary(head_dim=8), train_length=1)
@@ -134,7 +160,7 @@ def test_training_lengths_are_held_to_the_same() -> None:
 def test_kinds_of_one_map_take_one_encoding(kind: str) -> None:
     with raises_exactly(
         ValueError,
-        f"{kind} draws one encoding, since its map leaves no room for another; got 2: none, none (2).",
+        f"{kind} draws one encoding, since a second would find no room; got 2: none, none (2).",
     ):
         KINDS[kind].draw([situs.NoPE(), situs.NoPE()])
 

@@ -44,7 +44,7 @@ def test_every_head_of_a_bias_is_a_map_in_one_scale() -> None:
     assert words(figure) == [
         "alibi: what is added to the scores",
         DOWN,
-        "Constant along diagonals: only the distance counts, the same ahead and behind.",
+        "Constant along diagonals: among 10 tokens only the distance counts, the same ahead and behind.",
     ]
 
 
@@ -53,6 +53,17 @@ def test_colours_end_at_the_floor_and_the_key_says_so() -> None:
     assert drawn(panels(figure)[0]).min() == -19
     assert limits(panels(figure)[0]) == limits(panels(figure)[1]) == (-12, 0)
     assert key(figure)[0] == f"added: {MINUS}12 or less"
+
+
+@pytest.mark.parametrize(("highest", "ends"), [(-20.0, (-32, -20)), (3.0, (-9, 9))])
+def test_the_floor_lies_below_the_highest_number(highest: float, ends: tuple[float, float]) -> None:
+    table = situs.T5Bias(num_heads=1, num_buckets=8, max_distance=16, bidirectional=False)
+    with torch.no_grad():
+        table.table.copy_(highest - 4.0 * torch.arange(8)[:, None])
+    figure = plots.bias(table, length=20)
+    assert drawn(panels(figure)[0]).min() == highest - 28
+    assert limits(panels(figure)[0]) == ends
+    assert key(figure) == [f"added: {ends[0]} or less".replace("-", MINUS), f"{ends[1]}".replace("-", MINUS)]
 
 
 def test_signs_have_hues_of_their_own() -> None:
@@ -66,7 +77,9 @@ def test_signs_have_hues_of_their_own() -> None:
 
 def test_captions_tell_distance_from_place_and_ahead_from_behind() -> None:
     one_way = situs.ALiBi(num_heads=2, asymmetric=True, slopes_ahead=(0.5, 0.7))
-    assert words(plots.bias(one_way, length=10))[2] == "Constant along diagonals: only the distance counts."
+    assert words(plots.bias(one_way, length=10))[2] == (
+        "Constant along diagonals: among 10 tokens only the distance counts."
+    )
     by_place = situs.Fire(num_heads=2, threshold=2.0)
     assert words(plots.bias(by_place, length=30))[2] == "Rows differ: the query's place counts."
 
@@ -131,6 +144,12 @@ def test_scores_are_content_and_position_and_their_sum(given: bool) -> None:
     ]
 
 
+def test_what_is_given_of_queries_and_keys_is_said() -> None:
+    encoding, some = situs.Shaw(num_heads=2, head_dim=8), torch.randn(2, 10, 8)
+    for figure, said in ((plots.scores(encoding, query=some), "queries"), (plots.scores(encoding, key=some), "keys")):
+        assert words(figure)[1] == f"{DOWN}; head 1, given {said}, causal"
+
+
 def test_queries_and_keys_of_different_texts_are_refused() -> None:
     encoding, query = situs.Shaw(num_heads=2, head_dim=8), torch.zeros(2, 10, 8)
     for key_, shape in ((torch.zeros(2, 9, 8), "(2, 9, 8)"), (torch.zeros(1, 2, 10, 8), "(1, 2, 10, 8)")):
@@ -146,7 +165,8 @@ def test_queries_and_keys_of_different_texts_are_refused() -> None:
 def test_weights_are_drawn_without_and_with_the_encoding(causal: bool) -> None:
     encodings = {"a bias": situs.ALiBi(num_heads=2), "nothing": situs.NoPE()}
     figure = plots.attention(encodings, length=10, causal=causal)
-    subjects = portraits.subjects(encodings)
+    subjects = portraits.alike(portraits.subjects(encodings))
+    assert [(subject.heads, subject.head_dim) for subject in subjects] == [(2, 32)] * 2
     weights = [portraits.attention(subjects[0], 10, causal=causal, positions=False)]
     weights += [portraits.attention(subject, 10, causal=causal) for subject in subjects]
     shown = [each[0].double().numpy() for each in weights]
@@ -171,6 +191,17 @@ def test_another_head_has_other_weights() -> None:
     figure = plots.attention(encoding, length=10, head=1)
     assert np.allclose(drawn(panels(figure)[1])[~AHEAD], expected[~AHEAD])
     assert words(figure)[1].startswith(f"{DOWN}; head 2 of a random text, causal")
+
+
+def test_weights_of_layers_that_differ_in_size_are_not_drawn_side_by_side() -> None:
+    with raises_exactly(
+        ValueError,
+        "encodings must be of one size to be drawn beside each other, since they meet the same queries and keys; got "
+        "num_heads=4 of alibi (2) with 2 heads of 32.",
+    ):
+        plots.attention([situs.ALiBi(num_heads=2), situs.ALiBi(num_heads=4)], length=4)
+    figure = plots.attention([situs.Sinusoidal(dim=32), situs.ALiBi(num_heads=4), situs.Rotary(head_dim=8)], length=4)
+    assert [name for name, _ in names(figure)] == ["without positions", "sinusoidal", "alibi", "rotary"]
 
 
 def test_many_names_are_cut_short_in_the_title() -> None:

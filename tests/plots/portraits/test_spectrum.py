@@ -1,5 +1,6 @@
 """Wavelengths and scalings, as drawn, beside the papers' frequencies."""
 
+import itertools
 import math
 from typing import Any
 
@@ -11,6 +12,7 @@ from matplotlib.axes import Axes
 import situs
 from situs import plots
 from situs.lab import portraits
+from situs.lab.named import subjects
 from situs.plots.portraits.spectrum import PHI
 from tests.plots.portraits.reading import lines, panels, points, words, written
 from tests.raising import raises_exactly
@@ -60,8 +62,41 @@ def test_several_are_overlaid_and_scalings_are_spoken_of() -> None:
     assert axes.get_xlim() == (-0.6, 15.6)
     assert len({str(line.get_color()) for line in axes.get_lines() if line.get_label() in shown}) == 3
     assert words(figure)[2] == (
-        f"Some {TURNS} Scalings slow them down, so that the angles of a longer text are those it knows."
+        f"Some {TURNS} Scalings slow pairs down, so that a longer text turns them about as far as training did."
     )
+
+
+def test_who_is_slow_is_named_beside_others() -> None:
+    fast = situs.Rotary(head_dim=16, base=10.0)
+    linear = situs.Rotary(head_dim=16, scaling=situs.Linear(factor=4.0))
+    slows = "Scalings slow pairs down, so that a longer text turns them about as far as training did."
+    turn = "Pairs make a turn or more in training: farther on there are no angles a model has never met."
+    for encodings, said in (
+        ({"fast": fast, "slow": ROTARY}, "5 of 8 " + TURNS.replace("pairs", "pairs of slow")),
+        ({"linear": linear}, slows),
+        ({"fast": fast, "linear": linear}, f"{turn} {slows}"),
+        ({"slow": ROTARY, "linear": linear}, f"5 of 8 {TURNS.replace('pairs', 'pairs of slow')} {slows}"),
+    ):
+        assert words(plots.wavelengths(encodings, train_length=100))[2] == said
+
+
+def test_bare_names_of_scalings_give_lines_that_differ() -> None:
+    names = ["rotary", *(f"rotary+{name}" for name in ("linear", "ntk", "ntk_by_parts", "yarn", "llama3"))]
+    (axes,) = panels(plots.wavelengths(subjects(",".join(names), {}, length=2)))
+    shown = {name: y for name, (_, y) in lines(axes).items()}
+    plain = rotary.frequencies(64)
+    expected = {
+        "rotary": plain,
+        "rotary+linear": plain / 4,
+        "rotary+ntk": scaling.ntk(64, 10000.0, 4.0)[0],
+        "rotary+yarn": scaling.yarn(64, 10000.0, 4.0, 2048)[0],
+        "rotary+llama3": scaling.llama3(64, 10000.0, 4.0, 1.0, 4.0, 2048)[0],
+    }
+    for name, frequencies in expected.items():
+        assert np.allclose(shown[name], math.tau / frequencies), name
+    assert np.allclose(shown["rotary+ntk_by_parts"], shown["rotary+yarn"])  # yarn adds a factor of scores alone
+    for one, other in itertools.combinations(expected, 2):
+        assert float(np.abs(shown[one] / shown[other] - 1).max()) > 0.4, (one, other)
 
 
 def test_the_length_of_the_text_counts_for_scalings_that_choose_by_it() -> None:
@@ -77,7 +112,7 @@ def test_the_length_of_the_text_counts_for_scalings_that_choose_by_it() -> None:
 def test_pairs_that_stand_still_leave_the_name_where_the_line_ends() -> None:
     (axes,) = panels(plots.wavelengths(situs.Rotary(head_dim=16, scaling=situs.Proportional(fraction=0.5))))
     assert written(axes, "label") == ["rotary+Proportional"]
-    assert written(axes, "number") == ["4 of 8"]
+    assert written(axes, "number") == ["0 of 8"]  # those that turn do so within 2,048
     with raises_exactly(
         ValueError, "wavelengths needs pairs that turn, since others have none; got rotary+Proportional."
     ):
@@ -87,7 +122,7 @@ def test_pairs_that_stand_still_leave_the_name_where_the_line_ends() -> None:
 def test_where_all_pairs_turn_in_training_the_caption_says_so() -> None:
     figure = plots.wavelengths(ROTARY, train_length=20_000)
     assert words(figure)[2] == (
-        "All pairs make a turn or more in training: farther on there are no angles that a model has never met."
+        "Pairs make a turn or more in training: farther on there are no angles a model has never met."
     )
     assert trained(panels(figure)[0]) == 20_000
 
@@ -141,15 +176,39 @@ def test_the_words_are_of_these_lengths(scaled: Any) -> None:
     title, subtitle, caption = words(scaled)
     assert title == "Rotary from 64 to 1,024 tokens"
     assert subtitle == "left: times as slow as plain rotary; right: mean score of like contents, heads of 96"
-    assert caption.startswith("All slow the last pairs 16 times or more, so that angles stay within those of training.")
+    slow = math.tau / rotary.frequencies(96) > 64
+    whole = [name for name, (_, y) in lines(panels(scaled)[0]).items() if (y[slow] > 15.9).all()]
+    assert whole == ["linear (PI)", "YaRN", "Llama 3"]
     kept = {name: int((y < 1.01).sum()) for name, (_, y) in lines(panels(scaled)[0]).items() if name != "plain"}
-    assert f": {', '.join(f'{name} {count}' for name, count in kept.items())} of 48. YaRN" in caption
+    assert caption == (
+        "linear (PI), YaRN, Llama 3 slow all pairs that made less than a turn by 16 or more; NTK, LongRoPE (Phi-3.5) "
+        "do not, and so meet angles that are new. Pairs left as they are: "
+        f"{', '.join(f'{name} {count}' for name, count in kept.items())} of 48. YaRN and LongRoPE multiply all scores "
+        "besides."
+    )
     assert kept["linear (PI)"] == 0 < kept["Llama 3"]
 
 
 def test_who_slows_less_than_the_text_is_longer_is_left_out() -> None:
     caption = words(plots.scalings(ROTARY, train_length=10, length=1000))[2]
-    assert caption.startswith("linear (PI), NTK, YaRN, Llama 3 slow the last pairs 100 times or more, so that")
+    assert caption == (
+        "linear (PI), YaRN, Llama 3 slow all pairs that made less than a turn by 100 or more; NTK does not, and so "
+        "meets angles that are new. Pairs left as they are: linear (PI) 0, NTK 1, YaRN 1, Llama 3 0 of 8. YaRN "
+        "multiplies all scores besides."
+    )
+
+
+def test_where_no_pair_is_slow_scalings_have_nothing_to_keep_within() -> None:
+    assert words(plots.scalings(ROTARY, train_length=20_000, length=40_000))[2].startswith(
+        "All pairs made a turn or more in training, so that none of them meets angles that are new. Pairs left"
+    )
+
+
+@pytest.mark.parametrize(("length", "there"), [(1023, False), (1024, True), (4096, True), (4097, False)])
+def test_longrope_is_drawn_for_about_the_stretch_it_was_found_for(length: int, there: bool) -> None:
+    figure = plots.scalings(ROTARY, train_length=64, length=length)
+    assert ("LongRoPE (Phi-3.5)" in lines(panels(figure)[0])) == there
+    assert ("LongRoPE" in words(figure)[2]) == there
 
 
 def test_a_text_no_longer_than_training_is_refused() -> None:

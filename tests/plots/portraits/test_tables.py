@@ -150,5 +150,39 @@ def test_what_acts_on_queries_and_keys_is_said_to_be_of_contents() -> None:
             return x if role == "query" else -x
 
     for encoding in (situs.Rotary(head_dim=8), Swap()):
-        assert words(plots.similarity(encoding, length=8))[1] == "cosine between one content at two places, on average"
+        figure = plots.similarity(encoding, length=8)
+        assert words(figure)[1] == "one content at two places: its score over its squared length"
+        assert key(figure)[0].startswith("score: ")
     assert np.allclose(drawn(panels(plots.similarity(Swap(), length=8))[0]), -1)
+
+
+def test_of_a_table_of_ones_own_nothing_is_said_that_may_not_hold() -> None:
+    class Halves(situs.InputEncoding):
+        def forward(self, x: Tensor, positions: Any = None) -> Tensor:
+            return x + situs.Positions.of(positions, x.shape[-2]).ids[..., None] / 2
+
+    assert words(plots.table(Halves(), length=8))[2] == "Each row is what a token at that position gets."
+
+
+def test_what_tells_places_apart_on_queries_and_keys_is_said_to() -> None:
+    class Grow(situs.QueryKeyEncoding):
+        def forward(self, x: Tensor, positions: Any = None, *, role: Any = "query") -> Tensor:
+            return x * (1 + situs.Positions.of(positions, x.shape[-2]).ids[..., None].float())
+
+    figure = plots.similarity(Grow(), length=8)
+    at = 1 + np.arange(8.0)
+    assert np.allclose(drawn(panels(figure)[0]), np.outer(at, at), atol=1e-3)
+    assert words(figure)[2] == (
+        "The same distance looks different in different places: scores differ by up to 54. Neighbours: 20.00; 4 apart: "
+        "5.00."
+    )
+
+
+def test_xpos_is_as_alike_at_one_distance_wherever_it_is() -> None:
+    figure = plots.similarity(situs.XPos(head_dim=16), length=64)
+    values = drawn(panels(figure)[0])
+    assert max(float(np.ptp(np.diagonal(values, apart))) for apart in range(-63, 64)) < 1e-5
+    assert words(figure)[2] == (
+        "Bands along the diagonal: what counts is the distance, not where in the text it is. Neighbours: "
+        f"{values[32, 31]:.2f}; 32 apart: {values[32, 0]:.2f}."
+    )

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.once
 
 ROTARY = situs.Rotary(head_dim=16)
 EQUAL = "Equal steps: the angle between two arrows tells how far apart they are, wherever they are."
+TURNS = "Equal steps, 4.9 turns in all: one pair alone cannot tell a turn from none."
 
 
 def turned(pair: int, positions: Any) -> Numbers:
@@ -73,7 +74,7 @@ def test_lengths_that_change_are_told() -> None:
     figure = plots.rotation(situs.XPos(head_dim=16), length=32, pair=0)
     last = xpos.scales(16)[0] ** (31 / 512)
     assert np.hypot(*arrows(panels(figure)[0]).T)[-1] == pytest.approx(last)
-    assert words(figure)[2] == f"{EQUAL} Queries' lengths change from 1 to {last:.3g}, and keys' the other way."
+    assert words(figure)[2] == f"{TURNS} Queries' lengths change from 1 to {last:.3g}, and keys' the other way."
     yarn = situs.Rotary(head_dim=16, scaling=situs.YaRN(factor=8.0, original_length=64))
     longer = 0.1 * math.log(8) + 1
     figure = plots.rotation(yarn)
@@ -113,3 +114,11 @@ def test_a_pair_that_stands_still_is_said_to() -> None:
     figure = plots.speeds(situs.Rotary(head_dim=16, scaling=situs.Proportional(fraction=0.5)), length=5)
     assert names(figure)[-1] == ("pair 7", "stands still")
     assert np.allclose(arrows(panels(figure)[-1]), [(1, 0)] * 5)
+
+
+def test_past_a_full_turn_arrows_do_not_tell_distances() -> None:
+    within, beyond = (words(plots.rotation(ROTARY, length=length, pair=0))[2] for length in (7, 8))
+    assert within == f"{EQUAL} Lengths stay as they were."
+    assert beyond == (
+        "Equal steps, 1.1 turns in all: one pair alone cannot tell a turn from none. Lengths stay as they were."
+    )

@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
+from situs.encodings.base import Encoding
 from situs.encodings.bias import BiasEncoding
+from situs.encodings.rotation import RotationEncoding
 from situs.lab import portraits
 from situs.lab.portraits import Subject
 from situs.plots import style
@@ -18,7 +20,8 @@ from situs.plots.portraits.kinds import BIASED, LONGEST_CURVE, TELLING, kind, no
 from situs.plots.portraits.scores_axis import FLOOR, Curve, Curves, signed
 
 HEADS, POINTS, BANDS = 8, 512, 3
-BELOW = f" Lines that leave at {FLOOR:g} go on falling: such keys get next to no weight.".replace("-", "\u2212")
+ALIKE = 1e-4  # what differs by less is rounding
+BELOW = f" What is below {FLOOR:g} is cut off: such keys get next to no weight.".replace("-", "\u2212")
 BEHIND = "how far the key lies behind the query"
 
 
@@ -28,15 +31,16 @@ def distance(subjects: list[Subject], *, length: int = 128, dark: bool = False) 
     along, curves = np.arange(length, dtype=float), []
     for subject in subjects:
         values: Map = portraits.bias_behind(cast(BiasEncoding, subject.encodings[0]), length).double().numpy()
+        values = values - values[:, :1]  # softmax does not see what is added everywhere
         if len(subjects) > 1:
-            values = values - values[:, :1]  # softmax does not see what is added everywhere
             curves.append(_overlaid(subject, along, values.mean(0), values.min(0), values.max(0)))
         else:
             curves += _by_head(along, values)
     drawn = _drawn(curves, length, dark)
     with style.figure(
         f"{', '.join(each.name for each in subjects)}: what is added to scores, by distance",
-        "one line a head" if len(subjects) == 1 else f"mean of heads, against distance 0{_bands(drawn, 'all heads')}",
+        f"{'one line a head' if len(subjects) == 1 else 'mean of heads'}, against distance 0"
+        f"{_bands(drawn, 'all heads')}",
         noted(subjects, _of_biases(subjects, curves) + BELOW * drawn.cut),
         height=drawn.height,
         dark=dark,
@@ -50,7 +54,7 @@ def decay(subjects: list[Subject], *, length: int = 256, dark: bool = False) -> 
     """Mean and envelope over random contents; by head where an encoding has a bias for each."""
     distances = torch.unique(torch.linspace(0, length - 1, min(length, POINTS)).round().long())
     along, curves = distances.double().numpy(), []
-    by_head = len(subjects) == 1 and bool(subjects[0].of_kind(BiasEncoding))
+    by_head = len(subjects) == 1 and _heads_differ(subjects[0])
     for subject in subjects:
         found = portraits.decay(subject, distances)
         start = found.mean[:, :1]
@@ -71,6 +75,15 @@ def decay(subjects: list[Subject], *, length: int = 256, dark: bool = False) -> 
     ) as sheet:
         drawn.draw(sheet, BEHIND)
     return sheet.figure
+
+
+def _heads_differ(subject: Subject) -> bool:
+    """Whether heads were made to differ: by a bias of their own, or by a base of their own."""
+    return any(isinstance(each, BiasEncoding) or _base_a_head(each) for each in subject.encodings)
+
+
+def _base_a_head(encoding: Encoding) -> bool:
+    return isinstance(encoding, RotationEncoding) and encoding.num_heads is not None
 
 
 def _overlaid(subject: Subject, along: Map, mean: Map, low: Map, high: Map) -> Curve:
@@ -97,22 +110,39 @@ def _bands(drawn: Curves, of: str) -> str:
 def _of_biases(subjects: list[Subject], curves: list[Curve]) -> str:
     last = {curve.name: float(curve.y[-1]) for curve in curves}
     lowest, highest = min(last, key=lambda name: last[name]), max(last, key=lambda name: last[name])
-    if len(curves) == 1:
-        return f"At the far end it adds {signed(last[lowest])}."
-    where = "At the far end, " if len(subjects) > 1 else "Heads look at different distances: at the far end, "
-    return f"{where}{lowest} adds {signed(last[lowest])} and {highest} {signed(last[highest])}."
+    if last[highest] - last[lowest] < ALIKE:
+        return f"{'All add' if len(last) > 1 else 'It adds'} {signed(last[lowest])} at the far end."
+    whose = "Heads look at different distances: at" if len(subjects) == 1 else "At"
+    return f"{whose} the far end, {lowest} adds {signed(last[lowest])} and {highest} {signed(last[highest])}."
 
 
 def _of_decay(curves: list[Curve], whom: str) -> str:
-    steady = [curve.name for curve in curves if bool((np.diff(curve.y) <= 1e-4).all())]
-    swaying = [curve.name for curve in curves if curve.name not in steady]
+    groups: dict[str, list[str]] = {}
+    for curve in curves:
+        groups.setdefault(_course(curve.y), []).append(curve.name)
     if len(curves) == 1:
-        return f"It {'falls all the way' if steady else 'does not fall steadily: it sways on its way down'}."
-    if not swaying:
-        return f"All {whom} fall all the way."
-    parts = [f"{_listed(steady)} fall{'s' * (len(steady) == 1)} all the way"] * bool(steady)
-    parts += [f"{_listed(swaying)} sway{'s' * (len(swaying) == 1)}"]
-    return "; ".join(parts) + "."
+        return f"It {_verb(next(iter(groups)), one=True)}."
+    if len(groups) == 1:
+        return f"All {whom} {_verb(next(iter(groups)), one=False)}."
+    return "; ".join(f"{_listed(names)} {_verb(course, one=len(names) == 1)}" for course, names in groups.items()) + "."
+
+
+def _course(y: Map) -> str:
+    if float(np.ptp(y)) < ALIKE:
+        return "stay"
+    steps = np.diff(y)
+    if bool((steps <= ALIKE).all()) and y[-1] < y[0]:
+        return "fall"
+    return "rise" if bool((steps >= -ALIKE).all()) else "sway down" if y[-1] < y[0] else "sway"
+
+
+def _verb(course: str, *, one: bool) -> str:
+    words = {
+        "stay": ("stay", " as it is" if one else " as they are"), "fall": ("fall", " all the way"),
+        "rise": ("rise", " all the way"), "sway down": ("sway", " on the way down"), "sway": ("sway", ""),
+    }  # fmt: skip
+    verb, rest = words[course]
+    return f"{verb}{'s' * one}{rest}"
 
 
 def _listed(names: list[str]) -> str:

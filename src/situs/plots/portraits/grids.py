@@ -86,7 +86,7 @@ def _of_image(alike: Map, height: int, width: int) -> str:
     if float(beside.mean() - rest.mean()) > CROSS:
         said = (
             f"A cross: patches of the same row or column are more alike (on average {beside.mean():.2f}) than those "
-            f"that share neither ({rest.mean():.2f}), since each axis has channels of its own."
+            f"that share neither ({rest.mean():.2f})."
         )
     else:
         said = f"Patches are no more alike in the same row or column ({beside.mean():.2f}) than elsewhere."

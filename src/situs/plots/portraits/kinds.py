@@ -21,7 +21,7 @@ from situs.encodings.sinusoidal import Sinusoidal
 from situs.lab.portraits import Drawn, Subject, subjects
 
 P = ParamSpec("P")
-LONGEST_MAP, LONGEST_CURVE = 2048, 1_000_000
+LONGEST_MAP, LONGEST_CURVE, LONGEST_TEXT = 2048, 1_000_000, 1 << 27
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Kind:
         found = subjects(given)
         if len(found) > 1 and not self.many:
             raise ValueError(
-                f"{self.name} draws one encoding, since its map leaves no room for another; got {len(found)}: "
+                f"{self.name} draws one encoding, since a second would find no room; got {len(found)}: "
                 f"{', '.join(subject.name for subject in found)}."
             )
         for subject in found:
@@ -105,9 +105,10 @@ class Kind:
         """Raise if a length shows nothing, or cannot be shown."""
         for name in ("length", "train_length"):
             length = options.get(name)
-            if length is not None and not (isinstance(length, int) and 2 <= length <= self.longest):
+            longest = self.longest if name in self.options else LONGEST_TEXT  # a scaling's, which is not drawn itself
+            if length is not None and not (isinstance(length, int) and 2 <= length <= longest):
                 raise ValueError(
-                    f"{name} must be 2 to {self.longest:,} for {self.name}, since fewer show nothing and more cannot "
+                    f"{name} must be 2 to {longest:,} for {self.name}, since fewer show nothing and more cannot "
                     f"be told apart in a figure; got {length!r}."
                 )
 
@@ -116,7 +117,7 @@ class Kind:
         default = self.options["length"].default if "length" in self.options else None
         if default is None or "length" in options:
             return options
-        ends = [int(getattr(each, "usable_length", default)) for one in found for each in one.encodings]
+        ends = [int(getattr(each, "usable_length", None) or default) for one in found for each in one.encodings]
         return {**options, "length": max(2, min([default, *ends]))}
 
 
@@ -139,6 +140,9 @@ def kind(
             found = known.require(encodings, dict(options))
             return draw(found, *args, **cast("Any", known.within(found, dict(options))))
 
+        first, *others = inspect.signature(draw).parameters.values()
+        takes = first.replace(name="encodings", annotation="Drawn")
+        checked.__signature__ = inspect.Signature([takes, *others], return_annotation="Figure")  # type: ignore[attr-defined]
         known = KINDS[draw.__name__] = Kind(draw.__name__, about, suits, checked, many, longest)
         return cast("Callable[Concatenate[Drawn, P], Figure]", checked)
 
@@ -152,4 +156,4 @@ def suiting(subject: Subject) -> list[str]:
 
 def noted(drawn: list[Subject], said: str) -> str:
     """A caption, with a word on numbers that no training has made."""
-    return said + " Numbers that training would set are drawn at random." * any(each.drawn for each in drawn)
+    return said + " Parameters are random: training would set them." * any(each.untrained for each in drawn)

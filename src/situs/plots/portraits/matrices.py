@@ -36,7 +36,7 @@ def bias(subjects: list[Subject], *, length: int = 64, dark: bool = False) -> Fi
         height=panels.height,
         dark=dark,
     ) as sheet:
-        colours = Colours.of([values[heads]], sheet.theme, floor=FLOOR)
+        colours = Colours.of([values[heads]], sheet.theme, floor=FLOOR + float(values[heads].max()))
         for axes, head in zip(panels.axes(sheet), heads, strict=True):
             name(axes, f"head {head + 1}", "", sheet.theme)
             colours.draw(axes, values[head])
@@ -76,7 +76,7 @@ def scores(
     key: Float[Tensor, "heads length head_dim"] | None = None,
     dark: bool = False,
 ) -> Figure:
-    """Queries and keys are random unless given."""
+    """Of ``length`` tokens, causal. Queries and keys, (heads, length, head_dim), are random unless given."""
     subject, encoding = subjects[0], cast(ScoreEncoding, subjects[0].encodings[0])
     given = query if query is not None else key
     shape = (subject.heads, length, subject.head_dim) if given is None else tuple(given.shape)
@@ -93,7 +93,7 @@ def scores(
     panels = Panels(3, 3)
     with style.figure(
         f"{subject.name}: scores by content and by position",
-        f"{DOWN}; head {head + 1}, {'random' if given is None else 'given'} queries and keys, causal",
+        f"{DOWN}; head {head + 1}, {_whose(query, key)}, causal",
         noted(subjects, _of_term(content[seen], term[seen])),
         height=panels.height,
         dark=dark,
@@ -112,10 +112,9 @@ def attention(
     subjects: list[Subject], *, length: int = 48, head: int = 0, causal: bool = True, dark: bool = False
 ) -> Figure:
     """The weights of a random text."""
-    for subject in subjects:
-        _require_head(subject, head, subject.heads)
-    first = subjects[0]
-    without = portraits.attention(first, length, causal=causal, positions=False)
+    subjects = portraits.alike(subjects)
+    _require_head(subjects[0], head, subjects[0].heads)
+    without = portraits.attention(subjects[0], length, causal=causal, positions=False)
     maps: list[Map] = [without[head].double().numpy()]
     maps += [portraits.attention(each, length, causal=causal)[head].double().numpy() for each in subjects]
     hidden = np.triu(np.ones_like(maps[0], dtype=bool), 1) & causal
@@ -137,6 +136,11 @@ def attention(
     return sheet.figure
 
 
+def _whose(query: Tensor | None, key: Tensor | None) -> str:
+    given = [name for name, each in (("queries", query), ("keys", key)) if each is not None]
+    return "random queries and keys" if not given else f"given {' and '.join(given)}"
+
+
 def _require_head(subject: Subject, head: int, heads: int) -> None:
     if not 0 <= head < heads:
         raise ValueError(f"head must be one of 0 .. {heads - 1}, since {subject.name} has {heads} here; got {head}.")
@@ -150,7 +154,9 @@ def _of_bias(values: Map) -> str:
     )
     mirrored = bool(np.allclose(values, values.transpose(0, 2, 1), atol=1e-5))
     along = (
-        "Constant along diagonals: only the distance counts" if toeplitz else "Rows differ: the query's place counts"
+        f"Constant along diagonals: among {count} tokens only the distance counts"
+        if toeplitz
+        else "Rows differ: the query's place counts"
     )
     return f"{along}{', the same ahead and behind' if mirrored else ''}."
 

@@ -45,18 +45,23 @@ class Curves:
         return max(HEIGHT, labels.height(len(self.curves)) + 0.1) + ABOVE + BELOW
 
     @property
+    def floor(self) -> float:
+        """The lowest that is shown."""
+        return FLOOR + min(0.0, max(float(curve.y.max()) for curve in self.curves))
+
+    @property
     def cut(self) -> bool:
         """Whether lines go on below what is shown."""
-        return any(float(curve.y.min()) < FLOOR for curve in self.curves)
+        return any(float(curve.y.min()) < self.floor for curve in self.curves)
 
     def draw(self, sheet: Sheet, xlabel: str, *, left: float = 0.0, width: float | None = None) -> Axes:
         """Axes with all lines, their names beside; ``left`` and ``width`` for a part of the sheet."""
         lows = [curve.y if curve.low is None else curve.low for curve in self.curves]
         highs = [curve.y if curve.high is None else curve.high for curve in self.curves]
         least, most = min(float(each.min()) for each in lows), max(float(each.max()) for each in highs)
-        least = max(least, FLOOR)
+        least = max(least, self.floor)
         room = 0.05 * (most - least or 1.0)
-        limits = least - room * (least > FLOOR), most + room
+        limits = least - room * (least > self.floor), most + room
         ends = [self._end(curve, limits) for curve in self.curves]
         beside = labels.room(ends, self.heading)
         right = beside if width is None else sheet.width - left - width + beside

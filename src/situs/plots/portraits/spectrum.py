@@ -18,7 +18,7 @@ from situs.lab import portraits
 from situs.lab.portraits import Subject
 from situs.plots import labels, style
 from situs.plots.panels import Map
-from situs.plots.portraits.kinds import LONGEST_CURVE, SCALED, WAVING, kind
+from situs.plots.portraits.kinds import LONGEST_TEXT, SCALED, WAVING, kind
 from situs.plots.style import MARGIN, SMALL, Sheet
 
 PHI = (
@@ -26,12 +26,14 @@ PHI = (
     30.42, 30.84, 32.59, 32.93, 42.32, 44.96, 50.34, 50.45, 57.55, 57.93, 58.21, 60.14, 62.61, 62.62, 62.71, 63.14,
     63.14, 63.77, 63.93, 63.96, 63.97, 64.03, 64.07, 64.08, 64.12, 64.41, 64.48, 64.51, 64.53, 64.84,
 )  # fmt: skip
-"""What LongRoPE's search found for Phi-3.5-mini, from 4,096 tokens to 131,072; there is no formula for it."""
+"""What LongRoPE's search found for Phi-3.5-mini's 48 pairs, from 4,096 tokens to 131,072; there is no formula for it.
+Drawn are they over the same share of the pairs, and only for about such a stretch."""
+PHI_STRETCH = 32
 BINS, TO_A_BIN = 48, 16
 """Over far distances scores sway at every step, so what is drawn are means of some steps."""
 
 
-@kind("positions a turn for each pair, beside the training length", WAVING, many=True, longest=LONGEST_CURVE)
+@kind("positions a turn for each pair, beside the training length", WAVING, many=True, longest=LONGEST_TEXT)
 def wavelengths(
     subjects: list[Subject], *, train_length: int = 2048, length: int | None = None, dark: bool = False
 ) -> Figure:
@@ -75,7 +77,7 @@ def wavelengths(
     return sheet.figure
 
 
-@kind("rotary's scalings overlaid, over pairs and over distance", SCALED, longest=LONGEST_CURVE)
+@kind("rotary's scalings overlaid, over pairs and over distance", SCALED, longest=LONGEST_TEXT)
 def scalings(subjects: list[Subject], *, train_length: int = 4096, length: int = 131_072, dark: bool = False) -> Figure:
     """From the training length to ``length``: how far each pair is slowed, and the mean score of like contents."""
     if length <= train_length:
@@ -96,7 +98,7 @@ def scalings(subjects: list[Subject], *, train_length: int = 4096, length: int =
     with style.figure(
         f"Rotary from {train_length:,} to {length:,} tokens",
         f"left: times as slow as plain rotary; right: mean score of like contents, heads of {plain.head_dim}",
-        _of_scalings(slowed, length / train_length),
+        _of_scalings(base.numpy(), slowed, train_length, length / train_length),
         height=3.7,
         dark=dark,
     ) as sheet:
@@ -136,8 +138,9 @@ def _scaled(plain: Rotary, train_length: int, length: int) -> dict[str, Rotary]:
         "NTK": NTK(**lengths),
         "YaRN": YaRN(**lengths),
         "Llama 3": Llama3(**lengths),
-        "LongRoPE (Phi-3.5)": LongRoPE(short_factors=short, long_factors=tuple(found), **lengths),
     }
+    if PHI_STRETCH / 2 <= length / train_length <= 2 * PHI_STRETCH:
+        chosen["LongRoPE (Phi-3.5)"] = LongRoPE(short_factors=short, long_factors=tuple(found), **lengths)
     options = {name: value for name, value in plain.config.items() if name not in ("scaling", "split")}
     return {name: Rotary(**options, scaling=scaling) for name, scaling in chosen.items()}
 
@@ -168,28 +171,46 @@ def _legend(axes: Axes, sheet: Sheet) -> None:
     )  # fmt: skip
 
 
+def _slow(waves: Map, train_length: int) -> int:
+    """Pairs that turn, but not once in training."""
+    return int(((waves > train_length) & np.isfinite(waves)).sum())
+
+
 def _count(waves: Map, train_length: int) -> str:
-    return f"{int((waves > train_length).sum())} of {len(waves)}"
+    return f"{_slow(waves, train_length)} of {len(waves)}"
 
 
 def _of_waves(subjects: list[Subject], waves: dict[str, Map], train_length: int) -> str:
-    first = next(iter(waves.values()))
-    if not any((each > train_length).any() for each in waves.values()):
-        return "All pairs make a turn or more in training: farther on there are no angles that a model has never met."
-    many = _count(first, train_length) if len(waves) == 1 else "Some"
-    said = f"{many} pairs make less than one turn in training: farther on they show a model angles it has never met."
-    scaled = any(isinstance(each, Rotary) and each.scaling is not None for one in subjects for each in one.encodings)
-    return said + " Scalings slow them down, so that the angles of a longer text are those it knows." * scaled
+    scaled = [one.name for one in subjects if any(getattr(each, "scaling", None) is not None for each in one.encodings)]
+    slow = {name: each for name, each in waves.items() if name not in scaled and _slow(each, train_length)}
+    said = []
+    if slow:
+        many = _count(next(iter(slow.values())), train_length) if len(slow) == 1 else "Some"
+        whose = f" of {next(iter(slow))}" * (len(waves) > 1 and len(slow) == 1)
+        said.append(
+            f"{many} pairs{whose} make less than one turn in training: farther on they show a model angles it has "
+            "never met."
+        )
+    elif len(scaled) < len(waves):
+        said.append("Pairs make a turn or more in training: farther on there are no angles a model has never met.")
+    if scaled:
+        said.append("Scalings slow pairs down, so that a longer text turns them about as far as training did.")
+    return " ".join(said)
 
 
-def _of_scalings(slowed: dict[str, Map], factor: float) -> str:
-    kept = ", ".join(f"{name} {int((each < 1.01).sum())}" for name, each in slowed.items() if name != "plain")
-    pairs = len(slowed["plain"])
-    slow = [name for name, each in slowed.items() if name != "plain" and each[-1] > 0.99 * factor]
-    whom = "All" if len(slow) == len(slowed) - 1 else ", ".join(slow)
-    return (
-        f"{whom} slow{'s' * (len(slow) == 1)} the last pairs {factor:.3g} times or more, so that angles stay within "
-        "those of training. They differ "
-        f"in how many fast pairs they leave alone: {kept} of {pairs}. YaRN and LongRoPE raise "
-        "all scores besides."
-    )
+def _of_scalings(base: Map, slowed: dict[str, Map], train_length: int, factor: float) -> str:
+    """Which scalings keep all angles within those of training: slow pairs must be slowed by the whole stretch."""
+    others = {name: each for name, each in slowed.items() if name != "plain"}
+    slow = base > train_length
+    within = [name for name, each in others.items() if (each[slow] > 0.99 * factor).all()]
+    beyond = [name for name in others if name not in within]
+    kept = ", ".join(f"{name} {int((each < 1.01).sum())}" for name, each in others.items())
+    one = len(within) == 1, len(beyond) == 1
+    said = f"{', '.join(within)} slow{'s' * one[0]} all pairs that made less than a turn by {factor:.3g} or more"
+    lag = f"{', '.join(beyond)} {'does' if one[1] else 'do'} not, and so meet{'s' * one[1]} angles that are new"
+    joined = "; ".join(part for part, names in ((said, within), (lag, beyond)) if names)
+    if not slow.any():
+        joined = "All pairs made a turn or more in training, so that none of them meets angles that are new"
+    raising = " and ".join(name.split(" (")[0] for name in others if name.startswith(("YaRN", "LongRoPE")))
+    multiply = f"{raising} multipl{'y' if ' and ' in raising else 'ies'} all scores besides"
+    return f"{joined}. Pairs left as they are: {kept} of {len(base)}. {multiply}."

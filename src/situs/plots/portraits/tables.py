@@ -9,6 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from situs.encodings.base import InputEncoding, QueryKeyEncoding
+from situs.encodings.learned import Learned
+from situs.encodings.learned_grid import LearnedGrid
 from situs.encodings.sinusoidal import Sinusoidal
 from situs.lab import portraits
 from situs.lab.portraits import Subject
@@ -92,8 +94,10 @@ def similarity(subjects: list[Subject], *, length: int = 128, dark: bool = False
     turned = isinstance(subject.encodings[0], QueryKeyEncoding)
     with style.figure(
         f"How alike positions are to {subject.name}",
-        "cosine between one content at two places, on average" if turned else "cosine between what two places add",
-        noted(subjects, _of_similarity(values, middle)),
+        "one content at two places: its score over its squared length"
+        if turned
+        else "cosine between what two places add",
+        noted(subjects, _of_similarity(values, middle, "scores" if turned else "cosines")),
         height=panels.height + 0.25,
         dark=dark,
     ) as sheet:
@@ -109,7 +113,7 @@ def similarity(subjects: list[Subject], *, length: int = 128, dark: bool = False
         curve.plot(np.arange(length) - middle, values[middle], color=sheet.theme.hues[0], linewidth=1.6)
         curve.set_xlim(-middle, length - 1 - middle)
         curve.set_xlabel(f"from position {middle}, how far on", labelpad=3, loc="left")
-        colours.key(sheet, "cosine")
+        colours.key(sheet, "score" if turned else "cosine")
     return sheet.figure
 
 
@@ -134,13 +138,15 @@ def _of_table(encoding: InputEncoding, length: int) -> str:
             f"Fast channels tell neighbours apart, slow ones where in the text a token is: {slow} of {len(waves)} "
             f"pairs make less than one wave within {length:,} positions."
         )
-    return (
-        "Each position has numbers of its own. They start as noise, and only positions that training met learn more: a "
-        "table has nothing to say beyond its last row."
-    )
+    if isinstance(encoding, Learned | LearnedGrid):
+        return (
+            "Each position has numbers of its own. They start as noise, and only positions that training met learn "
+            "more: a table has nothing to say beyond its last row."
+        )
+    return "Each row is what a token at that position gets."
 
 
-def _of_similarity(values: Map, middle: int) -> str:
+def _of_similarity(values: Map, middle: int, what: str) -> str:
     count = len(values)
     near, far = values[middle, middle - 1], values[middle, 0]
     diagonals = [np.diagonal(values, offset) for offset in (1, count // 4)]
@@ -148,5 +154,5 @@ def _of_similarity(values: Map, middle: int) -> str:
     if spread < 1e-3:
         said = "Bands along the diagonal: what counts is the distance, not where in the text it is."
     else:
-        said = f"The same distance looks different in different places: cosines differ by up to {spread:.2g}."
+        said = f"The same distance looks different in different places: {what} differ by up to {spread:.2g}."
     return f"{said} Neighbours: {near:.2f}; {middle} apart: {far:.2f}.".replace("-", "\u2212")

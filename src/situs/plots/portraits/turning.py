@@ -41,7 +41,7 @@ def rotation(subjects: list[Subject], *, length: int = 8, pair: int | None = Non
     with style.figure(
         f"{subject.name}: a vector turned by its position",
         f"pair {chosen} of {len(waves)}, which turns by {step:.3g} radians a position",
-        _of_rotation(encoding, ends),
+        _of_rotation(encoding, ends, step * (length - 1)),
         height=panels.height,
         dark=dark,
     ) as sheet:
@@ -126,9 +126,11 @@ def _channels(axes: Axes, along: Map, path: Map, ends: Map, sheet: Sheet) -> Non
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncol=2, frameon=False, fontsize=SMALL, borderaxespad=0)
 
 
-def _of_rotation(encoding: RotationEncoding, ends: Map) -> str:
+def _of_rotation(encoding: RotationEncoding, ends: Map, turned: float) -> str:
     lengths = np.hypot(*ends.T)
     said = "Equal steps: the angle between two arrows tells how far apart they are, wherever they are."
+    if turned > math.tau:
+        said = f"Equal steps, {turned / math.tau:.1f} turns in all: one pair alone cannot tell a turn from none."
     if encoding.treats_roles_apart:
         return f"{said} Queries' lengths change from {lengths[0]:.3g} to {lengths[-1]:.3g}, and keys' the other way."
     same = float(np.abs(lengths - 1).max()) < 1e-6
