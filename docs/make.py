@@ -15,7 +15,7 @@ from typing import Any
 import situs
 from situs.cli.listing import learned_in_words, summary
 from situs.encodings import scalings, splits
-from situs.lab import named
+from situs.lab import image_probes, named
 from situs.lab.methods import OF_IMAGES
 from situs.lab.methods import parse as parse_method
 from situs.lab.probes import PROBES, measure
@@ -136,15 +136,21 @@ def _code(text: str) -> str:
 
 def _card(name: str) -> list[str]:
     """What the probes found, without digits that differ between machines."""
-    if name in OF_IMAGES:
-        return ["Properties are asked of encodings for text."]
-    found = measure(parse_method(name), Settings())
+    found = _of_image(name) if name in OF_IMAGES else measure(parse_method(name), Settings())
     lines = ["| property | measured | how |\n|---|---|---|"]
     for probe in PROBES:
         finding = found[probe]
         holds = {True: "yes", False: "no", None: "not asked"}[finding["holds"]]
         lines.append(f"| {ASKED[probe]} | {holds} | {_within_rounding(finding['said'])} |")
     return lines
+
+
+def _of_image(name: str) -> dict[str, dict[str, Any]]:
+    own, size, known = {"dim": image_probes.DIM, "num_heads": image_probes.HEADS}, (7, 7), situs.entry(name).options
+    sizes = {"size": size, "window": size, **own}
+    options = {option: value for option, value in sizes.items() if option in known}
+    (subject,) = named.subjects(name, options, length=2)
+    return image_probes.measure(subject.encodings[0], size)
 
 
 def _within_rounding(said: str) -> str:
