@@ -162,7 +162,10 @@ def test_stopped_at_any_moment_it_goes_on_where_it_was(stop: signal.Signals, tmp
     out = str(tmp_path / "out")
     arguments = [situs, "compare", "--encodings", "alibi,none,t5", *SMALL, "--steps", "60", "--out", out]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+    process = subprocess.Popen(
+        arguments, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # shells let background jobs ignore it
+    )  # fmt: skip
     deadline = time.monotonic() + 60
     while len(trials(tmp_path / "out") if (tmp_path / "out").exists() else ()) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
