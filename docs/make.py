@@ -71,8 +71,8 @@ def wanted() -> dict[str, tuple[str, str, bool]]:
 def figure(names: str, kind: str, dark: bool) -> bytes:
     """One of them; a portrait where no kind is named."""
     chosen = KINDS[kind or suiting(named.subjects(names, {}, length=2)[0])[0]]
-    length = chosen.options["length"].default if "length" in chosen.options else None
-    return png(chosen.draw(named.subjects(names, {}, length=length or LONGER), dark=dark), dpi=DPI)
+    subjects = named.subjects(names, {}, length=chosen.default_length or LONGER)
+    return png(chosen.draw(subjects, dark=dark), dpi=DPI)
 
 
 def encodings() -> str:

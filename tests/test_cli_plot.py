@@ -21,24 +21,9 @@ from situs.lab.portraits import Subject
 from situs.plots import KINDS, suiting
 from situs.plots.style import DARK, LIGHT
 from tests.plots.portraits.reading import drawn, lines, panels, words
+from tests.test_cli import OWN
 
 pytestmark = pytest.mark.once
-
-OWN = '''
-import situs
-
-
-class Halfway(situs.InputEncoding):
-    """Adds the position, halved."""
-
-    def __init__(self, *, dim: int = 8) -> None:
-        super().__init__()
-        self.dim = dim
-
-    def forward(self, x, positions=None):
-        places = situs.Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
-        return x + (places.ids.unsqueeze(-1).float() / 2).to(x.dtype)
-'''
 
 
 @pytest.fixture(autouse=True)

@@ -175,13 +175,12 @@ def test_a_file_that_may_not_be_written_is_refused(here: Path, capsys: pytest.Ca
 def test_a_disk_that_is_full_leaves_the_old_file_and_nothing_else(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fill(path: Path, data: bytes) -> int:
-        with path.open("wb") as file:
-            file.write(data[:10])
+    def fill(file: int) -> None:
+        assert sorted(path.suffix for path in here.iterdir()) == [".part", ".png"]
         raise OSError(28, "No space left on device")
 
     (here / "a.png").write_text("old")
-    monkeypatch.setattr(Path, "write_bytes", fill)
+    monkeypatch.setattr(os, "fsync", fill)
     assert main(["plot", "rotary", "--out", "a.png"]) == 2
     assert capsys.readouterr().err == "situs plot: a.png could not be written: No space left on device.\n"
     assert left(here) == ["a.png"]
@@ -189,12 +188,11 @@ def test_a_disk_that_is_full_leaves_the_old_file_and_nothing_else(
 
 
 def test_an_interruption_while_writing_leaves_no_part(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(path: Path, data: bytes) -> int:
-        with path.open("wb") as file:
-            file.write(data[:10])
+    def interrupt(file: int) -> None:
+        assert [path.suffix for path in here.iterdir()] == [".part"]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Path, "write_bytes", interrupt)
+    monkeypatch.setattr(os, "fsync", interrupt)
     assert main(["plot", "rotary", "--out", "a.png"]) == 130
     assert left(here) == []
 

@@ -80,12 +80,7 @@ def run(options: argparse.Namespace) -> int:
     from situs.plots.comparison.view import View
 
     if options.report is not None:
-        store = Store(options.report) if (Path(options.report) / "records.json").is_file() else None
-        records = None if store is None else store.read("records.json")
-        if store is None or records is None:
-            raise ValueError(
-                f"--report must name a folder that situs compare wrote, with its records.json; got {options.report}."
-            )
+        store, records = _written(options.report)
     else:
         plan = _plan(options)  # a wrong wish leaves no folder behind
         store = Store(options.out)
@@ -97,6 +92,18 @@ def run(options: argparse.Namespace) -> int:
     else:
         show(view, store.folder)
     return 0 if all(trial["status"] != "failed" for trial in records["trials"]) else 1
+
+
+def _written(folder: str) -> tuple[Store, Mapping[str, Any]]:
+    """The folder of a comparison that was made before, and its records."""
+    from situs.lab.store import Store
+
+    if (Path(folder) / "records.json").is_file():  # a store would make a folder that is not there
+        store = Store(folder)
+        records = store.read("records.json")
+        if records is not None:
+            return store, records
+    raise ValueError(f"--report must name a folder that situs compare wrote, with its records.json; got {folder}.")
 
 
 def _plan(options: argparse.Namespace) -> Plan:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import re
@@ -121,14 +120,12 @@ def _wanted(options: argparse.Namespace) -> tuple[Kind, list[Any], dict[str, Any
             raise ValueError(f"{kind.name} takes {takes}; got {_flag(name)}.")
     kind.require_lengths(given)  # before anything large is built
     trained = trained or TRAINED
-    default = kind.options["length"].default if "length" in kind.options else None
+    default = kind.default_length
     stretched = length if length is not None and length > trained else None
     made = subjects(options.names, own, length=length or default or 2, trained=trained, stretched=stretched)
     if stretching and default is None and "length" in kind.options:  # for scalings that choose by the text's length
         given.setdefault("length", stretched or min(4 * trained, kind.longest))
-    chosen = {name: value for name, value in given.items() if name in kind.options}
-    kind.require(made, chosen)
-    return kind, made, chosen
+    return kind, made, {name: value for name, value in given.items() if name in kind.options}
 
 
 def _flag(name: str) -> str:
@@ -174,15 +171,12 @@ def _writable(out: Path) -> Path:
 
 def _write(data: bytes, out: Path) -> None:
     """The file whole or not at all."""
-    part = out.with_name(f".situs-plot-{os.getpid()}.part")
+    from situs.lab.store import write_whole
+
     try:
-        part.write_bytes(data)
-        part.replace(out)
+        write_whole(out, data)
     except OSError as problem:
         raise ValueError(f"{out} could not be written: {problem.strerror or problem}.") from problem
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
 
 
 def _list(chosen: str | None, *, as_json: bool) -> int:

@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from situs.encodings.base import Encoding, InputEncoding
+from situs.encodings.base import Encoding
 from situs.lab.acting import Acting, normal
-from situs.lab.probes import PROBES, ROUNDING, TOLD_APART, Answer, Finding
+from situs.lab.probes import PROBES, ROUNDING, TOLD_APART, Answer, Finding, kept_lengths, looks_apart, told_by_order
 from situs.positions import Positions
 
 DIM, HEADS = 64, 4
@@ -36,7 +36,7 @@ class Window:
     """An encoding at work on patches."""
 
     def __init__(self, encoding: Encoding, size: tuple[int, int]) -> None:
-        self.encoding, self.size = encoding, size
+        self.size = size
         self.acting = Acting([encoding], dim=DIM, heads=HEADS)
         self.count = size[0] * size[1]
 
@@ -53,10 +53,7 @@ class Window:
         middle[self.size[0] // 2, self.size[1] // 2] = True
         query, key = normal(2, 2, 1, DIM, seed=3)
         seen = self.acting.scores(query, key.expand(-1, self.count, -1), self.places(middle), self.places())
-        looks = seen.double().flatten(0, 2).T.contiguous()
-        apart = torch.cdist(looks, looks, compute_mode="donot_use_mm_for_euclid_dist") / looks.shape[1] ** 0.5
-        apart = (apart / looks.std()).fill_diagonal_(torch.inf)
-        least = float(apart.min())
+        least = float(looks_apart(seen).min())
         said = f"Of {self.count} patches, the two most alike are {least:.2g} of the scores' spread apart."
         return least > TOLD_APART, least, said
 
@@ -71,18 +68,12 @@ class Window:
         return worst <= ROUNDING, worst, said
 
     def norm_preserving(self) -> Answer:
-        """Lengths of inputs with their positions over those without."""
-        if not isinstance(self.encoding, InputEncoding):
-            return True, 0.0, "It leaves inputs, queries and keys as they are."
-        x = normal(1, self.count, DIM, seed=6)
-        worst = float((self.acting.embedded(x, self.places()).norm(dim=-1) / x.norm(dim=-1) - 1).abs().max())
-        return worst <= ROUNDING, worst, f"Inputs change by at most {worst:.2g} of their length."
+        """Lengths of inputs, queries and keys with their positions over those without."""
+        holds, worst, said = kept_lengths(self.acting, self.places())
+        return holds, worst, said[0].upper() + said[1:]
 
     def equivariant(self) -> Answer:
         """Outputs of permuted patches against permuted outputs."""
-        order = torch.randperm(self.count, generator=torch.Generator().manual_seed(9))
-        x = normal(2, self.count, DIM, seed=8)
-        one, other = (self.acting.output(each, self.places(), causal=False) for each in (x[:, order], x))
-        free = float((one - other[:, :, order]).abs().max() / other.std())
+        free = told_by_order(self.acting, self.places(), causal=False)
         said = f"Permuted patches give outputs that are {free:.2g} of the outputs' spread from permuted ones."
         return free <= ROUNDING, free, said

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias, cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding
@@ -82,14 +82,20 @@ def unique(layer: Layer) -> Answer:
     count = min(PLACES, layer.end)
     places, (query, key) = layer.places(count), normal(2, 2, 1, layer.dim, seed=3)
     seen = layer.acting.effects(query, key.expand(-1, count, -1), places[-1:], places)
-    looks = seen.double().flatten(0, 2).T.contiguous()
-    apart = torch.cdist(looks, looks, compute_mode="donot_use_mm_for_euclid_dist") / looks.shape[1] ** 0.5
-    apart = (apart / looks.std()).fill_diagonal_(torch.inf)
+    apart = looks_apart(seen)
     least, (one, other) = float(apart.min()), divmod(int(apart.argmin()), count)
     doubles = int((apart.amin(1) <= TOLD_APART).sum())
     said = f"of {count:,} places, {one:,} and {other:,} are most alike, {least:.2g} of the scores' spread apart."
     same = f"{doubles:,} of {count:,} places look the same as another, such as {one:,} and {other:,}."
     return not doubles, least, same if doubles else said
+
+
+def looks_apart(seen: Float[Tensor, "rows heads query places"]) -> Float64[Tensor, "places places"]:
+    """How far apart any two places look, in shares of the spread of what is seen of all."""
+    looks = seen.double().flatten(0, 2).T.contiguous()
+    apart = torch.cdist(looks, looks, compute_mode="donot_use_mm_for_euclid_dist") / looks.shape[1] ** 0.5
+    shares: Tensor = (apart / looks.std()).fill_diagonal_(torch.inf)
+    return shares
 
 
 def relative(layer: Layer) -> Answer:
@@ -135,12 +141,16 @@ def _largest(layer: Layer, longest: int) -> tuple[float, float]:
 
 def norm_preserving(layer: Layer) -> Answer:
     """Lengths of inputs, queries and keys with their positions over those without."""
-    count = min(SHIFTS[-1], layer.end)
-    places, x = layer.places(count), normal(1, count, layer.dim, seed=6)
-    vectors = x.view(1, count, layer.heads, -1).transpose(1, 2)
-    pairs = {"inputs": (layer.acting.embedded(x, places), x)} if layer.acting.of_kind(InputEncoding) else {}
-    for name, role in (("queries", "query"), ("keys", "key")) if layer.acting.of_kind(QueryKeyEncoding) else ():
-        pairs[name] = layer.acting.turned(vectors, places, role), vectors
+    return kept_lengths(layer.acting, layer.places(min(SHIFTS[-1], layer.end)))
+
+
+def kept_lengths(acting: Acting, places: Positions) -> Answer:
+    """The same of a layer and places of any kind."""
+    x = normal(1, places.length, acting.dim, seed=6)
+    vectors = x.view(1, places.length, acting.heads, -1).transpose(1, 2)
+    pairs = {"inputs": (acting.embedded(x, places), x)} if acting.of_kind(InputEncoding) else {}
+    for name, role in (("queries", "query"), ("keys", "key")) if acting.of_kind(QueryKeyEncoding) else ():
+        pairs[name] = acting.turned(vectors, places, role), vectors
     if not pairs:
         return True, 0.0, "it leaves inputs, queries and keys as they are."
     lengths = [[each.double().norm(dim=-1) for each in pair] for pair in pairs.values()]
@@ -177,12 +187,17 @@ def _rank_correlation(curve: Float[Tensor, "distances"]) -> float:
 def equivariant(layer: Layer) -> Answer:
     """Outputs of permuted tokens against permuted outputs, where all see all."""
     count = min(64, layer.end)
-    x, order = normal(2, count, layer.dim, seed=8), torch.randperm(count, generator=torch.Generator().manual_seed(9))
-    output, places = layer.acting.output, layer.places(count)
-    pairs = [(output(x[:, order], places, causal=hidden), output(x, places, causal=hidden)) for hidden in (False, True)]
-    free, masked = (float((one - other[:, :, order]).abs().max() / other.std()) for one, other in pairs)
+    free, masked = (told_by_order(layer.acting, layer.places(count), causal=hidden) for hidden in (False, True))
     said = f"permuted tokens give outputs that are {free:.2g} of the outputs' spread from permuted ones"
     return free <= ROUNDING, free, f"{said}; under a causal mask, {masked:.2g}."
+
+
+def told_by_order(acting: Acting, places: Positions, *, causal: bool) -> float:
+    """How far outputs of permuted tokens are from permuted outputs, in shares of the outputs' spread."""
+    order = torch.randperm(places.length, generator=torch.Generator().manual_seed(9))
+    x = normal(2, places.length, acting.dim, seed=8)
+    one, other = (acting.output(each, places, causal=causal) for each in (x[:, order], x))
+    return float((one - other[:, :, order]).abs().max() / other.std())
 
 
 @dataclass(frozen=True)

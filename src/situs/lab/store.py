@@ -6,7 +6,7 @@
     folder/...                          other outputs
 
 Every file is written whole or not at all: beside its place, flushed to the disk, then moved there. A process that is
-killed in between leaves at most a file named ``.<name>.<random>.part``, which is never read.
+killed in between leaves at most a file named ``.<random>.part``, which is never read.
 
 JSON has no word for some numbers: they are kept as the strings "NaN", "Infinity" and "-Infinity" wherever they occur,
 as Protocol Buffers do, and ``from_json`` makes them numbers again. All others come back bit for bit.
@@ -109,18 +109,23 @@ class Store:
         return self.trials / f"{key}.json"
 
     def _write(self, path: Path, content: bytes) -> None:
-        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
         with speaking_of(self.folder):
-            try:
-                with part.open("xb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(part, path)
-            except BaseException:
-                part.unlink(missing_ok=True)
-                raise
+            write_whole(path, content)
             _sync(path.parent)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that it is there whole or not at all, whatever happens meanwhile."""
+    part = path.with_name(f".{secrets.token_hex(8)}.part")  # short, so that it may stand wherever the file may
+    try:
+        with part.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:

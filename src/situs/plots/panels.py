@@ -12,7 +12,7 @@ from matplotlib.colors import Colormap, Normalize
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from situs.plots.style import MARGIN, SMALL, WIDE, Sheet, Theme, text_width
+from situs.plots.style import MARGIN, SMALL, WIDE, Sheet, Theme, minus, text_width
 
 GAP, NAMES, TICKS, KEY = 0.16, 0.24, 0.24, 0.26  # inches: between panels, over, under, and for the key
 BESIDE = 0.07  # from a name to what is said of it
@@ -101,12 +101,12 @@ class Colours:
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(MaxNLocator(ticks, integer=True))
 
-    def key(self, sheet: Sheet, words: str, ends: tuple[str, str] | None = None) -> None:
-        """What the colours mean, below the panels at the right; ``ends`` in words where panels have scales of their
-        own."""
+    def key(self, sheet: Sheet, words: str, ends: tuple[str, str] | None = None, *, room: float = 0.5) -> None:
+        """What the colours mean, below the panels at the right, with ``room`` for the last of the ``ends``, which are
+        words where panels have scales of their own."""
         width, low, high = 1.3, self.norm.vmin or 0.0, self.norm.vmax or 0.0
         least, most = ends or (f"{_number(low)}{' or less' if self.cut else ''}", _number(high))
-        axes = sheet.inches(sheet.width - MARGIN - width - 0.5, sheet.bottom + 0.06, width, 0.09)
+        axes = sheet.inches(sheet.width - MARGIN - width - room, sheet.bottom + 0.06, width, 0.09)
         axes.set_gid("key")
         axes.imshow(np.linspace(low, high, 64)[None], cmap=self.colormap, norm=self.norm, aspect="auto")
         axes.set_axis_off()
@@ -114,6 +114,11 @@ class Colours:
             axes.text(
                 x, 0.45, text, transform=axes.transAxes, ha=side, va="center", size=SMALL, color=sheet.theme.faint
             )
+
+
+def some(count: int, most: int = 8) -> list[int]:
+    """Which of so many heads are shown: all, or some from the first to the last."""
+    return [int(each) for each in np.unique(np.linspace(0, count - 1, min(count, most)).round())]
 
 
 def name(axes: Axes, title: str, said: str, theme: Theme) -> None:
@@ -132,4 +137,4 @@ def name(axes: Axes, title: str, said: str, theme: Theme) -> None:
 
 
 def _number(value: float) -> str:
-    return f"{value:.2g}".replace("-", "\u2212")
+    return minus(f"{value:.2g}")

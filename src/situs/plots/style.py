@@ -260,6 +260,11 @@ def legible(text: str) -> str:
     return "".join(sign if ord(sign) in _signs() else "?" for sign in text)
 
 
+def minus(text: str) -> str:
+    """A text whose hyphens are signs of numbers, with the sign that is meant."""
+    return text.replace("-", "\u2212")
+
+
 def short(name: str, letters: int = 24) -> str:
     """A name that fits beside a line: its beginning and its end."""
     plain = legible(" ".join(name.split()))

@@ -16,6 +16,7 @@ from situs.lab.summary import Row, Scores
 from situs.plots import style
 from situs.plots.comparison import words
 from situs.plots.comparison.view import View
+from situs.plots.panels import Colours
 from situs.plots.style import MARGIN, SMALL, Sheet
 
 LEFT = 0.42
@@ -49,7 +50,8 @@ def retrieval(
             place = (LEFT + across * (width + GAP), top - (down + 1) * pitch + GAP, width, PANEL)
             below = number + columns >= len(maps)
             _panel(sheet, view, row, scores, place, left=across == 0, below=below)
-        _key(sheet)
+        found = Colours(sheet.theme.colormap, Normalize(0, 1), cut=False)
+        found.key(sheet, "found", ("0 %", "100 %"), room=0.45)
     return sheet.figure
 
 
@@ -102,14 +104,3 @@ def fitting(name: str, width: float) -> str:
     """As much of a name as fits into so many inches, in bold."""
     shorter = (style.short(name, letters) for letters in range(40, 4, -1))
     return next((text for text in shorter if style.text_width(text, SMALL, "bold") <= width), style.short(name, 5))
-
-
-def _key(sheet: Sheet) -> None:
-    """What the shades mean."""
-    width = 1.3
-    axes = sheet.inches(sheet.width - MARGIN - width - 0.45, sheet.bottom + 0.06, width, 0.09)
-    axes.set_gid("key")
-    axes.imshow(np.linspace(0, 1, 64)[None], cmap=sheet.theme.colormap, norm=Normalize(0, 1), aspect="auto")
-    axes.set_axis_off()
-    for x, side, text in ((-0.04, "right", "found: 0 %"), (1.04, "left", "100 %")):
-        axes.text(x, 0.45, text, transform=axes.transAxes, ha=side, va="center", size=SMALL, color=sheet.theme.faint)

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal
 
 from situs.lab.summary import FINDS, HOLDS, Point, Row
 from situs.plots.comparison.view import View
 from situs.plots.comparison.words import percent, signed, unit
+from situs.plots.style import minus
 
 PROPERTIES = {
     "unique": "no two places look alike to a query at the end of the text",
@@ -71,44 +72,48 @@ def _of_loss(view: View, task: str) -> list[Column]:
         point = None if scores is None else view.at(scores.levels, view.train_length)
         return Cell(NOTHING) if point is None else Cell(f"{point.mean:.2f}", _interval(point, "{:.2f}".format))
 
-    def change(length: int) -> Callable[[Row], Cell]:
-        def cell(row: Row) -> Cell:
-            scores = row.scores.get(task)
-            if scores is None:
-                return Cell(NOTHING)
-            point = view.at(scores.changes, length)
-            if point is None:
-                return _ended(scores.changes.get(length))
-            tone = "good" if point.mean < HOLDS else "fair" if point.mean < 5 * HOLDS else "bad"
-            digits = 3 if abs(point.mean) < 0.0095 else 2
-            return Cell(signed(point.mean), _interval(point, f"{{:+.{digits}f}}".format), tone=tone)
-
-        return cell
+    def change(point: Point) -> Cell:
+        tone = "good" if point.mean < HOLDS else "fair" if point.mean < 5 * HOLDS else "bad"
+        digits = 3 if abs(point.mean) < 0.0095 else 2
+        return Cell(signed(point.mean), _interval(point, f"{{:+.{digits}f}}".format), tone=tone)
 
     return [
         Column(group, "1×", first, level),
-        *(Column(group, view.times(length), later, change(length)) for length in view.beyond),
+        *(
+            Column(group, view.times(length), later, _points(view, task, "changes", length, change))
+            for length in view.beyond
+        ),
     ]
+
+
+def _points(
+    view: View, task: str, which: Literal["levels", "changes"], length: int, shown: Callable[[Point], Cell]
+) -> Callable[[Row], Cell]:
+    """The cell of a task at a length: what is shown of its point, or why there is none."""
+
+    def cell(row: Row) -> Cell:
+        scores = row.scores.get(task)
+        if scores is None:
+            return Cell(NOTHING)
+        points = scores.levels if which == "levels" else scores.changes
+        point = view.at(points, length)
+        return _ended(points.get(length)) if point is None else shown(point)
+
+    return cell
 
 
 def _of_answers(view: View, task: str) -> list[Column]:
     explained = f"Share of {task} examples that are wholly right at so many times the training length."
 
-    def answers(length: int) -> Callable[[Row], Cell]:
-        def cell(row: Row) -> Cell:
-            scores = row.scores.get(task)
-            if scores is None:
-                return Cell(NOTHING)
-            point = view.at(scores.levels, length)
-            if point is None:
-                return _ended(scores.levels.get(length))
-            tone = "good" if point.mean >= FINDS else "fair" if point.mean >= 0.6 else "bad"
-            between = f"{percent(point.low)} to {percent(point.high)}"
-            return Cell(percent(point.mean), title=f"95 of 100 times {between}", tone=tone)
+    def answers(point: Point) -> Cell:
+        tone = "good" if point.mean >= FINDS else "fair" if point.mean >= 0.6 else "bad"
+        between = f"{percent(point.low)} to {percent(point.high)}"
+        return Cell(percent(point.mean), title=f"95 of 100 times {between}", tone=tone)
 
-        return cell
-
-    return [Column(f"{task}: right", view.times(length), explained, answers(length)) for length in view.lengths]
+    return [
+        Column(f"{task}: right", view.times(length), explained, _points(view, task, "levels", length, answers))
+        for length in view.lengths
+    ]
 
 
 def _of_costs(view: View) -> list[Column]:
@@ -184,7 +189,7 @@ def _ended(point: Point | None) -> Cell:
 
 
 def _interval(point: Point, form: Callable[[float], str]) -> str:
-    return f"{form(point.low)} to {form(point.high)}".replace("-", "−")
+    return minus(f"{form(point.low)} to {form(point.high)}")
 
 
 def table_html(view: View) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from situs.lab.summary import FINDS, HOLDS, LOSS, Point, Row, Scores
 from situs.plots.comparison.view import View
+from situs.plots.style import minus
 
 LEVEL = 0.01  # nats that no one should tell apart
 
@@ -13,7 +14,7 @@ LEVEL = 0.01  # nats that no one should tell apart
 def signed(number: float) -> str:
     """A change, with its sign and two digits that say something."""
     digits = 3 if abs(number) < 0.0095 else 2
-    return "0.000" if abs(number) < 0.0005 else f"{number:+.{digits}f}".replace("-", "−")
+    return "0.000" if abs(number) < 0.0005 else minus(f"{number:+.{digits}f}")
 
 
 def percent(share: float, digits: int = 0) -> str:

@@ -15,13 +15,13 @@ from situs.encodings.rotation import RotationEncoding
 from situs.lab import portraits
 from situs.lab.portraits import Subject
 from situs.plots import style
-from situs.plots.panels import Map
+from situs.plots.panels import Map, some
 from situs.plots.portraits.kinds import BIASED, LONGEST_CURVE, TELLING, kind, noted
 from situs.plots.portraits.scores_axis import FLOOR, Curve, Curves, signed
 
-HEADS, POINTS, BANDS = 8, 512, 3
+POINTS, BANDS = 512, 3
 ALIKE = 1e-4  # what differs by less is rounding
-BELOW = f" What is below {FLOOR:g} is cut off: such keys get next to no weight.".replace("-", "\u2212")
+BELOW = style.minus(f" What is below {FLOOR:g} is cut off: such keys get next to no weight.")
 BEHIND = "how far the key lies behind the query"
 
 
@@ -92,8 +92,8 @@ def _overlaid(subject: Subject, along: Map, mean: Map, low: Map, high: Map) -> C
 
 def _by_head(along: Map, values: Map) -> list[Curve]:
     """A curve a head: of all, or of some from the first to the last."""
-    heads = np.unique(np.linspace(0, len(values) - 1, min(len(values), HEADS)).round().astype(int))
-    return [Curve(f"head {head + 1}", along, values[head], number=signed(values[head, -1])) for head in heads]
+    shown = some(len(values))
+    return [Curve(f"head {head + 1}", along, values[head], number=signed(values[head, -1])) for head in shown]
 
 
 def _drawn(curves: list[Curve], length: int, dark: bool) -> Curves:

@@ -11,11 +11,11 @@ from situs.encodings.swin import SwinBias
 from situs.lab import portraits
 from situs.lab.portraits import Subject
 from situs.plots import style
-from situs.plots.panels import Colours, Map, Panels, name
+from situs.plots.panels import Colours, Map, Panels, name, some
 from situs.plots.portraits.kinds import SPATIAL, kind, noted
 from situs.positions import Positions
 
-LARGEST, HEADS, CROSS = 64, 8, 0.05
+LARGEST, CROSS = 64, 0.05
 
 
 @kind("an image: how alike one patch is to all others, or what is added to their scores", SPATIAL)
@@ -55,7 +55,7 @@ def grid(subjects: list[Subject], *, size: tuple[int, int] | None = None, dark: 
 
 def _biases(subject: Subject, encoding: BiasEncoding, size: tuple[int, int], dark: bool) -> Figure:
     values: Map = portraits.bias_around(encoding, size).double().numpy()
-    heads = [int(head) for head in np.unique(np.linspace(0, len(values) - 1, min(len(values), HEADS)).round())]
+    heads = some(len(values))
     panels = Panels(len(heads), min(4, len(heads)), aspect=size[0] / size[1])
     named = f"version {encoding.version[1:]}" if isinstance(encoding, SwinBias) else ""
     with style.figure(
@@ -90,4 +90,4 @@ def _of_image(alike: Map, height: int, width: int) -> str:
         )
     else:
         said = f"Patches are no more alike in the same row or column ({beside.mean():.2f}) than elsewhere."
-    return said.replace("-", "\u2212")
+    return style.minus(said)

@@ -85,6 +85,12 @@ class Kind:
         """What may be chosen, besides the encodings."""
         return dict(list(inspect.signature(self.draw).parameters.items())[1:])
 
+    @property
+    def default_length(self) -> int | None:
+        """Tokens of the text where none are chosen; None where it has no such option, or leaves it open."""
+        chosen = self.options.get("length")
+        return None if chosen is None else chosen.default
+
     def require(self, given: Drawn, options: dict[str, Any]) -> list[Subject]:
         """The subjects, if they and the length suit."""
         found = subjects(given)
@@ -114,7 +120,7 @@ class Kind:
 
     def within(self, found: list[Subject], options: dict[str, Any]) -> dict[str, Any]:
         """The options, with a length that tables which end have rows for where none was chosen."""
-        default = self.options["length"].default if "length" in self.options else None
+        default = self.default_length
         if default is None or "length" in options:
             return options
         ends = [int(getattr(each, "usable_length", None) or default) for one in found for each in one.encodings]

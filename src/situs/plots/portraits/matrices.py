@@ -15,11 +15,10 @@ from situs.lab import portraits
 from situs.lab.acting import normal
 from situs.lab.portraits import Subject
 from situs.plots import style
-from situs.plots.panels import Colours, Map, Panels, name
+from situs.plots.panels import Colours, Map, Panels, name, some
 from situs.plots.portraits.kinds import BIASED, BY_CONTENT, IN_TEXT, TELLING, kind, noted
 from situs.plots.portraits.scores_axis import FLOOR
 
-HEADS = 8
 DOWN = "down: query; right: key"
 
 
@@ -27,7 +26,7 @@ DOWN = "down: query; right: key"
 def bias(subjects: list[Subject], *, length: int = 64, dark: bool = False) -> Figure:
     """One map a head, in one scale."""
     values: Map = portraits.bias(cast(BiasEncoding, subjects[0].encodings[0]), length).double().numpy()
-    heads = [int(head) for head in np.unique(np.linspace(0, len(values) - 1, min(len(values), HEADS)).round())]
+    heads = some(len(values))
     panels = Panels(len(heads), min(4, len(heads)))
     with style.figure(
         f"{subjects[0].name}: what is added to the scores",
@@ -163,7 +162,7 @@ def _of_bias(values: Map) -> str:
 
 def _range(values: Map) -> str:
     ends = (round(float(end(values)), 3) + 0.0 for end in (np.nanmin, np.nanmax))
-    return " to ".join(f"{end:.2g}" for end in ends).replace("-", "\u2212")
+    return style.minus(" to ".join(f"{end:.2g}" for end in ends))
 
 
 def _of_likeness(subjects: list[Subject], maps: list[Map]) -> str:

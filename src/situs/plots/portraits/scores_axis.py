@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-from numpy.typing import NDArray
 
 from situs.plots import labels, style
+from situs.plots.panels import Map
 from situs.plots.style import Look, Sheet
 
 FLOOR = -12.0
 """Scores that are so much lower are not told apart: their weight is a hundred-thousandth."""
 HEIGHT, ABOVE, BELOW = 2.7, 0.1, 0.5  # inches
-Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -24,10 +22,10 @@ class Curve:
     """A name, a line, and a band around it if there is one."""
 
     name: str
-    x: Numbers
-    y: Numbers
-    low: Numbers | None = None
-    high: Numbers | None = None
+    x: Map
+    y: Map
+    low: Map | None = None
+    high: Map | None = None
     number: str = ""
 
 
@@ -54,8 +52,8 @@ class Curves:
         """Whether lines go on below what is shown."""
         return any(float(curve.y.min()) < self.floor for curve in self.curves)
 
-    def draw(self, sheet: Sheet, xlabel: str, *, left: float = 0.0, width: float | None = None) -> Axes:
-        """Axes with all lines, their names beside; ``left`` and ``width`` for a part of the sheet."""
+    def draw(self, sheet: Sheet, xlabel: str) -> Axes:
+        """Axes with all lines, their names beside."""
         lows = [curve.y if curve.low is None else curve.low for curve in self.curves]
         highs = [curve.y if curve.high is None else curve.high for curve in self.curves]
         least, most = min(float(each.min()) for each in lows), max(float(each.max()) for each in highs)
@@ -64,8 +62,7 @@ class Curves:
         limits = least - room * (least > self.floor), most + room
         ends = [self._end(curve, limits) for curve in self.curves]
         beside = labels.room(ends, self.heading)
-        right = beside if width is None else sheet.width - left - width + beside
-        axes = sheet.axes(left=left + 0.48, right=right, above=ABOVE, below=BELOW)
+        axes = sheet.axes(left=0.48, right=beside, above=ABOVE, below=BELOW)
         axes.set_ylim(*limits)
         axes.set_xlim(self.curves[0].x[0], self.curves[0].x[-1])
         for order, curve in enumerate(self.curves):
@@ -92,4 +89,4 @@ class Curves:
 
 def signed(number: float) -> str:
     """With a sign, and two digits that say something."""
-    return f"{number:+.2g}".replace("-", "\u2212") if abs(number) < 100 else f"{number:+,.0f}".replace("-", "\u2212")
+    return style.minus(f"{number:+.2g}" if abs(number) < 100 else f"{number:+,.0f}")

@@ -60,7 +60,7 @@ def dimensions(
     top = float(np.abs(values[:, list(chosen)]).max()) * 1.1 or 1.0
     with style.figure(
         f"Single channels of {subjects[0].name}",
-        f"what a token gets in each, from {-top / 1.1:.2g} to {top / 1.1:.2g}".replace("-", "\u2212"),
+        style.minus(f"what a token gets in each, from {-top / 1.1:.2g} to {top / 1.1:.2g}"),
         noted(subjects, _of_table(encoding, length)),
         height=len(chosen) * STRIP + 0.5,
         dark=dark,
@@ -155,4 +155,4 @@ def _of_similarity(values: Map, middle: int, what: str) -> str:
         said = "Bands along the diagonal: what counts is the distance, not where in the text it is."
     else:
         said = f"The same distance looks different in different places: {what} differ by up to {spread:.2g}."
-    return f"{said} Neighbours: {near:.2f}; {middle} apart: {far:.2f}.".replace("-", "\u2212")
+    return style.minus(f"{said} Neighbours: {near:.2f}; {middle} apart: {far:.2f}.")
