@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="directory to write to; beside this file, or a new one with --quick")
     arguments = parser.parse_args()
     if not fused.available():
-        parser.error("Numba is needed to measure the fused loop: pip install 'situs[bench]', and unset SITUS_FUSED.")
+        parser.error("llvmlite is needed to measure the fused loop: pip install 'situs[bench]', and unset SITUS_FUSED.")
     full = arguments.full or os.environ.get("FULL", "0") not in ("", "0")
     mode = "quick" if arguments.quick else "full" if full else "default"
     out = arguments.out or (Path(tempfile.mkdtemp(prefix="situs-bench-")) if mode == "quick" else Path(__file__).parent)

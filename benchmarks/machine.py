@@ -12,7 +12,7 @@ from time import perf_counter
 import psutil
 import torch
 
-PACKAGES = ("situs", "torch", "transformers", "rotary-embedding-torch", "x-transformers", "numba", "numpy")
+PACKAGES = ("situs", "torch", "transformers", "rotary-embedding-torch", "x-transformers", "llvmlite", "numpy")
 SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "SITUS_FUSED", "MALLOC_TRIM_THRESHOLD_", "LD_PRELOAD")
 
 

@@ -27,9 +27,8 @@ every call. float16 was not asked of it.
 - **Extra memory** is the most that torch's allocator held at once during the call, less the results: allocations and \
 releases as the profiler records them, so exact and free of the system's noise. Tables are not counted, and the layout \
 is transposed. tracemalloc does not see torch's memory, and resident memory would mix in what malloc keeps.
-- **situs** is with `situs[fast]` (Numba); **torch only** is the same with the compiled loop refused. Where Situs \
-chooses an operation of torch anyway (interleaved float32, small tensors) the two are the same code, and their \
-difference is this machine's noise.
+- **situs** is with `situs[fast]` (llvmlite); **torch only** is the same with the compiled loop refused: \
+interleaved float32 is then the complex product that Llama 4 has, and the difference to it this machine's noise.
 - **Agreement.** Before a case is timed, all contenders must give the same vectors.
 - **transformers**: halves is Llama's `apply_rotary_pos_emb`, interleaved is GPT-J's, no slower than Cohere's, \
 GLM's and Ernie's when tried (2048 × 16 × 64, one thread). Llama 4's `apply_rotary_emb`, one complex multiplication, \

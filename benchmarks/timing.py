@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from unittest.mock import patch
 
-from torch import Tensor
-
-from situs.functional import fused
+from situs.functional.fused import planning
 
 CLONE = "clone"
 SITUS = "situs"
@@ -39,7 +37,7 @@ class Contender:
         if self.fused:
             yield
         else:
-            with patch.object(fused, "serves", _never):
+            with patch.object(planning, "available", _never):
                 yield
 
 
@@ -123,5 +121,5 @@ def _quartiles(values: list[float]) -> tuple[float, float]:
     return low, high
 
 
-def _never(x: Tensor, cos: Tensor) -> bool:
+def _never() -> bool:
     return False

@@ -16,9 +16,7 @@ if os.environ.get("SITUS_CHECK_SHAPES") == "1":
     source = pathlib.Path(__file__).parent.parent / "src"
     paths = (path.relative_to(source).with_suffix("") for path in source.rglob("*.py"))
     names = {".".join(path.parts).removesuffix(".__init__") for path in paths}
-    # a package's name stands for all in it, and what Numba compiles must stay as it is written
-    left_out = {"situs", "situs.functional", "situs.functional.fused_kernels"}
-    jaxtyping.install_import_hook(sorted(names - left_out), "beartype.beartype")
+    jaxtyping.install_import_hook(sorted(names), "beartype.beartype")
 
 hypothesis.settings.register_profile("situs", deadline=None, derandomize=True, max_examples=40)
 hypothesis.settings.load_profile("situs")

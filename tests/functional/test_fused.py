@@ -1,26 +1,26 @@
-"""The compiled loop gives what the chunked path gives, in any layout, dtype, number of threads and process."""
+"""The compiled loop gives what tensor operations give, in any layout, dtype, width, number of threads and process."""
 
+import ctypes
 import multiprocessing
 import os
-import pathlib
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from situs.functional import RotationTable, fused, rotary_frequencies, rotate, rotate_real, unit_circle
+from situs.functional.fused import planning, threads
 from situs.functional.rotation import PAIRINGS, Pairing
 
-pytestmark = pytest.mark.skipif(not fused.available(), reason="Numba is not installed")
+pytestmark = pytest.mark.skipif(not fused.available(), reason="llvmlite is not installed")
 
 both_pairings = pytest.mark.parametrize("pairing", PAIRINGS)
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 HALVES = [torch.bfloat16, torch.float16]
-SHAPE = (2, 4, 48, 64)  # 24576 elements, above SMALLEST
+SHAPE = (2, 4, 48, 64)
 
 
 @pytest.fixture
@@ -29,6 +29,7 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(2)
     yield
     torch.set_num_threads(before)
+    planning._plan.cache_clear()
 
 
 def table_for(
@@ -41,10 +42,23 @@ def table_for(
     return RotationTable(cos * magnitude, sin * magnitude)
 
 
-def rotate_chunked(x: Tensor, table: RotationTable, pairing: Pairing, monkeypatch: pytest.MonkeyPatch) -> Tensor:
+def turn(x: Tensor, table: RotationTable, pairing: Pairing) -> Tensor:
+    """By the compiled loop, or not at all."""
+    plan = fused.plan(x, table.cos, table.sin, pairing)
+    assert plan is not None
+    return plan.turn(x, table.cos, table.sin)
+
+
+def rotate_by_operations(x: Tensor, table: RotationTable, pairing: Pairing, monkeypatch: pytest.MonkeyPatch) -> Tensor:
     with monkeypatch.context() as without:
-        without.setattr(fused, "serves", lambda x, cos: False)
+        without.setattr(planning, "available", lambda: False)
         return rotate(x, table, pairing)
+
+
+def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let threads share what is small for a test."""
+    monkeypatch.setattr(planning, "LEAST_TASK", 64)
+    planning._plan.cache_clear()
 
 
 def assert_agree(one: Tensor, other: Tensor) -> None:
@@ -61,14 +75,13 @@ def assert_agree(one: Tensor, other: Tensor) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("rows", "heads"), [(1, 1), (2, 1), (1, 4), (2, 4)])
 @pytest.mark.parametrize("turning", [64, 40])
-def test_the_compiled_loop_equals_the_chunked_path(
+def test_the_compiled_loop_equals_tensor_operations(
     pairing: Pairing, dtype: torch.dtype, rows: int, heads: int, turning: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x = torch.randn(SHAPE).to(dtype)
     table = table_for(rows, heads, SHAPE[2], turning, dtype, magnitude=1.25)
-    assert fused.serves(x, table.cos)
-    turned = fused.rotate(x, table.cos, table.sin, pairing)
-    assert_agree(turned, rotate_chunked(x, table, pairing, monkeypatch))
+    turned = turn(x, table, pairing)
+    assert_agree(turned, rotate_by_operations(x, table, pairing, monkeypatch))
     assert torch.equal(turned[..., turning:], x[..., turning:])
 
 
@@ -81,8 +94,23 @@ def test_transposed_and_sliced_tensors_are_read_where_they_lie(
     table = table_for(2, 4, 48, 64, dtype)
     shared = storage[:1, :, :, 1:65].expand(2, -1, -1, -1)
     for x in (storage.transpose(1, 2)[..., 65:129], storage.transpose(1, 2)[..., :64], shared.transpose(1, 2)):
-        assert fused.serves(x, table.cos)
-        assert_agree(fused.rotate(x, table.cos, table.sin, pairing), rotate_chunked(x, table, pairing, monkeypatch))
+        assert_agree(turn(x, table, pairing), rotate_by_operations(x, table, pairing, monkeypatch))
+
+
+@both_pairings
+@given(data=st.data())
+def test_any_sizes_are_turned_to_the_last_bit(pairing: Pairing, data: st.DataObject) -> None:
+    """Widths that fill no register, blocks that do not come out even, tables of rows and heads, in any order."""
+    dtype = data.draw(st.sampled_from(DTYPES))
+    batch, heads, length = (data.draw(st.integers(1, most)) for most in (3, 9, 70))
+    turning, still = 2 * data.draw(st.integers(1, 40)), data.draw(st.integers(0, 9))
+    rows, of_heads = data.draw(st.sampled_from([1, batch])), data.draw(st.sampled_from([1, heads]))
+    lies = data.draw(st.permutations(range(3)))
+    x = torch.randn([(batch, heads, length)[axis] for axis in lies] + [turning + still]).to(dtype)
+    x = x.permute(*(lies.index(axis) for axis in range(3)), 3)
+    table = table_for(rows, of_heads, length, turning, dtype)
+    expected = rotate_real(x, table.cos, table.sin, pairing)
+    assert torch.equal(turn(x, table, pairing), expected)
 
 
 @both_pairings
@@ -96,7 +124,7 @@ def test_infinities_and_nans_come_through(pairing: Pairing, dtype: torch.dtype) 
         x[:, :, number::11, number::13] = special
     table = table_for(1, 1, SHAPE[2], 64, dtype)
     table.cos[..., 0, :], table.sin[..., 0, :] = 1.0, 0.0  # position 0
-    turned = fused.rotate(x, table.cos, table.sin, pairing)
+    turned = turn(x, table, pairing)
     expected = rotate_real(x.float(), table.cos, table.sin, pairing).to(dtype)
     assert bool(turned.isnan().any())
     assert bool(turned.isinf().any())
@@ -110,7 +138,7 @@ def test_every_half_number_is_read_and_written_unchanged_at_position_zero(dtype:
     finite = torch.where(numbers.isfinite(), numbers, 0.0)
     x = torch.stack((finite, torch.zeros_like(finite)), -1).view(1, 1, -1, 2)
     still = torch.ones(1, 1, x.shape[2], 1)
-    assert torch.equal(fused.rotate(x, still, still * 0, "interleaved")[..., 0], x[..., 0])
+    assert torch.equal(turn(x, RotationTable(still, still * 0), "interleaved")[..., 0], x[..., 0])
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -120,7 +148,7 @@ def test_ties_go_to_the_even_neighbour_and_every_nan_stays_one(dtype: torch.dtyp
     factors = torch.cat((1 + torch.arange(8) * half_step, -1 - torch.arange(8) * half_step, strange))
     cos = factors.view(1, 1, -1, 1)
     x = torch.tensor([1.0, 0.0]).to(dtype).expand(1, 1, len(factors), 2)
-    turned = fused.rotate(x, cos, torch.zeros_like(cos), "interleaved")[0, 0, :, 0]
+    turned = turn(x, RotationTable(cos, torch.zeros_like(cos)), "interleaved")[0, 0, :, 0]
     assert turned[:4].tolist() == [1, 1, 1 + 2 * half_step, 1 + 4 * half_step]
     assert torch.equal(turned[:16], factors[:16].to(dtype))
     assert bool(turned[16:].isnan().all())
@@ -131,45 +159,27 @@ def test_ties_go_to_the_even_neighbour_and_every_nan_stays_one(dtype: torch.dtyp
 def test_two_threads_give_the_bits_of_one(
     pairing: Pairing, dtype: torch.dtype, two_threads: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fused, "SMALLEST_PER_THREAD", 1)
+    small_tasks(monkeypatch)
     x = torch.randn(3, 5, 48, 64).to(dtype)
     table = table_for(3, 5, 48, 48, dtype)
-    for given in (x, x.transpose(1, 2).contiguous().transpose(1, 2)):
-        in_two = fused.rotate(given, table.cos, table.sin, pairing)
+    for lying in (x, x.transpose(1, 2).contiguous().transpose(1, 2)):
+        in_two = turn(lying, table, pairing)
         torch.set_num_threads(1)
-        assert torch.equal(fused.rotate(given, table.cos, table.sin, pairing), in_two)
+        assert torch.equal(turn(lying, table, pairing), in_two)
         torch.set_num_threads(2)
 
 
-def test_work_is_cut_into_whole_rows_for_the_threads(two_threads: None) -> None:
-    done: list[tuple[int, int]] = []
-    fused._in_threads(lambda first, last: done.append((first, last)), 7, most=8)
-    assert sorted(done) == [(0, 3), (3, 7)]
-    done.clear()
-    fused._in_threads(lambda first, last: done.append((first, last)), 7, most=0)
-    assert done == [(0, 7)]
-
-
-def test_what_goes_wrong_in_a_thread_is_raised(two_threads: None) -> None:
-    def fail(first: int, last: int) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            raise RuntimeError("in a thread")
-
-    with pytest.raises(RuntimeError, match=r"^in a thread$"):
-        fused._in_threads(fail, 4, most=4)
-
-
 def in_a_child(x: Tensor, table: RotationTable, expected: Tensor) -> None:
-    turned = fused.rotate(x, table.cos, table.sin, "halves")
+    turned = turn(x, table, "halves")
     os._exit(0 if turned.tolist() == expected.tolist() else 3)
 
 
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="the system cannot fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_child_has_threads_of_its_own(two_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "SMALLEST_PER_THREAD", 1)
+    small_tasks(monkeypatch)
     x, table = torch.randn(1, 2, 8, 16), table_for(1, 1, 8, 16, torch.float32)
-    expected = fused.rotate(x, table.cos, table.sin, "halves")  # the parent's pool is at work by now
+    expected = turn(x, table, "halves")  # the parent's pool is at work by now
     child = multiprocessing.get_context("fork").Process(target=in_a_child, args=(x, table, expected))
     child.start()
     child.join(timeout=60)
@@ -181,20 +191,35 @@ def test_a_forked_child_has_threads_of_its_own(two_threads: None, monkeypatch: p
 
 def test_only_tensors_it_can_reach_are_served() -> None:
     x, cos = torch.zeros(SHAPE), torch.zeros(1, 1, SHAPE[2], 32)
-    assert fused.serves(x, cos)
-    assert fused.serves(torch.nn.Parameter(x), cos)
-    assert fused.serves(x.double(), cos.double())
+
+    def serves(x: Tensor, cos: Tensor) -> bool:
+        return fused.plan(x, cos, cos, "halves") is not None
+
+    assert serves(x, cos)
+    assert serves(torch.nn.Parameter(x), cos)
+    assert serves(x.double(), cos.double())
     refused = {
-        "small": x[:1, :1],
         "three axes": x[0],
         "meta": x.to("meta"),
         "whole numbers": x.long(),
         "channels apart": x.transpose(2, 3),
         "a subclass": x.as_subclass(type("Mine", (Tensor,), {})),
+        "nothing": x[:, :, :0],
+        "wider than a program may be": torch.zeros(1, 1, SHAPE[2], 2 * planning.WIDEST),
+        "turned minus signs": torch._neg_view(x),
+        "another number of places": x[:, :, 1:],
+        "fewer channels than turn": x[..., :32],
     }
-    assert {name: fused.serves(tensor, cos) for name, tensor in refused.items()} == dict.fromkeys(refused, False)
-    assert not fused.serves(x, cos.double())
-    assert not fused.serves(x.double(), cos)
+    assert {name: serves(tensor, cos) for name, tensor in refused.items()} == dict.fromkeys(refused, False)
+    tables = {
+        "too exact": cos.double(),
+        "learned": cos.clone().requires_grad_(),
+        "channels apart": cos.transpose(2, 3).contiguous().transpose(2, 3),
+        "other rows": cos.expand(3, -1, -1, -1),
+        "other heads": cos.expand(-1, 3, -1, -1),
+    }
+    assert {name: serves(x, table) for name, table in tables.items()} == dict.fromkeys(tables, False)
+    assert not serves(x.double(), cos)
 
 
 def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,39 +227,52 @@ def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SITUS_FUSED", "0")
     try:
         assert not fused.available()
-        assert not fused.serves(torch.zeros(SHAPE), torch.zeros(1, 1, SHAPE[2], 32))
+        table = table_for(1, 1, SHAPE[2], 64, torch.float32)
+        assert fused.plan(torch.zeros(SHAPE), table.cos, table.sin, "halves") is None
     finally:
         fused.available.cache_clear()
 
 
 @both_pairings
-def test_rotate_takes_the_compiled_loop_where_it_serves(pairing: Pairing, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("grad", [False, True])
+def test_rotate_takes_the_compiled_loop_where_it_serves(
+    pairing: Pairing, grad: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken: list[tuple[int, ...]] = []
 
-    def noted(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing) -> Tensor:
+    def noted(plan: fused.Plan, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         taken.append(tuple(x.shape))
         return torch.empty_like(x)
 
-    monkeypatch.setattr(fused, "rotate", noted)
+    monkeypatch.setattr(fused.Plan, "turn", noted)
     table = table_for(1, 1, SHAPE[2], 40, torch.float32)
-    rotate(torch.randn(SHAPE), table, pairing)
+    rotate(torch.randn(SHAPE, requires_grad=grad), table, pairing)
     rotate(torch.randn(SHAPE)[:1, :1], table, pairing)
-    assert taken == [SHAPE]
+    rotate(torch.randn(SHAPE).transpose(2, 3).contiguous().transpose(2, 3), table, pairing)
+    assert taken == [SHAPE, (1, 1, *SHAPE[2:])]
 
 
-ONCE = """
-import torch
-from situs.functional import fused
-x, table = torch.ones(1, 1, 8, 16), torch.ones(1, 1, 8, 8)
-fused.rotate(x, table, table, "halves")
-"""
+def test_threads_of_python_serve_where_torch_has_none(two_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_tasks(monkeypatch)
+    x, table = torch.randn(3, 5, 48, 64), table_for(1, 1, 48, 64, torch.float32)
+    expected = turn(x, table, "halves")
+    names: set[str] = set()
 
+    class Lonely:
+        def __init__(self, path: str) -> None:
+            """A library without OpenMP."""
 
-def test_the_compiled_loop_is_kept_for_the_next_process(tmp_path: pathlib.Path) -> None:
-    kept = []
-    for _ in range(2):
-        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-        subprocess.run([sys.executable, "-c", ONCE], env=environment, check=True, timeout=120)
-        kept.append(sorted(path.name for path in tmp_path.rglob("*.nbc")))
-    assert len(kept[0]) == 1
-    assert kept[1] == kept[0]
+    original = threads._run_in_threads
+
+    def noted(program: int, record: int, count: int) -> None:
+        names.add(f"{count} threads")
+        original(program, record, count)
+
+    monkeypatch.setattr(ctypes, "CDLL", Lonely)
+    monkeypatch.setattr(threads, "_run_in_threads", noted)
+    threads.team.cache_clear()
+    try:
+        assert torch.equal(turn(x, table, "halves"), expected)
+    finally:
+        threads.team.cache_clear()
+    assert names == {"2 threads"}

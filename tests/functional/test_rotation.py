@@ -11,7 +11,6 @@ from situs.functional import (
     RotationTable,
     as_complex,
     from_complex,
-    fused,
     rotary_frequencies,
     rotate,
     rotate_complex,
@@ -21,6 +20,7 @@ from situs.functional import (
     rotation_matrix,
     unit_circle,
 )
+from situs.functional.fused import planning
 from situs.functional.rotation import PAIRINGS, Pairing
 from tests.raising import raises_exactly
 from tests.references import rotary as reference
@@ -42,10 +42,15 @@ def by_paper(x: Tensor, positions: Tensor, dim: int, pairing: str) -> Tensor:
     return torch.from_numpy(turned.reshape(x.shape))
 
 
+def by_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the compiled loop out."""
+    monkeypatch.setattr(planning, "available", lambda: False)
+
+
 def chunked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the compiled loop out, and cut into pieces that are small for a test."""
-    monkeypatch.setattr(fused, "serves", lambda x, cos: False)
-    monkeypatch.setattr(fused, "SMALLEST", 1)
+    """Also cut into pieces that are small for a test."""
+    by_operations(monkeypatch)
+    monkeypatch.setattr(rotation, "SMALLEST_CUT", 1)
     monkeypatch.setattr(rotation, "CHUNK_ELEMENTS", 96)
 
 
@@ -127,10 +132,8 @@ def layouts() -> dict[str, Tensor]:
 def test_how_a_tensor_lies_in_memory_does_not_matter(
     pairing: Pairing, dtype: torch.dtype, layout: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if path == "chunked":
-        chunked(monkeypatch)
-    if path == "fused":
-        monkeypatch.setattr(fused, "SMALLEST", 1)
+    if path != "fused":
+        {"direct": by_operations, "chunked": chunked}[path](monkeypatch)
     x = layouts()[layout]
     x = x.to(dtype) if dtype != torch.float32 else x  # keeps the strides of dense layouts
     before = x.clone()
@@ -168,10 +171,8 @@ def test_half_precision_is_rounded_once(
 ) -> None:
     """Each channel lies within 0.51 ulp, at the norm of its pair, of the float64 truth for the same half inputs:
     half a unit for the one rounding, the rest for float32 arithmetic."""
-    if path == "chunked":
-        chunked(monkeypatch)
-    if path == "fused":
-        monkeypatch.setattr(fused, "SMALLEST", 1)
+    if path != "fused":
+        {"direct": by_operations, "chunked": chunked}[path](monkeypatch)
     positions = start + torch.arange(40)[None, None]
     x = torch.randn(2, 3, 40, 16).to(dtype)
     turned = rotate(x, table_of(positions, 16), pairing).double()

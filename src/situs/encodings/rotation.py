@@ -15,9 +15,8 @@ from torch import Tensor
 
 from situs.encodings.base import QueryKeyEncoding, Role, computing_dtype, require_choice, require_width
 from situs.encodings.points import points
-from situs.functional import fused
 from situs.functional.angles import widest
-from situs.functional.rotation import PAIRINGS, Pairing, RotationTable, rotate, rotation_matrix
+from situs.functional.rotation import PAIRINGS, Pairing, RotationTable, are_few, rotate, rotation_matrix
 from situs.positions import Positions, PositionsLike, align, is_deferred
 
 
@@ -94,7 +93,7 @@ class RotationEncoding(QueryKeyEncoding):
             of_queries, of_keys = align(positions, key_positions, query.shape[-2], key.shape[-2], query.device)
             self.require_agreement(of_queries, of_keys)
         alike = of_queries is of_keys and not self.treats_roles_apart and self.num_heads is None
-        if alike and query.dtype == key.dtype and query.numel() + key.numel() < fused.SMALLEST:
+        if alike and query.dtype == key.dtype and are_few(query, key):
             turned = self(torch.cat((query, key), 1), of_queries)  # decoding: its cost is the calls, not the work
             return turned[:, : query.shape[1]], turned[:, query.shape[1] :]
         return self(query, of_queries), self(key, of_keys, role="key")

@@ -17,15 +17,21 @@ from typing import Any, Literal, cast
 import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
+from torch._C import _are_functorch_transforms_active
+from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd import forward_ad
 
 from situs.functional import fused
+from situs.functional.fused import planning
 
 Pairing = Literal["interleaved", "halves"]
 PAIRINGS: tuple[Pairing, ...] = ("interleaved", "halves")
 
 # Temporaries of this size stay in a core's second-level cache; larger ones travel through memory.
 CHUNK_ELEMENTS = 1 << 18
+
+# Fewer are turned at once, with as few operations as may be.
+SMALLEST_CUT = 1 << 14
 
 
 class RotationTable:
@@ -104,14 +110,25 @@ def rotate(
 
     Chosen from what the tensors are, never from what they hold.
     """
-    if torch.compiler.is_compiling() or table.cos.requires_grad or x.ndim != 4 or x.device.type == "meta":
+    if torch.compiler.is_compiling():
+        return rotate_real(x, table.cos, table.sin, pairing)
+    plan, watched = fused.plan(x, table.cos, table.sin, pairing), _is_differentiated(x)
+    if plan is not None and not watched:
+        return plan.turn(x, table.cos, table.sin)
+    if table.cos.requires_grad or x.ndim != 4 or x.device.type == "meta":
         return rotate_real(x, table.cos, table.sin, pairing)
     table.require_fit(x)
-    if pairing == "interleaved" and x.dtype == table.cos.dtype and x.shape[-1] == 2 * table.cos.shape[-1]:
+    whole = x.shape[-1] == 2 * table.cos.shape[-1]
+    if plan is None and pairing == "interleaved" and x.dtype == table.cos.dtype and whole:
         return from_complex(rotate_complex(as_complex(x, pairing), table.polar), pairing)
-    if _is_differentiated(x):
+    if watched:
         return cast(Tensor, _Rotate.apply(x, table, pairing))  # type: ignore[no-untyped-call]
-    return _rotate_eagerly(x, table, pairing)
+    return _rotate_by_operations(x, table, pairing)
+
+
+def are_few(query: Float[Tensor, "..."], key: Float[Tensor, "..."]) -> bool:
+    """Whether these are turned sooner as one tensor: where it takes several operations, and they are small."""
+    return not (query.is_cpu and planning.available()) and query.numel() + key.numel() < SMALLEST_CUT
 
 
 def rotate_real(
@@ -183,7 +200,7 @@ def from_complex(z: Complex[Tensor, "*batch pairs"], pairing: Pairing) -> Float[
 def _is_differentiated(x: Tensor) -> bool:
     """Whether something watches the operations on ``x``: reverse mode, forward mode or ``torch.func``."""
     reverse = x.requires_grad and torch.is_grad_enabled()
-    return reverse or forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
+    return reverse or forward_ad._current_level >= 0 or _are_functorch_transforms_active()
 
 
 class _Rotate(torch.autograd.Function):
@@ -191,7 +208,8 @@ class _Rotate(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, table: RotationTable, pairing: Pairing) -> Tensor:
-        return _rotate_eagerly(x, table, pairing)
+        plan = fused.plan(x, table.cos, table.sin, pairing)
+        return _rotate_by_operations(x, table, pairing) if plan is None else plan.turn(x, table.cos, table.sin)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, RotationTable, Pairing], output: Tensor) -> None:
@@ -213,19 +231,18 @@ class _Rotate(torch.autograd.Function):
         return rotate_real(x.movedim(in_dims[0], 0), table.cos, table.sin, pairing), 0
 
 
-def _rotate_eagerly(x: Tensor, table: RotationTable, pairing: Pairing) -> Tensor:
+def _rotate_by_operations(x: Tensor, table: RotationTable, pairing: Pairing) -> Tensor:
+    """In pieces whose temporaries stay in the cache."""
     turning = 2 * table.cos.shape[-1]
     elements = x.numel()
-    if elements < fused.SMALLEST and turning == x.shape[-1]:
+    if elements < SMALLEST_CUT and turning == x.shape[-1]:
         return _rotate_piece(x, table, pairing, None).to(x.dtype)
-    if fused.serves(x, table.cos):
-        return fused.rotate(x, table.cos, table.sin, pairing)
     out = torch.empty_like(x)
     length = x.shape[-2]
     rows = max(1, CHUNK_ELEMENTS * length // max(elements, 1))
     source, target = x, out
     # gradients batched by autograd itself cannot be written into a given output
-    direct = pairing == "halves" and x.dtype == table.cos.dtype and not torch._C._functorch.is_legacy_batchedtensor(x)
+    direct = pairing == "halves" and x.dtype == table.cos.dtype and not is_legacy_batchedtensor(x)
     if turning < x.shape[-1]:
         out[..., turning:] = x[..., turning:]
         source, target = x[..., :turning], out[..., :turning]

@@ -1,7 +1,7 @@
 """Memory: the most that torch's allocator held at once, counted allocation by allocation.
 
 The profiler records every allocation and release with its size, so the peak is exact and repeats; resident
-memory would add the system's page cache and malloc's hoard. What Numba's loop uses outside torch is nothing:
+memory would add the system's page cache and malloc's hoard. What the compiled loop uses outside torch is nothing:
 it writes into a tensor that torch allocated.
 """
 

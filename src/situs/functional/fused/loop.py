@@ -1,0 +1,155 @@
+"""The loop that turns vectors, written for LLVM and compiled by it for this machine.
+
+    take the next task until none is left: a batch row, a block of the outer and a block of the inner loop
+        for each outer step
+            for each inner step
+                for each pair of the vector there:    a' = a cos - b sin,    b' = a sin + b cos
+
+A program is made for one kind of `Work`, so that a vector is straight code on the machine's registers. What it is
+called with is a record, `FIELDS`. Threads that share a record share its tasks: whoever is free takes the next.
+
+Reading a row of the table costs as much as reading a vector, so a row serves several vectors: all of the inner loop,
+where that goes over heads, or else those of four outer steps at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+import torch
+
+from situs.functional.fused.numbers import Numbers, numbers_of
+from situs.functional.fused.program import Program, Value, size_of, whole
+
+STEPS = tuple(f"{of}_{loop}_step" for of in ("x", "out", "table") for loop in ("batch", "outer", "inner"))
+FIELDS = (
+    "next", "x", "out", "cos", "sin",
+    "tasks", "outer_blocks", "inner_blocks", "outer_block", "inner_block", "outer", "inner", *STEPS,
+)  # fmt: skip
+"""Of a record: the next task and four addresses, which are new in every call; then the number of tasks, how many
+blocks each loop has, their sizes, the loops' lengths, and how many bytes a step moves."""
+
+TENSOR = {"cos": "table", "sin": "table"}
+"""Addresses that are moved alike."""
+
+CACHE_LINE = 64
+
+TOGETHER = 4
+"""Outer steps that share a row of the table."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a program is made for."""
+
+    dtype: torch.dtype
+    pairing: Literal["interleaved", "halves"]
+    pairs: int
+    dim: int
+    table_is_still: Literal["inner", "outer", "neither"]
+    """The loop whose steps do not move the table."""
+
+    @property
+    def together(self) -> int:
+        """How many outer steps are taken at a time."""
+        return TOGETHER if self.table_is_still == "outer" else 1
+
+
+def write(work: Work) -> Program:
+    """The whole loop for one kind of work."""
+    program = Program(FIELDS)
+    build, value = program.build, program.field
+    numbers = numbers_of(work.dtype, program)
+
+    def block(loop: str, index: Value) -> tuple[Value, Value]:
+        size = value[f"{loop}_block"]
+        first = build.mul(index, size)
+        return first, program.least(build.add(first, size), value[loop])
+
+    def moved(addresses: dict[str, Value], loop: str, index: Value) -> dict[str, Value]:
+        step = {name: value[f"{TENSOR.get(name, name)}_{loop}_step"] for name in addresses}
+        return {name: build.add(address, build.mul(step[name], index)) for name, address in addresses.items()}
+
+    with program.each_task(value["tasks"]) as task:
+        rest, outer_index = build.udiv(task, value["outer_blocks"]), build.urem(task, value["outer_blocks"])
+        batch, inner_index = build.udiv(rest, value["inner_blocks"]), build.urem(rest, value["inner_blocks"])
+        (outer_first, outer_last), (inner_first, inner_last) = block("outer", outer_index), block("inner", inner_index)
+        start = moved({name: value[name] for name in ("x", "out", "cos", "sin")}, "batch", batch)
+        with program.each(outer_first, outer_last, work.together) as outer:
+            # where fewer than four are left, the last is turned again
+            last = build.sub(outer_last, whole(1))
+            steps = [program.least(build.add(outer, whole(more)), last) for more in range(work.together)]
+            rows = [moved(start, "outer", step) for step in steps]
+            kept = _angles(numbers, work, rows[0]) if work.table_is_still == "inner" else None
+            with program.each(inner_first, inner_last) as inner:
+                vectors = [moved(row, "inner", inner) for row in rows]
+                angles = kept or _angles(numbers, work, vectors[0])
+                for vector in vectors:
+                    _turn(numbers, work, angles, vector)
+    build.ret_void()
+    return program
+
+
+@dataclass(frozen=True)
+class Angles:
+    """Cosines and sines of pairs that lie together, the first of them, and their number."""
+
+    first: int
+    width: int
+    cos: Value
+    sin: Value
+
+
+def _angles(numbers: Numbers, work: Work, at: dict[str, Value]) -> list[Angles]:
+    """A row of the table, in pieces of as many pairs as a cache line of vectors holds."""
+    kind = numbers.computed
+    return [
+        Angles(first, width, *(numbers.program.load(kind, width, at[name], first * size_of(kind)) for name in TENSOR))
+        for first, width in _pieces(work.pairs, CACHE_LINE // (2 * numbers.size))
+    ]
+
+
+def _turn(numbers: Numbers, work: Work, angles: Sequence[Angles], at: dict[str, Value]) -> None:
+    """One vector."""
+    x, out, build = at["x"], at["out"], numbers.build
+    for piece in angles:
+        first, second = (piece.first, piece.first + work.pairs)
+        if work.pairing == "interleaved":
+            a, b = numbers.load_neighbours(piece.width, x, 2 * first)
+        else:
+            a, b = numbers.load(piece.width, x, first), numbers.load(piece.width, x, second)
+        turned_a = build.fsub(build.fmul(a, piece.cos), build.fmul(b, piece.sin))
+        turned_b = build.fadd(build.fmul(a, piece.sin), build.fmul(b, piece.cos))
+        if work.pairing == "interleaved":
+            numbers.store_neighbours(turned_a, turned_b, out, 2 * first)
+        else:
+            numbers.store(turned_a, out, first)
+            numbers.store(turned_b, out, second)
+    for first, width in _pieces(work.dim - 2 * work.pairs, CACHE_LINE // numbers.size):
+        place = (2 * work.pairs + first) * numbers.size
+        numbers.program.store(numbers.program.load(numbers.stored, width, x, place), out, place)
+
+
+def _pieces(count: int, width: int) -> Iterator[tuple[int, int]]:
+    """``count`` numbers as runs of at most ``width``, a power of two: first places and lengths."""
+    first = 0
+    while first < count:
+        while first + width > count:
+            width //= 2
+        yield first, width
+        first += width
+
+
+@cache
+def compiled(work: Work) -> int:
+    """The address of the loop for this kind of work."""
+    address, engine = write(work).compiled()
+    _KEPT.append(engine)
+    return address
+
+
+_KEPT: list[object] = []
+"""What compiled loops live in."""
