@@ -17,9 +17,11 @@ QUIET = 0.03
 NOTES = """\
 - **Clock.** Contenders take turns within one process, in a new random order every round; figures are medians. The \
 time includes allocating results and temporaries, and freeing temporaries; results are freed after the clock stops.
-- **Warm or cold.** Neither is forced. Inputs are the same tensors every time, results are new every time, as in eager \
-code. Up to a few MiB the inputs are still in the cache and malloc reuses its pages (warm); from 32 MiB a tensor on, \
-inputs come from memory and every result is mapped anew and pays for page faults (cold), `clone()` as well. That \
+- **Warm or cold.** Inputs are the same tensors every time, results are new every time, as in eager code. When queries \
+and keys are turned, a call of less than 5 ms follows one that is not timed, for everyone alike: otherwise it would \
+be a measure of what the rival before it left in the caches (at 512 × 16 × 64, up to 60 µs of a hundred). Nothing \
+else is warmed. Up to a few MiB the inputs are still in the cache and malloc reuses its pages; from 32 MiB a tensor \
+on, inputs come from memory and every result is mapped anew and pays for page faults (cold), `clone()` as well. That \
 is why a ratio to `clone()` falls as tensors grow.
 - **Tables** are made before the clock starts on every side, in the dtype each side uses: float32 for Situs and Llama \
 4, the input's for Llama and GPT-J. rotary-embedding-torch runs as it is: it keeps angles and takes their cosines in \

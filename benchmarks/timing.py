@@ -20,6 +20,9 @@ TRANSFORMERS = "transformers"
 LLAMA4 = "transformers, Llama 4"
 ROTARY_EMBEDDING_TORCH = "rotary-embedding-torch"
 
+SHORT = 5e-3
+"""Seconds of a call that is over before what others left in the caches is replaced."""
+
 
 @dataclass(frozen=True)
 class Contender:
@@ -68,10 +71,11 @@ def race(
     effort: Effort,
     *,
     calls: int = 1,
+    warm: bool = False,
     earlier: Mapping[str, Sequence[float]] | None = None,
 ) -> Race:
-    """Measure contenders in turns. With ``calls`` above 1 a sample is the mean of that many calls; ``earlier`` are
-    samples that exist already."""
+    """Measure contenders in turns. With ``calls`` above 1 a sample is the mean of that many calls; with ``warm`` a
+    short call follows one that is not timed; ``earlier`` are samples that exist already."""
     samples: dict[str, list[float]] = {each.name: [*(earlier or {}).get(each.name, ())] for each in contenders}
     order = list(contenders)
     shuffle = random.Random(0).shuffle
@@ -88,6 +92,8 @@ def race(
                 if contender.brief and len(taken) >= effort.least:
                     continue
                 with contender.in_force():
+                    if warm and taken and taken[-1] < SHORT:
+                        contender.run()
                     taken.append(_seconds(contender.run, calls))
                 if contender.brief:
                     began += taken[-1]

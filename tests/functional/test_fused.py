@@ -44,7 +44,7 @@ def table_for(
 
 def turn(x: Tensor, table: RotationTable, pairing: Pairing) -> Tensor:
     """By the compiled loop, or not at all."""
-    plan = fused.plan(x, table.cos, table.sin, pairing)
+    plan = fused.plan(x, table, pairing)
     assert plan is not None
     return plan.turn(x, table.cos, table.sin)
 
@@ -193,7 +193,7 @@ def test_only_tensors_it_can_reach_are_served() -> None:
     x, cos = torch.zeros(SHAPE), torch.zeros(1, 1, SHAPE[2], 32)
 
     def serves(x: Tensor, cos: Tensor) -> bool:
-        return fused.plan(x, cos, cos, "halves") is not None
+        return fused.plan(x, RotationTable(cos, cos), "halves") is not None
 
     assert serves(x, cos)
     assert serves(torch.nn.Parameter(x), cos)
@@ -228,7 +228,7 @@ def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         assert not fused.available()
         table = table_for(1, 1, SHAPE[2], 64, torch.float32)
-        assert fused.plan(torch.zeros(SHAPE), table.cos, table.sin, "halves") is None
+        assert fused.plan(torch.zeros(SHAPE), table, "halves") is None
     finally:
         fused.available.cache_clear()
 

@@ -12,6 +12,7 @@ wider, and rounded once to the input's.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, Literal, cast
 
 import torch
@@ -20,6 +21,7 @@ from torch import Tensor
 from torch._C import _are_functorch_transforms_active
 from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd import forward_ad
+from torch.compiler import is_compiling
 
 from situs.functional import fused
 from situs.functional.fused import planning
@@ -41,7 +43,7 @@ class RotationTable:
     heads share. Compute once, use for queries and keys of every layer.
     """
 
-    __slots__ = ("_polar", "_wide", "cos", "sin")
+    __slots__ = ("_polar", "_wide", "cos", "plans", "sin")
 
     def __init__(
         self,
@@ -50,6 +52,9 @@ class RotationTable:
     ) -> None:
         self.cos = cos
         self.sin = sin
+        self.plans: dict[Hashable, fused.Plan | None] = {}
+        """How vectors that came before are turned."""
+
         self._polar: Tensor | None = None
         self._wide: tuple[Tensor, Tensor] | None = None
 
@@ -88,12 +93,17 @@ class RotationTable:
         return derived.is_inference() == self.cos.is_inference()
 
     def at(self, place: int) -> RotationTable:
-        """The table of one place, with the form that halves take, so that it need not be derived again."""
+        """The table of one place; where it takes operations to turn, with the form that halves take, so that it need
+        not be derived again."""
         part = slice(place, place + 1)
         table = RotationTable(self.cos[:, :, part], self.sin[:, :, part])
-        cos, sin = self.wide
-        table._wide = cos[:, :, part], sin[:, :, part]
+        if not planning.available():
+            cos, sin = self.wide
+            table._wide = cos[:, :, part], sin[:, :, part]
         return table
+
+    def __reduce__(self) -> tuple[type, tuple[Tensor, Tensor]]:
+        return RotationTable, (self.cos, self.sin)
 
     def transposed(self) -> RotationTable:
         """The table of the transposed maps: turns the other way, same magnitude."""
@@ -110,9 +120,9 @@ def rotate(
 
     Chosen from what the tensors are, never from what they hold.
     """
-    if torch.compiler.is_compiling():
+    if is_compiling():
         return rotate_real(x, table.cos, table.sin, pairing)
-    plan, watched = fused.plan(x, table.cos, table.sin, pairing), _is_differentiated(x)
+    plan, watched = fused.plan(x, table, pairing), _is_differentiated(x)
     if plan is not None and not watched:
         return plan.turn(x, table.cos, table.sin)
     if table.cos.requires_grad or x.ndim != 4 or x.device.type == "meta":
@@ -208,7 +218,7 @@ class _Rotate(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, table: RotationTable, pairing: Pairing) -> Tensor:
-        plan = fused.plan(x, table.cos, table.sin, pairing)
+        plan = fused.plan(x, table, pairing)
         return _rotate_by_operations(x, table, pairing) if plan is None else plan.turn(x, table.cos, table.sin)
 
     @staticmethod

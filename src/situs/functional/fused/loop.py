@@ -6,7 +6,7 @@
                 for each pair of the vector there:    a' = a cos - b sin,    b' = a sin + b cos
 
 A program is made for one kind of `Work`, so that a vector is straight code on the machine's registers. What it is
-called with is a record, `FIELDS`. Threads that share a record share its tasks: whoever is free takes the next.
+called with is a `RECORD`. Threads that share a record share its tasks: whoever is free takes the next.
 
 Reading a row of the table costs as much as reading a vector, so a row serves several vectors: all of the inner loop,
 where that goes over heads, or else those of four outer steps at a time.
@@ -24,13 +24,15 @@ import torch
 from situs.functional.fused.numbers import Numbers, numbers_of
 from situs.functional.fused.program import Program, Value, size_of, whole
 
-STEPS = tuple(f"{of}_{loop}_step" for of in ("x", "out", "table") for loop in ("batch", "outer", "inner"))
-FIELDS = (
-    "next", "x", "out", "cos", "sin",
-    "tasks", "outer_blocks", "inner_blocks", "outer_block", "inner_block", "outer", "inner", *STEPS,
+RECORD = ("next", "x", "out", "cos", "sin", "lie")
+"""What is new in every call: the next task, and addresses."""
+
+LIE = (
+    "tasks", "outer_blocks", "inner_blocks", "outer_block", "inner_block", "outer", "inner",
+    *(f"{tensor}_{loop}_step" for tensor in ("x", "out", "table") for loop in ("batch", "outer", "inner")),
 )  # fmt: skip
-"""Of a record: the next task and four addresses, which are new in every call; then the number of tasks, how many
-blocks each loop has, their sizes, the loops' lengths, and how many bytes a step moves."""
+"""How tensors lie: the number of tasks, how many blocks each loop has, their sizes, the loops' lengths, and how many
+bytes a step moves."""
 
 TENSOR = {"cos": "table", "sin": "table"}
 """Addresses that are moved alike."""
@@ -60,7 +62,7 @@ class Work:
 
 def write(work: Work) -> Program:
     """The whole loop for one kind of work."""
-    program = Program(FIELDS)
+    program = Program(RECORD, LIE)
     build, value = program.build, program.field
     numbers = numbers_of(work.dtype, program)
 

@@ -7,8 +7,6 @@ import importlib.util
 import os
 import sys
 from array import array
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Literal
 
@@ -21,10 +19,12 @@ from torch.nn import Parameter
 from situs.functional.fused.threads import team
 
 if TYPE_CHECKING:
-    from situs.functional.rotation import Pairing
+    from situs.functional.rotation import Pairing, RotationTable
 
 LEAST_TASK = 1 << 15
 """Elements that are worth a thread's start; as many as torch asks for."""
+
+TASKS_PER_THREAD = 4
 
 WIDEST = 512
 """Of a vector; a program is straight code for one, and grows with it."""
@@ -39,16 +39,14 @@ def available() -> bool:
     return wanted and sys.byteorder == "little" and importlib.util.find_spec("llvmlite") is not None
 
 
-@dataclass(frozen=True)
 class Plan:
-    """How tensors of one shape are turned: a program, the part of its record that says how they lie, and threads."""
+    """How tensors of one shape are turned: a program, how they lie for it, and the number of threads."""
 
-    program: int
-    alone: Callable[[int], None]
-    """The program as a function of a record's address."""
-
-    fields: tuple[int, ...]
-    threads: int
+    def __init__(self, program: int, lie: tuple[int, ...], threads: int) -> None:
+        self.program, self.threads = program, threads
+        self._alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(program)
+        self._lie = array("q", lie)
+        self._lie_at, _ = self._lie.buffer_info()
 
     def turn(
         self,
@@ -58,43 +56,45 @@ class Plan:
     ) -> Float[Tensor, "batch heads sequence dim"]:
         """``x`` turned, in one pass."""
         out = torch.empty_like(x)
-        addresses = x.data_ptr(), out.data_ptr(), cos.data_ptr(), sin.data_ptr()
-        record = array("q", (0, *addresses, *self.fields))
-        address, _ = record.buffer_info()
+        record = array("q", (0, x.data_ptr(), out.data_ptr(), cos.data_ptr(), sin.data_ptr(), self._lie_at))
         if self.threads == 1:
-            self.alone(address)
+            self._alone(record.buffer_info()[0])
         else:
-            team()(self.program, address, self.threads)
+            team()(self.program, record.buffer_info()[0], self.threads)
         return out
 
 
-def plan(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing) -> Plan | None:
+def plan(x: Tensor, table: RotationTable, pairing: Pairing) -> Plan | None:
     """How the compiled loop turns ``x``, or None where it cannot; judged from metadata alone."""
     if (
-        type(x) not in (Tensor, Parameter)
+        not available()
+        or type(x) not in (Tensor, Parameter)
         or not x.is_cpu
-        or not cos.is_cpu
-        or cos.requires_grad
         or x.is_neg()
         or is_legacy_batchedtensor(x)
-        or not available()
     ):
         return None
-    lie = (x.stride(), cos.stride(), sin.stride())
-    return _plan(x.dtype, x.shape, cos.dtype, cos.shape, lie, pairing, torch.get_num_threads())
+    key = (x.dtype, x.shape, x.stride(), pairing, torch.get_num_threads())
+    try:
+        return table.plans[key]
+    except KeyError:
+        cos, sin = table.cos, table.sin
+        reachable = cos.is_cpu and not cos.requires_grad and cos.stride() == sin.stride()
+        table.plans[key] = made = _plan(*key, cos.dtype, cos.shape, cos.stride()) if reachable else None
+        return made
 
 
 @lru_cache(maxsize=4096)
 def _plan(
     dtype: torch.dtype,
     shape: tuple[int, ...],
-    table_dtype: torch.dtype,
-    table_shape: tuple[int, ...],
-    lie: tuple[tuple[int, ...], ...],
+    x_strides: tuple[int, ...],
     pairing: Pairing,
     threads: int,
+    table_dtype: torch.dtype,
+    table_shape: tuple[int, ...],
+    table_strides: tuple[int, ...],
 ) -> Plan | None:
-    x_strides, table_strides, sin_strides = lie
     served = (
         dtype in DTYPES
         and table_dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
@@ -105,7 +105,6 @@ def _plan(
         and table_shape[2] == shape[2]
         and 0 < 2 * table_shape[3] <= shape[3]
         and x_strides[-1] == table_strides[-1] == 1
-        and table_strides == sin_strides
     )
     if not served:
         return None
@@ -130,11 +129,10 @@ def _plan(
     work = Work(dtype, pairing, table_shape[-1], dim, still)
 
     # a few tasks for each thread, so that one who is held up leaves the rest to others; long runs of memory are best
-    share = max(LEAST_TASK, batch * heads * length * dim // (4 * threads))
+    share = max(LEAST_TASK, batch * heads * length * dim // (TASKS_PER_THREAD * threads))
     inner_block = inner if heads_lie_inside else max(1, min(inner, share // (work.together * dim)))
     outer_block = max(work.together, share // (inner_block * dim))
     blocks = -(-outer // outer_block), -(-inner // inner_block)
     tasks = batch * blocks[0] * blocks[1]
-    program = compiled(work)
-    alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(program)
-    return Plan(program, alone, (tasks, *blocks, outer_block, inner_block, outer, inner, *steps), min(threads, tasks))
+    lie = (tasks, *blocks, outer_block, inner_block, outer, inner, *steps)
+    return Plan(compiled(work), lie, min(threads, tasks))

@@ -17,18 +17,22 @@ DOUBLE, FLOAT, HALF = ir.DoubleType(), ir.FloatType(), ir.HalfType()
 
 
 class Program:
-    """A function of the address of a record: whole numbers, of which the first is the next task to take."""
+    """A function of the address of a record: whole numbers, of which the first is the next task to take and the last
+    the address of more, which calls share."""
 
-    def __init__(self, fields: Sequence[str]) -> None:
+    def __init__(self, fields: Sequence[str], shared: Sequence[str]) -> None:
         self.module = ir.Module("situs")
         self.module.triple = llvm.get_process_triple()
         function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [INT64.as_pointer()]), "run")
         self.build = ir.IRBuilder(function.append_basic_block())
         self._record = function.args[0]
-        self.field = {name: self._read(place) for place, name in enumerate(fields)}
+        self.field = self._read(self._record, fields)
+        more = self.build.inttoptr(self.field[fields[-1]], INT64.as_pointer())
+        self.field |= self._read(more, shared)
 
-    def _read(self, place: int) -> Value:
-        return self.build.load(self.build.gep(self._record, [whole(place)]))
+    def _read(self, record: Value, names: Sequence[str]) -> dict[str, Value]:
+        places = {name: self.build.gep(record, [whole(place)]) for place, name in enumerate(names)}
+        return {name: self.build.load(place) for name, place in places.items()}
 
     def least(self, one: Value, other: Value) -> Value:
         """The smaller of two whole numbers."""
