@@ -2,6 +2,8 @@
 
 import json
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -33,6 +35,17 @@ def test_list_prints_a_line_for_every_encoding(capsys: pytest.CaptureFixture[str
     assert [line.split()[0] for line in lines] == situs.names()
     assert "rotary          query and key             q'_m = R(m) q_m" in "\n".join(lines)
     assert "shaw            score and value  learned  q_i . (k_j + a[clip(j - i)])" in "\n".join(lines)
+
+
+def test_a_reader_may_stop_before_the_end() -> None:
+    """As ``situs list | head`` does."""
+    command = [sys.executable, "-c", "import sys; from situs.cli import main; sys.exit(main(['list']))"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as listing:
+        assert listing.stdout is not None
+        assert listing.stderr is not None
+        listing.stdout.close()
+        assert listing.stderr.read() == ""
+    assert listing.returncode == 141
 
 
 def test_list_as_json_can_be_read_by_a_program(capsys: pytest.CaptureFixture[str]) -> None:

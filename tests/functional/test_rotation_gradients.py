@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.autograd.forward_ad import dual_level, make_dual, unpack_dual
 
-from situs.functional import RotationTable, fused, rotary_frequencies, rotate, rotate_real, rotation, unit_circle
+from situs.functional import RotationTable, rotary_frequencies, rotate, rotate_real, rotation, unit_circle
+from situs.functional.fused import planning
 from situs.functional.rotation import PAIRINGS, Pairing
 
 both_pairings = pytest.mark.parametrize("pairing", PAIRINGS)
@@ -22,10 +23,10 @@ def take(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Lead small tensors through a path that is meant for large ones."""
 
     def choose(path: str) -> None:
-        if path != "direct":
-            monkeypatch.setattr(fused, "SMALLEST", 1)
+        if path != "fused":
+            monkeypatch.setattr(planning, "available", lambda: False)
         if path == "chunked":
-            monkeypatch.setattr(fused, "serves", lambda x, cos: False)
+            monkeypatch.setattr(rotation, "SMALLEST_CUT", 1)
             monkeypatch.setattr(rotation, "CHUNK_ELEMENTS", 16)
 
     return choose

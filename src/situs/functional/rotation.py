@@ -43,7 +43,7 @@ class RotationTable:
     heads share. Compute once, use for queries and keys of every layer.
     """
 
-    __slots__ = ("_polar", "_wide", "cos", "plans", "sin")
+    __slots__ = ("_plans_of_places", "_polar", "_wide", "cos", "plans", "sin")
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class RotationTable:
         self.plans: dict[Hashable, fused.Plan | None] = {}
         """How vectors that came before are turned."""
 
+        self._plans_of_places: dict[Hashable, fused.Plan | None] = {}
         self._polar: Tensor | None = None
         self._wide: tuple[Tensor, Tensor] | None = None
 
@@ -97,6 +98,7 @@ class RotationTable:
         not be derived again."""
         part = slice(place, place + 1)
         table = RotationTable(self.cos[:, :, part], self.sin[:, :, part])
+        table.plans = self._plans_of_places
         if not planning.available():
             cos, sin = self.wide
             table._wide = cos[:, :, part], sin[:, :, part]
@@ -128,8 +130,8 @@ def rotate(
     if table.cos.requires_grad or x.ndim != 4 or x.device.type == "meta":
         return rotate_real(x, table.cos, table.sin, pairing)
     table.require_fit(x)
-    whole = x.shape[-1] == 2 * table.cos.shape[-1]
-    if plan is None and pairing == "interleaved" and x.dtype == table.cos.dtype and whole:
+    whole = x.shape[-1] == 2 * table.cos.shape[-1] and x.dtype == table.cos.dtype
+    if plan is None and pairing == "interleaved" and whole and not is_legacy_batchedtensor(x):
         return from_complex(rotate_complex(as_complex(x, pairing), table.polar), pairing)
     if watched:
         return cast(Tensor, _Rotate.apply(x, table, pairing))  # type: ignore[no-untyped-call]
@@ -138,7 +140,9 @@ def rotate(
 
 def are_few(query: Float[Tensor, "..."], key: Float[Tensor, "..."]) -> bool:
     """Whether these are turned sooner as one tensor: where it takes several operations, and they are small."""
-    return not (query.is_cpu and planning.available()) and query.numel() + key.numel() < SMALLEST_CUT
+    if is_compiling() or (query.is_cpu and planning.available()):
+        return False
+    return query.numel() + key.numel() < SMALLEST_CUT
 
 
 def rotate_real(

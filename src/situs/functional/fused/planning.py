@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch._C._functorch import is_legacy_batchedtensor
+from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
 from torch.nn import Parameter
 
 from situs.functional.fused.threads import team
@@ -72,6 +72,7 @@ def plan(x: Tensor, table: RotationTable, pairing: Pairing) -> Plan | None:
         or not x.is_cpu
         or x.is_neg()
         or is_legacy_batchedtensor(x)
+        or is_functorch_wrapped_tensor(x)
     ):
         return None
     key = (x.dtype, x.shape, x.stride(), pairing, torch.get_num_threads())
@@ -79,7 +80,8 @@ def plan(x: Tensor, table: RotationTable, pairing: Pairing) -> Plan | None:
         return table.plans[key]
     except KeyError:
         cos, sin = table.cos, table.sin
-        reachable = cos.is_cpu and not cos.requires_grad and cos.stride() == sin.stride()
+        wrapped = is_functorch_wrapped_tensor(cos) or is_functorch_wrapped_tensor(sin)
+        reachable = cos.is_cpu and not (cos.requires_grad or wrapped) and cos.stride() == sin.stride()
         table.plans[key] = made = _plan(*key, cos.dtype, cos.shape, cos.stride()) if reachable else None
         return made
 
