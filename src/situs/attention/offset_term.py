@@ -106,9 +106,7 @@ class OffsetTerm(GatheringTerm):
         vectors = self._window("for_query", part, tensors)
         if vectors is not None:
             products = scratch.take("products", (*q.shape[:3], numbers.shape[-1]))
-            for row, queries in zip(products, q.to(scratch.dtype), strict=True):
-                start = numbers.unsqueeze(-2).expand(len(queries), 1, -1)
-                torch.baddbmm(start, queries, _for_heads(vectors, queries).transpose(-2, -1), alpha=scale, out=row)
+            _multiply_and_add(numbers, q.to(scratch.dtype), vectors, scale, products)
             term = skew(products, part.block.keys)
         else:
             term = toeplitz(numbers, part.block.keys).expand(shape)
@@ -119,7 +117,7 @@ class OffsetTerm(GatheringTerm):
             term.add_((k.to(scratch.dtype) * of_keys).sum(-1).unsqueeze(-2), alpha=scale)
         elif of_keys is not None:
             for keys, some, near in _stretches(part.block, k.to(scratch.dtype), of_keys):
-                products = some @ near.transpose(-2, -1)
+                products = _times(some, near.transpose(-2, -1))
                 term[..., keys].add_(skew_keys(products, part.block.queries), alpha=scale)
         if every is not None:
             term.add_((k.to(scratch.dtype) @ every.unsqueeze(-1)).transpose(-2, -1), alpha=scale)
@@ -137,17 +135,15 @@ class OffsetTerm(GatheringTerm):
             _add_to(found[0], part, unslanted.sum(-2), window)
             vectors = self._window("for_query", part, tensors)
             if vectors is not None:
-                dq.add_(unslanted @ vectors, alpha=scale)
-                own = unslanted.transpose(-2, -1) @ q.to(scratch.dtype)
-                _add_to(found[self.index["for_query"]], part, own.mul_(scale), window)
+                dq.add_(_times(unslanted, vectors), alpha=scale)
+                _add_products(found[self.index["for_query"]], part, unslanted, q.to(scratch.dtype), scale, window)
             vectors = self._window("for_key", part, tensors)
             if vectors is not None:
                 for keys, some, near in _stretches(part.block, k.to(scratch.dtype), vectors):
                     slanted = _unskew_keys(change[..., keys])
-                    dk[:, :, keys].add_(slanted @ near, alpha=scale)
-                    own = slanted.transpose(-2, -1) @ some
+                    dk[:, :, keys].add_(_times(slanted, near), alpha=scale)
                     here = slice(window.start + keys.start, window.start + keys.start + queries + some.shape[2] - 1)
-                    _add_to(found[self.index["for_key"]], part, own.mul_(scale), here)
+                    _add_products(found[self.index["for_key"]], part, slanted, some, scale, here)
             every = self._own("for_every_key", part, tensors)
             if every is not None:
                 columns = change.sum(-2, keepdim=True)
@@ -161,7 +157,7 @@ class OffsetTerm(GatheringTerm):
     def gathered(self, part: Part, weights: Tensor, tensors: Sequence[Tensor]) -> Tensor:
         vectors = self._window("for_value", part, tensors)
         assert vectors is not None
-        return unskew(weights) @ vectors
+        return _times(unskew(weights), vectors)
 
     def _numbers(self, vector: Tensor, block: Segment) -> Tensor:
         if self._masked is None or self._masked[0] is not vector:
@@ -199,8 +195,29 @@ def _of_heads(tensor: Tensor, heads: slice) -> Tensor:
     return tensor if tensor.shape[0] == 1 else tensor[heads]
 
 
-def _for_heads(vectors: Tensor, queries: Tensor) -> Tensor:
-    return vectors.expand(len(queries), -1, -1)
+def _times(x: Tensor, vectors: Tensor) -> Tensor:
+    """A product with each head's own matrix; one that all share makes it one large product."""
+    return x @ (vectors[0] if vectors.shape[0] == 1 else vectors)
+
+
+def _multiply_and_add(numbers: Tensor, queries: Tensor, vectors: Tensor, scale: float, out: Tensor) -> None:
+    """``numbers + scale queries . vectors``, with each offset's vector."""
+    if numbers.shape[0] == vectors.shape[0] == 1:
+        torch.addmm(numbers, queries.flatten(0, 2), vectors[0].T, alpha=scale, out=out.flatten(0, 2))
+        return
+    for row, of_row in zip(out, queries, strict=True):
+        start, own = (each.expand(len(row), -1, -1) for each in (numbers.unsqueeze(-2), vectors))
+        torch.baddbmm(start, of_row, own.transpose(-2, -1), alpha=scale, out=row)
+
+
+def _add_products(
+    total: Tensor | None, part: Part, change: Tensor, vectors: Tensor, scale: float, window: slice
+) -> None:
+    """Add to the gradient of vectors of offsets, which met these vectors and whose products changed so."""
+    if total is not None and total.shape[0] == 1:
+        total[0, window].addmm_(change.flatten(0, 2).T, vectors.flatten(0, 2), alpha=scale)
+    elif total is not None:
+        _add_to(total, part, (change.transpose(-2, -1) @ vectors).mul_(scale), window)
 
 
 def _add_to(total: Tensor | None, part: Part, found: Tensor, window: slice) -> None:
