@@ -1,8 +1,11 @@
 """The compiled loop gives what tensor operations give, in any layout, dtype, width, number of threads and process."""
 
+import copy
 import ctypes
 import multiprocessing
 import os
+import pickle
+from array import array
 from collections.abc import Iterator
 
 import pytest
@@ -10,12 +13,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from situs.functional import RotationTable, fused, rotary_frequencies, rotate, rotate_real, unit_circle
-from situs.functional.fused import planning, threads
+from situs.functional.fused import loop, planning, threads
+from situs.functional.fused.program import converts_halves
 from situs.functional.rotation import PAIRINGS, Pairing
 
-pytestmark = pytest.mark.skipif(not fused.available(), reason="llvmlite is not installed")
+pytestmark = pytest.mark.skipif(
+    not fused.available() or not converts_halves(), reason="llvmlite is not installed, or the machine has no float16"
+)
 
 both_pairings = pytest.mark.parametrize("pairing", PAIRINGS)
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
@@ -207,6 +214,8 @@ def test_only_tensors_it_can_reach_are_served() -> None:
         "nothing": x[:, :, :0],
         "wider than a program may be": torch.zeros(1, 1, SHAPE[2], 2 * planning.WIDEST),
         "turned minus signs": torch._neg_view(x),
+        "zeros that are nowhere": torch._efficientzerotensor(*SHAPE),
+        "vectors within one another": torch.zeros(111).unfold(0, 64, 1).expand(2, 4, 48, 64),
         "another number of places": x[:, :, 1:],
         "fewer channels than turn": x[..., :32],
     }
@@ -215,22 +224,27 @@ def test_only_tensors_it_can_reach_are_served() -> None:
         "too exact": cos.double(),
         "learned": cos.clone().requires_grad_(),
         "channels apart": cos.transpose(2, 3).contiguous().transpose(2, 3),
+        "a subclass": cos.as_subclass(type("Mine", (Tensor,), {})),
+        "turned minus signs": torch._neg_view(cos),
         "other rows": cos.expand(3, -1, -1, -1),
         "other heads": cos.expand(-1, 3, -1, -1),
     }
     assert {name: serves(x, table) for name, table in tables.items()} == dict.fromkeys(tables, False)
+    sines = {"too exact": cos.double(), "learned": cos.clone().requires_grad_(), "shorter": cos[:, :, 1:]}
+    found = {name: fused.plan(x, RotationTable(cos, sin), "halves") for name, sin in sines.items()}
+    assert found == dict.fromkeys(sines)
     assert not serves(x.double(), cos)
 
 
 def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    fused.available.cache_clear()
+    planning._wanted.cache_clear()
     monkeypatch.setenv("SITUS_FUSED", "0")
     try:
         assert not fused.available()
         table = table_for(1, 1, SHAPE[2], 64, torch.float32)
         assert fused.plan(torch.zeros(SHAPE), table, "halves") is None
     finally:
-        fused.available.cache_clear()
+        planning._wanted.cache_clear()
 
 
 @both_pairings
@@ -252,6 +266,102 @@ def test_rotate_takes_the_compiled_loop_where_it_serves(
     assert taken == [SHAPE, (1, 1, *SHAPE[2:])]
 
 
+@both_pairings
+def test_vectors_within_one_another_are_turned(pairing: Pairing) -> None:
+    x = torch.randn(20).unfold(0, 16, 1)[None, None]
+    table = table_for(1, 1, 5, 16, torch.float32)
+    assert_agree(rotate(x, table, pairing), rotate(x.contiguous(), table, pairing))
+
+
+@both_pairings
+@pytest.mark.parametrize("heads", [1, 2, 3, 4, 5, 6, 8, 12])
+def test_any_number_of_heads_shares_the_table(pairing: Pairing, heads: int) -> None:
+    x, table = torch.randn(2, heads, 7, 16), table_for(1, 1, 7, 16, torch.float32)
+    expected = rotate_real(x, table.cos, table.sin, pairing)
+    assert torch.equal(turn(x, table, pairing), expected)
+    assert torch.equal(turn(x.transpose(1, 2).contiguous().transpose(1, 2), table, pairing), expected)
+
+
+def test_little_work_is_left_to_one_thread(two_threads: None) -> None:
+    table = table_for(16, 1, 1, 64, torch.float32)
+    plan = fused.plan(torch.zeros(16, 8, 1, 64), table, "halves")
+    assert plan is not None
+    assert plan.threads == 1
+
+
+def test_a_table_that_was_used_can_be_copied_and_sent() -> None:
+    x, table = torch.randn(SHAPE), table_for(1, 1, SHAPE[2], 64, torch.float32)
+    expected = turn(x, table, "halves")
+    for twin in (copy.copy(table), copy.deepcopy(table), pickle.loads(pickle.dumps(table))):
+        assert torch.equal(turn(x, twin, "halves"), expected)
+
+
+def test_places_of_a_table_share_their_plans() -> None:
+    x, table = torch.randn(1, 4, 3, 16), table_for(1, 1, 3, 16, torch.float32)
+    whole = turn(x, table, "halves")
+    parts = [turn(x[:, :, place : place + 1], table.at(place), "halves") for place in range(3)]
+    assert torch.equal(torch.cat(parts, 2), whole)
+    assert len(table.at(0).plans) == 1
+    for place in (-1, 3):
+        with pytest.raises(IndexError, match=rf"^place must be one of the table's 3; got {place}\.$"):
+            table.at(place)
+
+
+@both_pairings
+def test_the_way_back_takes_the_loop_too(pairing: Pairing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the table is part of a larger one, and its negative is not."""
+    whole = table_for(2, 1, 60, 64, torch.float32)
+    table = RotationTable(whole.cos[:, :, : SHAPE[2]], whole.sin[:, :, : SHAPE[2]])
+    x = torch.randn(SHAPE, requires_grad=True)
+    turned = rotate(x, table, pairing)
+    taken: list[fused.Plan] = []
+    original = fused.Plan.turn
+
+    def noted(plan: fused.Plan, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        taken.append(plan)
+        return original(plan, x, cos, sin)
+
+    monkeypatch.setattr(fused.Plan, "turn", noted)
+    gradient = torch.randn(SHAPE)
+    turned.backward(gradient)
+    assert len(taken) == 1
+    assert x.grad is not None
+    assert_agree(x.grad, rotate_real(gradient, table.cos, -table.sin, pairing))
+
+
+@both_pairings
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_who_watches_operations_sees_them(pairing: Pairing) -> None:
+    table = table_for(1, 1, SHAPE[2], 64, torch.float32)
+    x, other = torch.randn(SHAPE), torch.randn(SHAPE)
+    expected = rotate(other, table, pairing)
+    graph = make_fx(lambda x: rotate(x, table, pairing))(x)
+    assert_agree(graph(other), expected)
+    traced = torch.jit.trace(lambda x: rotate(x, table, pairing), x)
+    assert_agree(traced(other), expected)
+
+
+def test_a_machine_that_cannot_compile_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(work: loop.Work) -> int:
+        raise OSError("no executable memory")
+
+    monkeypatch.setattr(loop, "compiled", fail)
+    monkeypatch.setattr(planning, "_failure", None)
+    planning._plan.cache_clear()
+    x, table = torch.randn(SHAPE), table_for(1, 1, SHAPE[2], 64, torch.float32)
+    with pytest.warns(UserWarning, match=r"^situs\[fast\] must compile") as told:
+        turned = rotate(x, table, "halves")
+    assert [str(each.message) for each in told] == [
+        "situs[fast] must compile its loop with llvmlite 0.45 or newer, since rotary runs fastest so; got OSError: no "
+        "executable memory. Tensor operations are used instead; SITUS_FUSED=0 leaves this out."
+    ]
+    assert_agree(turned, rotate_real(x, table.cos, table.sin, "halves"))
+    assert not fused.available()
+    assert torch.equal(rotate(x, table, "halves"), turned)
+    planning._plan.cache_clear()
+
+
 def test_threads_of_python_serve_where_torch_has_none(two_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
     small_tasks(monkeypatch)
     x, table = torch.randn(3, 5, 48, 64), table_for(1, 1, 48, 64, torch.float32)
@@ -264,9 +374,9 @@ def test_threads_of_python_serve_where_torch_has_none(two_threads: None, monkeyp
 
     original = threads._run_in_threads
 
-    def noted(program: int, record: int, count: int) -> None:
+    def noted(program: int, record: "array[int]", count: int, kept: object) -> None:
         names.add(f"{count} threads")
-        original(program, record, count)
+        original(program, record, count, kept)
 
     monkeypatch.setattr(ctypes, "CDLL", Lonely)
     monkeypatch.setattr(threads, "_run_in_threads", noted)

@@ -26,8 +26,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int = options.run(options)
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # who read it has seen enough, as in situs list | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # lest leaving Python try again, and complain
+    except BrokenPipeError:
+        if options.command == "compare":
+            raise  # it may be a worker's
+        # who read it has seen enough, as in situs list | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # lest Python try again when it ends
         return 141
     except (ValueError, TypeError) as problem:
         print(f"situs {options.command}: {problem}", file=sys.stderr)

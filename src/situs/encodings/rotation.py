@@ -94,11 +94,10 @@ class RotationEncoding(QueryKeyEncoding):
             self.require_agreement(of_queries, of_keys)
         alike = of_queries is of_keys and not self.treats_roles_apart and self.num_heads is None
         if alike and query.dtype == key.dtype and are_few(query, key):
-            turned = self.forward(
-                torch.cat((query, key), 1), of_queries
-            )  # decoding: its cost is the calls, not the work
+            # decoding: its cost is the calls, not the work
+            turned = self(torch.cat((query, key), 1), of_queries)
             return turned[:, : query.shape[1]], turned[:, query.shape[1] :]
-        return self.forward(query, of_queries), self.forward(key, of_keys, role="key")
+        return self(query, of_queries), self(key, of_keys, role="key")
 
     @abstractmethod
     def require_agreement(self, query: Positions, key: Positions) -> None:

@@ -18,8 +18,8 @@ from typing import Any, Literal, cast
 import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
-from torch._C import _are_functorch_transforms_active
-from torch._C._functorch import is_legacy_batchedtensor
+from torch._C import _are_functorch_transforms_active, _is_tracing
+from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
@@ -32,7 +32,7 @@ PAIRINGS: tuple[Pairing, ...] = ("interleaved", "halves")
 # Temporaries of this size stay in a core's second-level cache; larger ones travel through memory.
 CHUNK_ELEMENTS = 1 << 18
 
-# Fewer are turned at once, with as few operations as may be.
+# Fewer are turned at once, queries and keys together, with as few operations as may be.
 SMALLEST_CUT = 1 << 14
 
 
@@ -96,6 +96,8 @@ class RotationTable:
     def at(self, place: int) -> RotationTable:
         """The table of one place; where it takes operations to turn, with the form that halves take, so that it need
         not be derived again."""
+        if not 0 <= place < self.cos.shape[2]:
+            raise IndexError(f"place must be one of the table's {self.cos.shape[2]}; got {place}.")
         part = slice(place, place + 1)
         table = RotationTable(self.cos[:, :, part], self.sin[:, :, part])
         table.plans = self._plans_of_places
@@ -103,6 +105,14 @@ class RotationTable:
             cos, sin = self.wide
             table._wide = cos[:, :, part], sin[:, :, part]
         return table
+
+    @property
+    def is_differentiated(self) -> bool:
+        """Whether something watches the table itself, in whichever mode."""
+        return any(
+            each.requires_grad or is_functorch_wrapped_tensor(each) or _has_tangent(each)
+            for each in (self.cos, self.sin)
+        )
 
     def __reduce__(self) -> tuple[type, tuple[Tensor, Tensor]]:
         return RotationTable, (self.cos, self.sin)
@@ -122,12 +132,12 @@ def rotate(
 
     Chosen from what the tensors are, never from what they hold.
     """
-    if is_compiling():
+    if is_compiling() or _is_tracing():
         return rotate_real(x, table.cos, table.sin, pairing)
     plan, watched = fused.plan(x, table, pairing), _is_differentiated(x)
     if plan is not None and not watched:
         return plan.turn(x, table.cos, table.sin)
-    if table.cos.requires_grad or x.ndim != 4 or x.device.type == "meta":
+    if table.is_differentiated or x.ndim != 4 or x.device.type == "meta":
         return rotate_real(x, table.cos, table.sin, pairing)
     table.require_fit(x)
     whole = x.shape[-1] == 2 * table.cos.shape[-1] and x.dtype == table.cos.dtype
@@ -209,6 +219,13 @@ def from_complex(z: Complex[Tensor, "*batch pairs"], pairing: Pairing) -> Float[
     if pairing == "halves":
         return torch.cat((z.real, z.imag), -1)
     return torch.view_as_real(z).flatten(-2)
+
+
+def _has_tangent(tensor: Tensor) -> bool:
+    """Whether forward mode carries a derivative with it."""
+    if forward_ad._current_level < 0:
+        return False
+    return forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
 
 
 def _is_differentiated(x: Tensor) -> bool:

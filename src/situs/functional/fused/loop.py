@@ -9,7 +9,7 @@ A program is made for one kind of `Work`, so that a vector is straight code on t
 called with is a `RECORD`. Threads that share a record share its tasks: whoever is free takes the next.
 
 Reading a row of the table costs as much as reading a vector, so a row serves several vectors: all of the inner loop,
-where that goes over heads, or else those of four outer steps at a time.
+where that goes over heads, or else those of a few outer steps at a time.
 """
 
 from __future__ import annotations
@@ -29,18 +29,12 @@ RECORD = ("next", "x", "out", "cos", "sin", "lie")
 
 LIE = (
     "tasks", "outer_blocks", "inner_blocks", "outer_block", "inner_block", "outer", "inner",
-    *(f"{tensor}_{loop}_step" for tensor in ("x", "out", "table") for loop in ("batch", "outer", "inner")),
+    *(f"{tensor}_{loop}_step" for tensor in ("x", "out", "cos", "sin") for loop in ("batch", "outer", "inner")),
 )  # fmt: skip
 """How tensors lie: the number of tasks, how many blocks each loop has, their sizes, the loops' lengths, and how many
 bytes a step moves."""
 
-TENSOR = {"cos": "table", "sin": "table"}
-"""Addresses that are moved alike."""
-
 CACHE_LINE = 64
-
-TOGETHER = 4
-"""Outer steps that share a row of the table."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +45,11 @@ class Work:
     pairing: Literal["interleaved", "halves"]
     pairs: int
     dim: int
-    table_is_still: Literal["inner", "outer", "neither"]
-    """The loop whose steps do not move the table."""
+    table_is_still: bool
+    """Whether steps of the inner loop leave the table where it is."""
 
-    @property
-    def together(self) -> int:
-        """How many outer steps are taken at a time."""
-        return TOGETHER if self.table_is_still == "outer" else 1
+    together: int = 1
+    """Outer steps that are taken at a time, since they share a row of the table; blocks are multiples of it."""
 
 
 def write(work: Work) -> Program:
@@ -72,8 +64,10 @@ def write(work: Work) -> Program:
         return first, program.least(build.add(first, size), value[loop])
 
     def moved(addresses: dict[str, Value], loop: str, index: Value) -> dict[str, Value]:
-        step = {name: value[f"{TENSOR.get(name, name)}_{loop}_step"] for name in addresses}
-        return {name: build.add(address, build.mul(step[name], index)) for name, address in addresses.items()}
+        return {
+            name: build.add(address, build.mul(value[f"{name}_{loop}_step"], index))
+            for name, address in addresses.items()
+        }
 
     with program.each_task(value["tasks"]) as task:
         rest, outer_index = build.udiv(task, value["outer_blocks"]), build.urem(task, value["outer_blocks"])
@@ -81,11 +75,8 @@ def write(work: Work) -> Program:
         (outer_first, outer_last), (inner_first, inner_last) = block("outer", outer_index), block("inner", inner_index)
         start = moved({name: value[name] for name in ("x", "out", "cos", "sin")}, "batch", batch)
         with program.each(outer_first, outer_last, work.together) as outer:
-            # where fewer than four are left, the last is turned again
-            last = build.sub(outer_last, whole(1))
-            steps = [program.least(build.add(outer, whole(more)), last) for more in range(work.together)]
-            rows = [moved(start, "outer", step) for step in steps]
-            kept = _angles(numbers, work, rows[0]) if work.table_is_still == "inner" else None
+            rows = [moved(start, "outer", build.add(outer, whole(more))) for more in range(work.together)]
+            kept = _angles(numbers, work, rows[0]) if work.table_is_still else None
             with program.each(inner_first, inner_last) as inner:
                 vectors = [moved(row, "inner", inner) for row in rows]
                 angles = kept or _angles(numbers, work, vectors[0])
@@ -109,7 +100,11 @@ def _angles(numbers: Numbers, work: Work, at: dict[str, Value]) -> list[Angles]:
     """A row of the table, in pieces of as many pairs as a cache line of vectors holds."""
     kind = numbers.computed
     return [
-        Angles(first, width, *(numbers.program.load(kind, width, at[name], first * size_of(kind)) for name in TENSOR))
+        Angles(
+            first,
+            width,
+            *(numbers.program.load(kind, width, at[name], first * size_of(kind)) for name in ("cos", "sin")),
+        )
         for first, width in _pieces(work.pairs, CACHE_LINE // (2 * numbers.size))
     ]
 

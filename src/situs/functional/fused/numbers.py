@@ -56,13 +56,13 @@ class BrainNumbers(Numbers):
         super().__init__(program, INT16, FLOAT)
 
     def load_neighbours(self, width: int, row: Value, place: int) -> tuple[Value, Value]:
-        words = self.program.load(INT32, width, row, place * self.size)
+        words = self.program.load(INT32, width, row, place * self.size, align=self.size)
         return self._float(self.build.shl(words, like(words, 16))), self._float(self._upper(words))
 
     def store_neighbours(self, first: Value, second: Value, row: Value, place: int) -> None:
         words = self._rounded(first)
         lower, upper = self.build.lshr(words, like(words, 16)), self._upper(self._rounded(second))
-        self.program.store(self.build.or_(lower, upper), row, place * self.size)
+        self.program.store(self.build.or_(lower, upper), row, place * self.size, align=self.size)
 
     def widen(self, vector: Value) -> Value:
         words = self.build.zext(vector, _of(INT32, vector))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import math
 import os
 import sys
+import warnings
 from array import array
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch._C import _dispatch_keys, _len_torch_dispatch_stack
 from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
 from torch.nn import Parameter
 
@@ -26,17 +29,27 @@ LEAST_TASK = 1 << 15
 
 TASKS_PER_THREAD = 4
 
+TOGETHER = 4
+"""Outer steps that share a row of the table, or a divisor of it where they do not come out even."""
+
 WIDEST = 512
 """Of a vector; a program is straight code for one, and grows with it."""
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
-@cache
+_failure: Exception | None = None
+
+
 def available() -> bool:
-    """Whether the compiled loop can be used: llvmlite is installed, and SITUS_FUSED is not "0"."""
-    wanted = os.environ.get("SITUS_FUSED", "1") != "0"
-    return wanted and sys.byteorder == "little" and importlib.util.find_spec("llvmlite") is not None
+    """Whether the compiled loop can be used: llvmlite is installed and works, and SITUS_FUSED is not "0"."""
+    return _failure is None and _wanted()
+
+
+@cache
+def _wanted() -> bool:
+    asked = os.environ.get("SITUS_FUSED", "1") != "0"
+    return asked and sys.byteorder == "little" and importlib.util.find_spec("llvmlite") is not None
 
 
 class Plan:
@@ -60,30 +73,38 @@ class Plan:
         if self.threads == 1:
             self._alone(record.buffer_info()[0])
         else:
-            team()(self.program, record.buffer_info()[0], self.threads)
+            team()(self.program, record, self.threads, (self, x, out, cos, sin))
         return out
 
 
 def plan(x: Tensor, table: RotationTable, pairing: Pairing) -> Plan | None:
     """How the compiled loop turns ``x``, or None where it cannot; judged from metadata alone."""
-    if (
-        not available()
-        or type(x) not in (Tensor, Parameter)
-        or not x.is_cpu
-        or x.is_neg()
-        or is_legacy_batchedtensor(x)
-        or is_functorch_wrapped_tensor(x)
-    ):
+    cos, sin = table.cos, table.sin
+    if type(x) not in (Tensor, Parameter) or cos.requires_grad or sin.requires_grad or not available():
         return None
-    key = (x.dtype, x.shape, x.stride(), pairing, torch.get_num_threads())
+    if _len_torch_dispatch_stack():
+        return None  # someone watches the operations, and would see none
+    # the dispatch keys tell all that x is besides: its device, and whether it stands for other numbers
+    key = (_dispatch_keys(x).raw_repr(), x.dtype, x.shape, x.stride(), pairing, torch.get_num_threads())
     try:
         return table.plans[key]
     except KeyError:
-        cos, sin = table.cos, table.sin
-        wrapped = is_functorch_wrapped_tensor(cos) or is_functorch_wrapped_tensor(sin)
-        reachable = cos.is_cpu and not (cos.requires_grad or wrapped) and cos.stride() == sin.stride()
-        table.plans[key] = made = _plan(*key, cos.dtype, cos.shape, cos.stride()) if reachable else None
+        made = None
+        if _is_plain(x) and _is_plain(cos) and _is_plain(sin) and (cos.dtype, cos.shape) == (sin.dtype, sin.shape):
+            made = _plan(*key[1:], cos.dtype, cos.shape, cos.stride(), sin.stride())
+        table.plans[key] = made
         return made
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor's numbers are what lies in its memory, which is the processor's."""
+    wrapped = is_functorch_wrapped_tensor(tensor) or is_legacy_batchedtensor(tensor)
+    return (
+        type(tensor) in (Tensor, Parameter)
+        and tensor.is_cpu
+        and tensor.layout == torch.strided
+        and not (wrapped or tensor.is_neg() or tensor._is_zerotensor())
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -95,46 +116,60 @@ def _plan(
     threads: int,
     table_dtype: torch.dtype,
     table_shape: tuple[int, ...],
-    table_strides: tuple[int, ...],
+    cos_strides: tuple[int, ...],
+    sin_strides: tuple[int, ...],
 ) -> Plan | None:
-    served = (
-        dtype in DTYPES
-        and table_dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-        and len(shape) == 4
-        and 0 not in shape
-        and shape[-1] <= WIDEST
-        and all(one in (1, other) for one, other in zip(table_shape, shape[:2], strict=False))
-        and table_shape[2] == shape[2]
-        and 0 < 2 * table_shape[3] <= shape[3]
-        and x_strides[-1] == table_strides[-1] == 1
-    )
-    if not served:
+    if dtype not in DTYPES or not len(shape) == len(table_shape) == 4 or 0 in shape or shape[-1] > WIDEST:
         return None
-
-    from situs.functional.fused.loop import Work, compiled
-    from situs.functional.fused.program import converts_halves
-
-    if dtype == torch.float16 and not converts_halves():
+    batch, heads, length, dim = shape
+    rows, of_heads, places, pairs = table_shape
+    fits = rows in (1, batch) and of_heads in (1, heads) and places == length and 0 < 2 * pairs <= dim
+    out_strides = torch.empty_like(torch.empty_strided(shape, x_strides, device="meta")).stride()
+    together = {strides[-1] for strides in (x_strides, out_strides, cos_strides, sin_strides)} == {1}
+    exact = table_dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    if not (fits and together and exact):
         return None
 
     # walk memory in its own order: whichever of heads and sequence lies farther apart is the outer loop
-    batch, heads, length, dim = shape
     heads_lie_inside = length == 1 or x_strides[2] > x_strides[1]
     order = (0, 2, 1) if heads_lie_inside else (0, 1, 2)
     outer, inner = (length, heads) if heads_lie_inside else (heads, length)
-    out_strides = torch.empty_like(torch.empty_strided(shape, x_strides, device="meta")).stride()
-    table_steps = [table_strides[axis] * table_dtype.itemsize if table_shape[axis] > 1 else 0 for axis in order]
-    steps = [strides[axis] * dtype.itemsize for strides in (x_strides, out_strides) for axis in order] + table_steps
-    still: Literal["inner", "outer", "neither"] = (
-        "inner" if not table_steps[2] else "outer" if not table_steps[1] else "neither"
-    )
-    work = Work(dtype, pairing, table_shape[-1], dim, still)
+
+    def steps(strides: tuple[int, ...], sizes: tuple[int, ...], itemsize: int) -> list[int]:
+        return [strides[axis] * itemsize if sizes[axis] > 1 else 0 for axis in order]
+
+    of_cos, of_sin = (steps(each, table_shape, table_dtype.itemsize) for each in (cos_strides, sin_strides))
+    moves = [*steps(x_strides, shape, dtype.itemsize), *steps(out_strides, shape, dtype.itemsize), *of_cos, *of_sin]
+    still_inside, still_outside = (not (of_cos[loop] or of_sin[loop]) for loop in (2, 1))
+    many = 1 if still_inside or not still_outside else math.gcd(outer, TOGETHER)
 
     # a few tasks for each thread, so that one who is held up leaves the rest to others; long runs of memory are best
-    share = max(LEAST_TASK, batch * heads * length * dim // (TASKS_PER_THREAD * threads))
-    inner_block = inner if heads_lie_inside else max(1, min(inner, share // (work.together * dim)))
-    outer_block = max(work.together, share // (inner_block * dim))
+    total = batch * heads * length * dim
+    share = max(LEAST_TASK, total // (TASKS_PER_THREAD * threads))
+    inner_block = inner if heads_lie_inside else max(1, min(inner, share // (many * dim)))
+    outer_block = many * max(1, share // (many * inner_block * dim))
     blocks = -(-outer // outer_block), -(-inner // inner_block)
     tasks = batch * blocks[0] * blocks[1]
-    lie = (tasks, *blocks, outer_block, inner_block, outer, inner, *steps)
-    return Plan(compiled(work), lie, min(threads, tasks))
+    program = _compiled(dtype, pairing, pairs, dim, still_inside, many)
+    if program is None:
+        return None
+    lie = (tasks, *blocks, outer_block, inner_block, outer, inner, *moves)
+    return Plan(program, lie, max(1, min(threads, tasks, total // LEAST_TASK)))
+
+
+def _compiled(dtype: torch.dtype, *work: Any) -> int | None:
+    """The loop for this kind of work; None where this machine or its LLVM cannot, which is said once."""
+    global _failure
+    try:
+        from situs.functional.fused.loop import Work, compiled
+        from situs.functional.fused.program import converts_halves
+
+        return compiled(Work(dtype, *work)) if dtype != torch.float16 or converts_halves() else None
+    except Exception as problem:
+        _failure = problem
+        warnings.warn(
+            f"situs[fast] must compile its loop with llvmlite 0.45 or newer, since rotary runs fastest so; got "
+            f"{type(problem).__name__}: {problem}. Tensor operations are used instead; SITUS_FUSED=0 leaves this out.",
+            stacklevel=2,
+        )
+        return None

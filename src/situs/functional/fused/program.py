@@ -38,14 +38,15 @@ class Program:
         """The smaller of two whole numbers."""
         return self.build.select(self.build.icmp_signed("<", one, other), one, other)
 
-    def load(self, kind: Any, width: int, address: Value, offset: int) -> Value:
-        """A vector; the offset is in bytes."""
-        return self.build.load(self._pointer(ir.VectorType(kind, width), address, offset), align=size_of(kind))
+    def load(self, kind: Any, width: int, address: Value, offset: int, *, align: int | None = None) -> Value:
+        """A vector; the offset is in bytes, and addresses are multiples of ``align``, or of a number's size."""
+        pointer = self._pointer(ir.VectorType(kind, width), address, offset)
+        return self.build.load(pointer, align=align or size_of(kind))
 
-    def store(self, vector: Value, address: Value, offset: int) -> None:
+    def store(self, vector: Value, address: Value, offset: int, *, align: int | None = None) -> None:
         """The inverse of ``load``."""
         pointer = self._pointer(vector.type, address, offset)
-        self.build.store(vector, pointer, align=size_of(vector.type.element))
+        self.build.store(vector, pointer, align=align or size_of(vector.type.element))
 
     def _pointer(self, kind: Any, address: Value, offset: int) -> Value:
         return self.build.inttoptr(self.build.add(address, whole(offset)), kind.as_pointer())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+from array import array
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import torch
@@ -14,10 +15,10 @@ _forked = False
 
 
 @cache
-def team() -> Callable[[int, int, int], None]:
-    """How a program, a record and a number of threads are run: in torch's threads, which are awake between its own
-    operations, by way of the OpenMP that torch is linked with; or in threads of Python, where there is none and in a
-    forked child, whose copy of OpenMP waits for threads that did not come along."""
+def team() -> Callable[[int, array[int], int, object], None]:
+    """How a program is run with a record in several threads, and with what it works on: in torch's threads, which are
+    awake between its own operations, by way of the OpenMP that torch is linked with; or in threads of Python, where
+    there is none and in a forked child, whose copy of OpenMP waits for threads that did not come along."""
     if _forked:
         return _run_in_threads
     try:
@@ -25,16 +26,19 @@ def team() -> Callable[[int, int, int], None]:
     except (AttributeError, OSError):
         return _run_in_threads
     parallel.argtypes, parallel.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], None
-    return lambda program, record, threads: parallel(program, record, threads, 0)
+    return lambda program, record, threads, _: parallel(program, record.buffer_info()[0], threads, 0)
 
 
-def _run_in_threads(program: int, record: int, threads: int) -> None:
-    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(program)
-    others = [_pool().submit(run, record) for _ in range(threads - 1)]
-    try:
-        run(record)
-    finally:
-        wait(others)
+def _run_in_threads(program: int, record: array[int], threads: int, kept: object) -> None:
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(program)
+
+    def run(record: array[int], kept: object) -> None:  # holds what it works on, should its caller be interrupted
+        function(record.buffer_info()[0])
+
+    others = [_pool().submit(run, record, kept) for _ in range(threads - 1)]
+    run(record, kept)
+    for other in others:
+        other.result()
 
 
 @cache
