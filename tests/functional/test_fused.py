@@ -230,9 +230,10 @@ def test_only_tensors_it_can_reach_are_served() -> None:
         "other heads": cos.expand(-1, 3, -1, -1),
     }
     assert {name: serves(x, table) for name, table in tables.items()} == dict.fromkeys(tables, False)
-    sines = {"too exact": cos.double(), "learned": cos.clone().requires_grad_(), "shorter": cos[:, :, 1:]}
-    found = {name: fused.plan(x, RotationTable(cos, sin), "halves") for name, sin in sines.items()}
-    assert found == dict.fromkeys(sines)
+    for sin in (cos.double(), cos.clone().requires_grad_(), cos[:, :, 1:]):
+        table = RotationTable(cos, cos)
+        table.sin = sin
+        assert fused.plan(x, table, "halves") is None
     assert not serves(x.double(), cos)
 
 
