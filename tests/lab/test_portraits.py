@@ -62,12 +62,17 @@ def test_places_are_as_alike_as_the_cosines_of_their_distance() -> None:
     assert close(found, np.cos(apart[..., None] * ladder).mean(-1))
 
 
+def unit_contents(dim: int) -> np.ndarray:
+    """The vectors that similarity turns, as long as one."""
+    contents: np.ndarray = numbers(normal(portraits.CONTENTS, 1, 1, dim, seed=2)[:, 0, 0])
+    contents /= np.linalg.norm(contents, axis=1, keepdims=True)
+    return contents
+
+
 def test_contents_as_alike_as_rotary_turns_them() -> None:
     subject = Subject("r", (situs.Rotary(head_dim=8, pairing="halves"),))
     found = portraits.similarity(subject, Positions.range(30))
-    contents = numbers(normal(portraits.CONTENTS, 1, 1, 8, seed=2)[:, 0, 0])
-    contents /= np.linalg.norm(contents, axis=1, keepdims=True)
-    ladder = rotary.frequencies(8)
+    contents, ladder = unit_contents(8), rotary.frequencies(8)
     for i, j in ((0, 0), (29, 0), (3, 17)):
         turns = [rotary.matrix(place, ladder, "halves") for place in (i, j)]
         expected = np.mean([(turns[0] @ content) @ (turns[1] @ content) for content in contents])
@@ -77,9 +82,7 @@ def test_contents_as_alike_as_rotary_turns_them() -> None:
 def test_contents_are_as_alike_under_xpos_as_their_distance_and_nothing_else_says() -> None:
     subject = Subject("x", (situs.XPos(head_dim=8, pairing="interleaved"),))
     found = portraits.similarity(subject, Positions.range(60))
-    contents = numbers(normal(portraits.CONTENTS, 1, 1, 8, seed=2)[:, 0, 0])
-    contents /= np.linalg.norm(contents, axis=1, keepdims=True)
-    ladder = rotary.frequencies(8)
+    contents, ladder = unit_contents(8), rotary.frequencies(8)
     query, key = (
         np.stack([xpos.rotate(np.tile(each, (60, 1)), places(60).astype(float), ladder, role) for each in contents])
         for role in ("query", "key")

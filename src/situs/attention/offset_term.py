@@ -214,9 +214,11 @@ def _add_products(
     total: Tensor | None, part: Part, change: Tensor, vectors: Tensor, scale: float, window: slice
 ) -> None:
     """Add to the gradient of vectors of offsets, which met these vectors and whose products changed so."""
-    if total is not None and total.shape[0] == 1:
+    if total is None:
+        return
+    if total.shape[0] == 1:
         total[0, window].addmm_(change.flatten(0, 2).T, vectors.flatten(0, 2), alpha=scale)
-    elif total is not None:
+    else:
         _add_to(total, part, (change.transpose(-2, -1) @ vectors).mul_(scale), window)
 
 

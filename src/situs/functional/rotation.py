@@ -23,7 +23,6 @@ from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedte
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
-from situs.functional import fused
 from situs.functional.fused import planning
 
 Pairing = Literal["interleaved", "halves"]
@@ -52,10 +51,10 @@ class RotationTable:
     ) -> None:
         self.cos = cos
         self.sin = sin
-        self.plans: dict[Hashable, fused.Plan | None] = {}
+        self.plans: dict[Hashable, planning.Plan | None] = {}
         """How vectors that came before are turned."""
 
-        self._plans_of_places: dict[Hashable, fused.Plan | None] = {}
+        self._plans_of_places: dict[Hashable, planning.Plan | None] = {}
         self._polar: Tensor | None = None
         self._wide: tuple[Tensor, Tensor] | None = None
 
@@ -134,7 +133,7 @@ def rotate(
     """
     if is_compiling() or _is_tracing():
         return rotate_real(x, table.cos, table.sin, pairing)
-    plan, watched = fused.plan(x, table, pairing), _is_differentiated(x)
+    plan, watched = planning.plan(x, table, pairing), _is_differentiated(x)
     if plan is not None and not watched:
         return plan.turn(x, table.cos, table.sin)
     if table.is_differentiated or x.ndim != 4 or x.device.type == "meta":
@@ -239,7 +238,7 @@ class _Rotate(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, table: RotationTable, pairing: Pairing) -> Tensor:
-        plan = fused.plan(x, table, pairing)
+        plan = planning.plan(x, table, pairing)
         return _rotate_by_operations(x, table, pairing) if plan is None else plan.turn(x, table.cos, table.sin)
 
     @staticmethod
