@@ -178,6 +178,22 @@ def test_both_gives_queries_and_keys_back_in_their_own_dtypes(length: int) -> No
     assert [each.dtype for each in turned] == [torch.bfloat16, torch.float32]
 
 
+def test_hooks_meet_queries_and_keys() -> None:
+    query, key = torch.randn(2, 1, 2, 3, 8)
+    rotary = Rotary(head_dim=8)
+    expected = rotary.both(query, key)
+    met: list[Tensor] = []
+    handle = rotary.register_forward_pre_hook(lambda module, arguments: met.append(arguments[0]))
+    assert all(map(torch.equal, rotary.both(query, key, rotary.table(Positions.range(3))), expected))
+    assert all(map(torch.equal, met, (query, key)))
+    assert len(met) == 2
+    handle.remove()
+    handle = rotary.register_forward_hook(lambda module, arguments, turned: 3 * turned)
+    assert all(map(torch.equal, rotary.both(query, key), (3 * each for each in expected)))
+    handle.remove()
+    assert all(map(torch.equal, rotary.both(query, key), expected))
+
+
 VARIANTS: list[dict[str, Any]] = [
     {},
     {"base": 500_000.0},

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from situs.functional import RotationTable, fused, rotary_frequencies, rotate, rotate_real, unit_circle
+from situs.functional import RotationTable, fused, rotary_frequencies, rotate, rotate_both, rotate_real, unit_circle
 from situs.functional.fused import loop, planning, threads
 from situs.functional.fused.program import converts_halves
 from situs.functional.rotation import PAIRINGS, Pairing
@@ -51,9 +51,13 @@ def table_for(
 
 def turn(x: Tensor, table: RotationTable, pairing: Pairing) -> Tensor:
     """By the compiled loop, or not at all."""
-    plan = fused.plan(x, table, pairing)
+    return turn_all((x,), table, pairing)[0]
+
+
+def turn_all(tensors: tuple[Tensor, ...], table: RotationTable, pairing: Pairing) -> list[Tensor]:
+    plan = fused.plan(tensors, table, pairing)
     assert plan is not None
-    return plan.turn(x, table.cos, table.sin)
+    return plan.turn(tensors, table.cos, table.sin)
 
 
 def rotate_by_operations(x: Tensor, table: RotationTable, pairing: Pairing, monkeypatch: pytest.MonkeyPatch) -> Tensor:
@@ -176,6 +180,47 @@ def test_two_threads_give_the_bits_of_one(
         torch.set_num_threads(2)
 
 
+@both_pairings
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_tensors_turned_in_one_pass_have_the_bits_of_each_alone(
+    pairing: Pairing, dtype: torch.dtype, count: int, two_threads: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of as many heads as they like, and whichever threads there are, also more than there are tasks."""
+    small_tasks(monkeypatch)
+    torch.set_num_threads(count)
+    query, key, few = (torch.randn(2, heads, 48, 64).to(dtype) for heads in (8, 4, 1))
+    table = table_for(2, 1, 48, 48, dtype)
+    for tensors in ((query, key), (key, query, key), (few, few)):
+        for each, alone in zip(turn_all(tensors, table, pairing), tensors, strict=True):
+            assert torch.equal(each, rotate_real(alone, table.cos, table.sin, pairing))
+
+
+@both_pairings
+def test_queries_and_keys_that_lie_differently_are_turned_apart(pairing: Pairing) -> None:
+    query, key = torch.randn(2, 4, 48, 64), torch.randn(2, 48, 4, 64).transpose(1, 2)
+    table = table_for(1, 1, 48, 64, torch.float32)
+    assert fused.plan((query, key), table, pairing) is None
+    for turned, x in zip(rotate_both(query, key, table, pairing), (query, key), strict=True):
+        assert torch.equal(turned, rotate_real(x, table.cos, table.sin, pairing))
+
+
+@both_pairings
+def test_queries_and_keys_take_one_pass(pairing: Pairing, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, passes = fused.Plan.turn, []
+
+    def noted(plan: fused.Plan, tensors: tuple[Tensor, ...], cos: Tensor, sin: Tensor) -> list[Tensor]:
+        passes.append([x.shape[1] for x in tensors])
+        return original(plan, tensors, cos, sin)
+
+    monkeypatch.setattr(fused.Plan, "turn", noted)
+    query, key = torch.randn(2, 8, 48, 64), torch.randn(2, 4, 48, 64)
+    table = table_for(1, 1, 48, 64, torch.float32)
+    rotate_both(query, key, table, pairing)
+    rotate_both(query.requires_grad_(), key, table, pairing)
+    assert passes == [[8, 4], [8], [4]]
+
+
 def in_a_child(x: Tensor, table: RotationTable, expected: Tensor) -> None:
     turned = turn(x, table, "halves")
     os._exit(0 if turned.tolist() == expected.tolist() else 3)
@@ -200,7 +245,7 @@ def test_only_tensors_it_can_reach_are_served() -> None:
     x, cos = torch.zeros(SHAPE), torch.zeros(1, 1, SHAPE[2], 32)
 
     def serves(x: Tensor, cos: Tensor) -> bool:
-        return fused.plan(x, RotationTable(cos, cos), "halves") is not None
+        return fused.plan((x,), RotationTable(cos, cos), "halves") is not None
 
     assert serves(x, cos)
     assert serves(torch.nn.Parameter(x), cos)
@@ -233,7 +278,7 @@ def test_only_tensors_it_can_reach_are_served() -> None:
     for sin in (cos.double(), cos.clone().requires_grad_(), cos[:, :, 1:]):
         table = RotationTable(cos, cos)
         table.sin = sin
-        assert fused.plan(x, table, "halves") is None
+        assert fused.plan((x,), table, "halves") is None
     assert not serves(x.double(), cos)
 
 
@@ -243,7 +288,7 @@ def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         assert not fused.available()
         table = table_for(1, 1, SHAPE[2], 64, torch.float32)
-        assert fused.plan(torch.zeros(SHAPE), table, "halves") is None
+        assert fused.plan((torch.zeros(SHAPE),), table, "halves") is None
     finally:
         planning._wanted.cache_clear()
 
@@ -255,9 +300,9 @@ def test_rotate_takes_the_compiled_loop_where_it_serves(
 ) -> None:
     taken: list[tuple[int, ...]] = []
 
-    def noted(plan: fused.Plan, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        taken.append(tuple(x.shape))
-        return torch.empty_like(x)
+    def noted(plan: fused.Plan, tensors: tuple[Tensor, ...], cos: Tensor, sin: Tensor) -> list[Tensor]:
+        taken.extend(tuple(x.shape) for x in tensors)
+        return [torch.empty_like(x) for x in tensors]
 
     monkeypatch.setattr(fused.Plan, "turn", noted)
     table = table_for(1, 1, SHAPE[2], 40, torch.float32)
@@ -285,7 +330,7 @@ def test_any_number_of_heads_shares_the_table(pairing: Pairing, heads: int) -> N
 
 def test_little_work_is_left_to_one_thread(two_threads: None) -> None:
     table = table_for(16, 1, 1, 64, torch.float32)
-    plan = fused.plan(torch.zeros(16, 8, 1, 64), table, "halves")
+    plan = fused.plan((torch.zeros(16, 8, 1, 64),), table, "halves")
     assert plan is not None
     assert plan.threads == 1
 
@@ -318,9 +363,9 @@ def test_the_way_back_takes_the_loop_too(pairing: Pairing, monkeypatch: pytest.M
     taken: list[fused.Plan] = []
     original = fused.Plan.turn
 
-    def noted(plan: fused.Plan, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def noted(plan: fused.Plan, tensors: tuple[Tensor, ...], cos: Tensor, sin: Tensor) -> list[Tensor]:
         taken.append(plan)
-        return original(plan, x, cos, sin)
+        return original(plan, tensors, cos, sin)
 
     monkeypatch.setattr(fused.Plan, "turn", noted)
     gradient = torch.randn(SHAPE)
@@ -375,9 +420,9 @@ def test_threads_of_python_serve_where_torch_has_none(two_threads: None, monkeyp
 
     original = threads._run_in_threads
 
-    def noted(program: int, record: "array[int]", count: int, kept: object) -> None:
+    def noted(program: int, given: "array[int]", count: int, kept: object) -> None:
         names.add(f"{count} threads")
-        original(program, record, count, kept)
+        original(program, given, count, kept)
 
     monkeypatch.setattr(ctypes, "CDLL", Lonely)
     monkeypatch.setattr(threads, "_run_in_threads", noted)

@@ -16,7 +16,7 @@ from torch import Tensor
 from situs.encodings.base import QueryKeyEncoding, Role, computing_dtype, require_choice, require_width
 from situs.encodings.points import points
 from situs.functional.angles import widest
-from situs.functional.rotation import PAIRINGS, Pairing, RotationTable, are_few, rotate, rotation_matrix
+from situs.functional.rotation import PAIRINGS, Pairing, RotationTable, rotate, rotate_both, rotation_matrix
 from situs.positions import Positions, PositionsLike, align, is_deferred
 
 
@@ -57,19 +57,7 @@ class RotationEncoding(QueryKeyEncoding):
         role: Role = "query",
     ) -> Float[Tensor, "batch heads sequence head_dim"]:
         """Turn queries or keys. ``positions`` may be a ``table`` made before."""
-        require_width(self, "head_dim", x, self.head_dim)
-        if self.num_heads not in (None, x.shape[1]):
-            raise ValueError(
-                f"x must have {self.num_heads} heads, since this {type(self).__name__} has a base for each; "
-                f"got shape {tuple(x.shape)}."
-            )
-        if not isinstance(positions, RotationTable):
-            positions = self.table(
-                Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device),
-                dtype=computing_dtype(x.dtype),
-                role=role,
-            )
-        return rotate(x, positions, self.pairing)
+        return rotate(x, self._table_for(x, positions, role), self.pairing)
 
     def both(
         self,
@@ -92,12 +80,25 @@ class RotationEncoding(QueryKeyEncoding):
         else:
             of_queries, of_keys = align(positions, key_positions, query.shape[-2], key.shape[-2], query.device)
             self.require_agreement(of_queries, of_keys)
-        alike = of_queries is of_keys and not self.treats_roles_apart and self.num_heads is None
-        if alike and query.dtype == key.dtype and are_few(query, key):
-            # decoding: its cost is the calls, not the work
-            turned = self(torch.cat((query, key), 1), of_queries)
-            return turned[:, : query.shape[1]], turned[:, query.shape[1] :]
-        return self(query, of_queries), self(key, of_keys, role="key")
+        if self._forward_hooks or self._forward_pre_hooks:
+            return self(query, of_queries), self(key, of_keys, role="key")
+        of_query, of_key = self._table_for(query, of_queries, "query"), self._table_for(key, of_keys, "key")
+        if of_query is of_key:
+            return rotate_both(query, key, of_query, self.pairing)
+        return rotate(query, of_query, self.pairing), rotate(key, of_key, self.pairing)
+
+    def _table_for(self, x: Tensor, positions: PositionsLike | RotationTable, role: Role) -> RotationTable:
+        """What turns ``x``, which must be of this encoding's size."""
+        require_width(self, "head_dim", x, self.head_dim)
+        if self.num_heads is not None and x.shape[1] != self.num_heads:
+            raise ValueError(
+                f"x must have {self.num_heads} heads, since this {type(self).__name__} has a base for each; "
+                f"got shape {tuple(x.shape)}."
+            )
+        if isinstance(positions, RotationTable):
+            return positions
+        places = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
+        return self.table(places, dtype=computing_dtype(x.dtype), role=role)
 
     @abstractmethod
     def require_agreement(self, query: Positions, key: Positions) -> None:

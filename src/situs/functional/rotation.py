@@ -133,9 +133,10 @@ def rotate(
     """
     if is_compiling() or _is_tracing():
         return rotate_real(x, table.cos, table.sin, pairing)
-    plan, watched = planning.plan(x, table, pairing), _is_differentiated(x)
+    watched = _is_differentiated(x.requires_grad)
+    plan = planning.plan((x,), table, pairing)
     if plan is not None and not watched:
-        return plan.turn(x, table.cos, table.sin)
+        return plan.turn((x,), table.cos, table.sin)[0]
     if table.is_differentiated or x.ndim != 4 or x.device.type == "meta":
         return rotate_real(x, table.cos, table.sin, pairing)
     table.require_fit(x)
@@ -147,11 +148,30 @@ def rotate(
     return _rotate_by_operations(x, table, pairing)
 
 
-def are_few(query: Float[Tensor, "..."], key: Float[Tensor, "..."]) -> bool:
+def rotate_both(
+    query: Float[Tensor, "batch heads sequence dim"],
+    key: Float[Tensor, "batch kv_heads sequence dim"],
+    table: RotationTable,
+    pairing: Pairing,
+) -> tuple[Float[Tensor, "batch heads sequence dim"], Float[Tensor, "batch kv_heads sequence dim"]]:
+    """Queries and keys by the table that they share, in one pass where that is faster."""
+    if is_compiling() or _is_tracing() or _is_differentiated(query.requires_grad or key.requires_grad):
+        return rotate(query, table, pairing), rotate(key, table, pairing)
+    plan = planning.plan((query, key), table, pairing)
+    if plan is not None:
+        query, key = plan.turn((query, key), table.cos, table.sin)
+        return query, key
+    if _are_few(query, key, table):  # decoding: its cost is the calls, not the work
+        turned = rotate(torch.cat((query, key), 1), table, pairing)
+        return turned[:, : query.shape[1]], turned[:, query.shape[1] :]
+    return rotate(query, table, pairing), rotate(key, table, pairing)
+
+
+def _are_few(query: Tensor, key: Tensor, table: RotationTable) -> bool:
     """Whether these are turned sooner as one tensor: where it takes several operations, and they are small."""
-    if is_compiling() or (query.is_cpu and planning.available()):
-        return False
-    return query.numel() + key.numel() < SMALLEST_CUT
+    alike = query.dtype == key.dtype and query.shape[:1] + query.shape[2:] == key.shape[:1] + key.shape[2:]
+    several = not (query.is_cpu and planning.available())
+    return alike and several and table.cos.shape[1] == 1 and query.numel() + key.numel() < SMALLEST_CUT
 
 
 def rotate_real(
@@ -227,9 +247,10 @@ def _has_tangent(tensor: Tensor) -> bool:
     return forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
 
 
-def _is_differentiated(x: Tensor) -> bool:
-    """Whether something watches the operations on ``x``: reverse mode, forward mode or ``torch.func``."""
-    reverse = x.requires_grad and torch.is_grad_enabled()
+def _is_differentiated(requires_grad: bool) -> bool:
+    """Whether something watches operations on tensors that do or do not require gradients: reverse mode, forward mode
+    or ``torch.func``."""
+    reverse = requires_grad and torch.is_grad_enabled()
     return reverse or forward_ad._current_level >= 0 or _are_functorch_transforms_active()
 
 
@@ -238,8 +259,8 @@ class _Rotate(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, table: RotationTable, pairing: Pairing) -> Tensor:
-        plan = planning.plan(x, table, pairing)
-        return _rotate_by_operations(x, table, pairing) if plan is None else plan.turn(x, table.cos, table.sin)
+        plan = planning.plan((x,), table, pairing)
+        return _rotate_by_operations(x, table, pairing) if plan is None else plan.turn((x,), table.cos, table.sin)[0]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, RotationTable, Pairing], output: Tensor) -> None:

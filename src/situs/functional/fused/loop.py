@@ -1,12 +1,15 @@
 """The loop that turns vectors, written for LLVM and compiled by it for this machine.
 
-    take the next task until none is left: a batch row, a block of the outer and a block of the inner loop
-        for each outer step
-            for each inner step
-                for each pair of the vector there:    a' = a cos - b sin,    b' = a sin + b cos
+    for each tensor that shares the table
+        take the next task until none is left: a batch row, a block of the outer and a block of the inner loop
+            for each outer step
+                for each inner step
+                    for each pair of the vector there:    a' = a cos - b sin,    b' = a sin + b cos
 
-A program is made for one kind of `Work`, so that a vector is straight code on the machine's registers. What it is
-called with is a `RECORD`. Threads that share a record share its tasks: whoever is free takes the next.
+A program is made for one kind of `Work`, so that a vector is straight code on the machine's registers. It is called
+with the numbers of a `CALL`, behind it those of each `TENSOR`, and behind these a count for every tensor and thread.
+Threads that are given the same share the tasks: each has its own, the same ones in every call, since they may still lie
+in its core's cache, and goes on with what others have left.
 
 Reading a row of the table costs as much as reading a vector, so a row serves several vectors: all of the inner loop,
 where that goes over heads, or else those of a few outer steps at a time.
@@ -24,15 +27,19 @@ import torch
 from situs.functional.fused.numbers import Numbers, numbers_of
 from situs.functional.fused.program import Program, Value, size_of, whole
 
-RECORD = ("next", "x", "out", "cos", "sin", "lie")
-"""What is new in every call: the next task, and addresses."""
+CALL = ("cos", "sin", "thread", "threads", "tensors", "lies")
+"""What a call is given: addresses of the table and of a function that tells threads apart, how many threads and tensors
+there are, and the address of how each tensor lies."""
+
+TENSOR = ("x", "out")
+"""And for each tensor where it lies, and where it is turned to."""
 
 LIE = (
     "tasks", "outer_blocks", "inner_blocks", "outer_block", "inner_block", "outer", "inner",
     *(f"{tensor}_{loop}_step" for tensor in ("x", "out", "cos", "sin") for loop in ("batch", "outer", "inner")),
 )  # fmt: skip
-"""How tensors lie: the number of tasks, how many blocks each loop has, their sizes, the loops' lengths, and how many
-bytes a step moves."""
+"""How a tensor lies, which calls share: the number of tasks, how many blocks each loop has, their sizes, the loops'
+lengths, and how many bytes a step moves."""
 
 CACHE_LINE = 64
 
@@ -54,34 +61,44 @@ class Work:
 
 def write(work: Work) -> Program:
     """The whole loop for one kind of work."""
-    program = Program(RECORD, LIE)
-    build, value = program.build, program.field
+    program = Program()
+    build = program.build
     numbers = numbers_of(work.dtype, program)
 
-    def block(loop: str, index: Value) -> tuple[Value, Value]:
-        size = value[f"{loop}_block"]
-        first = build.mul(index, size)
-        return first, program.least(build.add(first, size), value[loop])
+    call = program.read(CALL, program.given)
+    tensors = program.behind(program.given, whole(1), whole(len(CALL)))
+    counts = program.behind(tensors, call["tensors"], whole(len(TENSOR)))
+    own = program.number_from(call["thread"])
+    with program.each(whole(0), call["tensors"]) as index:
+        value = call | program.read(TENSOR, program.behind(tensors, index, whole(len(TENSOR))))
+        value |= program.read(LIE, program.behind(program.address(call["lies"]), index, whole(len(LIE))))
+        taken = program.behind(counts, index, call["threads"])
 
-    def moved(addresses: dict[str, Value], loop: str, index: Value) -> dict[str, Value]:
-        return {
-            name: build.add(address, build.mul(value[f"{name}_{loop}_step"], index))
-            for name, address in addresses.items()
-        }
+        def block(loop: str, index: Value) -> tuple[Value, Value]:
+            size = value[f"{loop}_block"]
+            first = build.mul(index, size)
+            return first, program.least(build.add(first, size), value[loop])
 
-    with program.each_task(value["tasks"]) as task:
-        rest, outer_index = build.udiv(task, value["outer_blocks"]), build.urem(task, value["outer_blocks"])
-        batch, inner_index = build.udiv(rest, value["inner_blocks"]), build.urem(rest, value["inner_blocks"])
-        (outer_first, outer_last), (inner_first, inner_last) = block("outer", outer_index), block("inner", inner_index)
-        start = moved({name: value[name] for name in ("x", "out", "cos", "sin")}, "batch", batch)
-        with program.each(outer_first, outer_last, work.together) as outer:
-            rows = [moved(start, "outer", build.add(outer, whole(more))) for more in range(work.together)]
-            kept = _angles(numbers, work, rows[0]) if work.table_is_still else None
-            with program.each(inner_first, inner_last) as inner:
-                vectors = [moved(row, "inner", inner) for row in rows]
-                angles = kept or _angles(numbers, work, vectors[0])
-                for vector in vectors:
-                    _turn(numbers, work, angles, vector)
+        def moved(addresses: dict[str, Value], loop: str, index: Value) -> dict[str, Value]:
+            return {
+                name: build.add(address, build.mul(value[f"{name}_{loop}_step"], index))
+                for name, address in addresses.items()
+            }
+
+        with program.each_task(value["tasks"], taken, value["threads"], own) as task:
+            rest, outer_index = build.udiv(task, value["outer_blocks"]), build.urem(task, value["outer_blocks"])
+            batch, inner_index = build.udiv(rest, value["inner_blocks"]), build.urem(rest, value["inner_blocks"])
+            outer_first, outer_last = block("outer", outer_index)
+            inner_first, inner_last = block("inner", inner_index)
+            start = moved({name: value[name] for name in ("x", "out", "cos", "sin")}, "batch", batch)
+            with program.each(outer_first, outer_last, work.together) as outer:
+                rows = [moved(start, "outer", build.add(outer, whole(more))) for more in range(work.together)]
+                kept = _angles(numbers, work, rows[0]) if work.table_is_still else None
+                with program.each(inner_first, inner_last) as inner:
+                    vectors = [moved(row, "inner", inner) for row in rows]
+                    angles = kept or _angles(numbers, work, vectors[0])
+                    for vector in vectors:
+                        _turn(numbers, work, angles, vector)
     build.ret_void()
     return program
 

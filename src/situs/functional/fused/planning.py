@@ -9,6 +9,7 @@ import os
 import sys
 import warnings
 from array import array
+from collections.abc import Hashable, Sequence
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -53,45 +54,60 @@ def _wanted() -> bool:
 
 
 class Plan:
-    """How tensors of one shape are turned: a program, how they lie for it, and the number of threads."""
+    """How tensors that share a table are turned in one pass: a program, how they lie for it, and the number of
+    threads."""
 
-    def __init__(self, program: int, lie: tuple[int, ...], threads: int) -> None:
+    def __init__(self, program: int, lies: Sequence[Sequence[int]], threads: int) -> None:
         self.program, self.threads = program, threads
         self._alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(program)
-        self._lie = array("q", lie)
-        self._lie_at, _ = self._lie.buffer_info()
+        self._lies = array("q", [number for lie in lies for number in lie])
+        self._known = threads, len(lies), self._lies.buffer_info()[0]
+        self._counts = [0] * (len(lies) * threads)
 
     def turn(
         self,
-        x: Float[Tensor, "batch heads sequence dim"],
+        tensors: Sequence[Float[Tensor, "batch _ sequence dim"]],
         cos: Float[Tensor, "#batch #heads sequence pairs"],
         sin: Float[Tensor, "#batch #heads sequence pairs"],
-    ) -> Float[Tensor, "batch heads sequence dim"]:
-        """``x`` turned, in one pass."""
-        out = torch.empty_like(x)
-        record = array("q", (0, x.data_ptr(), out.data_ptr(), cos.data_ptr(), sin.data_ptr(), self._lie_at))
-        if self.threads == 1:
-            self._alone(record.buffer_info()[0])
+    ) -> list[Float[Tensor, "batch _ sequence dim"]]:
+        """Each of the tensors turned."""
+        several = team() if self.threads > 1 else None
+        call = [cos.data_ptr(), sin.data_ptr(), 0 if several is None else several.number, *self._known]
+        turned = []
+        for x in tensors:
+            out = torch.empty_like(x)
+            turned.append(out)
+            call += x.data_ptr(), out.data_ptr()
+        given = array("q", call + self._counts)
+        if several is not None:
+            several.run(self.program, given, self.threads, (self, tensors, turned, cos, sin))
         else:
-            team()(self.program, record, self.threads, (self, x, out, cos, sin))
-        return out
+            self._alone(given.buffer_info()[0])
+        return turned
 
 
-def plan(x: Tensor, table: RotationTable, pairing: Pairing) -> Plan | None:
-    """How the compiled loop turns ``x``, or None where it cannot; judged from metadata alone."""
+def plan(tensors: Sequence[Tensor], table: RotationTable, pairing: Pairing) -> Plan | None:
+    """How the compiled loop turns tensors by a table, or None where it cannot; judged from metadata alone."""
     cos, sin = table.cos, table.sin
-    if type(x) not in (Tensor, Parameter) or cos.requires_grad or sin.requires_grad or not available():
+    if cos.requires_grad or sin.requires_grad or not available():
         return None
     if _len_torch_dispatch_stack():
         return None  # someone watches the operations, and would see none
-    # the dispatch keys tell all that x is besides: its device, and whether it stands for other numbers
-    key = (_dispatch_keys(x).raw_repr(), x.dtype, x.shape, x.stride(), pairing, torch.get_num_threads())
+    threads = torch.get_num_threads()
+    known: list[Hashable] = [pairing, threads]
+    for x in tensors:
+        if type(x) not in (Tensor, Parameter):
+            return None
+        # the dispatch keys tell all that x is besides: its device, and whether it stands for other numbers
+        known += _dispatch_keys(x).raw_repr(), x.dtype, x.shape, x.stride()
+    key = tuple(known)
     try:
         return table.plans[key]
     except KeyError:
         made = None
-        if _is_plain(x) and _is_plain(cos) and _is_plain(sin) and (cos.dtype, cos.shape) == (sin.dtype, sin.shape):
-            made = _plan(*key[1:], cos.dtype, cos.shape, cos.stride(), sin.stride())
+        if all(_is_plain(each) for each in (*tensors, cos, sin)) and (cos.dtype, cos.shape) == (sin.dtype, sin.shape):
+            lying = tuple((x.dtype, x.shape, x.stride()) for x in tensors)
+            made = _plan(pairing, threads, lying, (cos.dtype, cos.shape, cos.stride(), sin.stride()))
         table.plans[key] = made
         return made
 
@@ -107,18 +123,39 @@ def _is_plain(tensor: Tensor) -> bool:
     )
 
 
+Sizes = tuple[int, ...]
+Vectors = tuple[torch.dtype, Sizes, Sizes]
+"""Dtype, shape and strides."""
+
+Angles = tuple[torch.dtype, Sizes, Sizes, Sizes]
+"""The same of a table, whose cosines and sines have strides of their own."""
+
+
 @lru_cache(maxsize=4096)
-def _plan(
-    dtype: torch.dtype,
-    shape: tuple[int, ...],
-    x_strides: tuple[int, ...],
-    pairing: Pairing,
-    threads: int,
-    table_dtype: torch.dtype,
-    table_shape: tuple[int, ...],
-    cos_strides: tuple[int, ...],
-    sin_strides: tuple[int, ...],
-) -> Plan | None:
+def _plan(pairing: Pairing, threads: int, tensors: tuple[Vectors, ...], table: Angles) -> Plan | None:
+    total = sum(math.prod(shape) for _, shape, _ in tensors)
+    share = max(LEAST_TASK, total // (TASKS_PER_THREAD * threads))
+    works, lies = set(), []
+    for each in tensors:
+        work_and_lie = _work_and_lie(each, table, pairing, share)
+        if work_and_lie is None:
+            return None
+        works.add(work_and_lie[0])
+        lies.append(work_and_lie[1])
+    if len(works) != 1:
+        return None
+    program = _compiled(*works.pop())
+    tasks = sum(lie[0] for lie in lies)
+    return None if program is None else Plan(program, lies, max(1, min(threads, tasks, total // LEAST_TASK)))
+
+
+def _work_and_lie(
+    x: Vectors, table: Angles, pairing: Pairing, share: int
+) -> tuple[tuple[Any, ...], tuple[int, ...]] | None:
+    """What a program for such a tensor is made for, and how the tensor lies for it, in tasks of about ``share``
+    elements; None if no program can turn it."""
+    dtype, shape, x_strides = x
+    table_dtype, table_shape, cos_strides, sin_strides = table
     if dtype not in DTYPES or not len(shape) == len(table_shape) == 4 or 0 in shape or shape[-1] > WIDEST:
         return None
     batch, heads, length, dim = shape
@@ -135,7 +172,7 @@ def _plan(
     order = (0, 2, 1) if heads_lie_inside else (0, 1, 2)
     outer, inner = (length, heads) if heads_lie_inside else (heads, length)
 
-    def steps(strides: tuple[int, ...], sizes: tuple[int, ...], itemsize: int) -> list[int]:
+    def steps(strides: Sizes, sizes: Sizes, itemsize: int) -> list[int]:
         return [strides[axis] * itemsize if sizes[axis] > 1 else 0 for axis in order]
 
     of_cos, of_sin = (steps(each, table_shape, table_dtype.itemsize) for each in (cos_strides, sin_strides))
@@ -144,17 +181,11 @@ def _plan(
     many = 1 if still_inside or not still_outside else math.gcd(outer, TOGETHER)
 
     # a few tasks for each thread, so that one who is held up leaves the rest to others; long runs of memory are best
-    total = batch * heads * length * dim
-    share = max(LEAST_TASK, total // (TASKS_PER_THREAD * threads))
     inner_block = inner if heads_lie_inside else max(1, min(inner, share // (many * dim)))
     outer_block = many * max(1, share // (many * inner_block * dim))
     blocks = -(-outer // outer_block), -(-inner // inner_block)
-    tasks = batch * blocks[0] * blocks[1]
-    program = _compiled(dtype, pairing, pairs, dim, still_inside, many)
-    if program is None:
-        return None
-    lie = (tasks, *blocks, outer_block, inner_block, outer, inner, *moves)
-    return Plan(program, lie, max(1, min(threads, tasks, total // LEAST_TASK)))
+    lie = (batch * blocks[0] * blocks[1], *blocks, outer_block, inner_block, outer, inner, *moves)
+    return (dtype, pairing, pairs, dim, still_inside, many), lie
 
 
 def _compiled(dtype: torch.dtype, *work: Any) -> int | None:

@@ -17,21 +17,26 @@ DOUBLE, FLOAT, HALF = ir.DoubleType(), ir.FloatType(), ir.HalfType()
 
 
 class Program:
-    """A function of the address of a record: whole numbers, of which the first is the next task to take and the last
-    the address of more, which calls share."""
+    """A function of the address of whole numbers."""
 
-    def __init__(self, fields: Sequence[str], shared: Sequence[str]) -> None:
+    def __init__(self) -> None:
         self.module = ir.Module("situs")
         self.module.triple = llvm.get_process_triple()
         function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [INT64.as_pointer()]), "run")
         self.build = ir.IRBuilder(function.append_basic_block())
-        self._record = function.args[0]
-        self.field = self._read(self._record, fields)
-        more = self.build.inttoptr(self.field[fields[-1]], INT64.as_pointer())
-        self.field |= self._read(more, shared)
+        self.given = function.args[0]
 
-    def _read(self, record: Value, names: Sequence[str]) -> dict[str, Value]:
-        places = {name: self.build.gep(record, [whole(place)]) for place, name in enumerate(names)}
+    def address(self, number: Value) -> Value:
+        """A whole number as the address of others."""
+        return self.build.inttoptr(number, INT64.as_pointer())
+
+    def behind(self, address: Value, count: Value, size: Value) -> Value:
+        """The address behind so many parts of so many whole numbers."""
+        return self.build.gep(address, [self.build.mul(count, size)])
+
+    def read(self, names: Sequence[str], address: Value) -> dict[str, Value]:
+        """Whole numbers that lie there, by their names."""
+        places = {name: self.build.gep(address, [whole(place)]) for place, name in enumerate(names)}
         return {name: self.build.load(place) for name, place in places.items()}
 
     def least(self, one: Value, other: Value) -> Value:
@@ -70,17 +75,39 @@ class Program:
         self.build.position_at_end(after)
 
     @contextmanager
-    def each_task(self, tasks: Value) -> Iterator[Value]:
-        """A loop over the tasks that no other thread has taken."""
-        take, body, after = (self.build.append_basic_block() for _ in range(3))
-        self.build.branch(take)
-        self.build.position_at_end(take)
-        task = self.build.atomic_rmw("add", self._record, whole(1), "monotonic")
-        self.build.cbranch(self.build.icmp_signed("<", task, tasks), body, after)
-        self.build.position_at_end(body)
-        yield task
-        self.build.branch(take)
+    def each_task(self, tasks: Value, taken: Value, threads: Value, own: Value) -> Iterator[Value]:
+        """A loop over the tasks that no thread has taken: a thread's own share, then what others have left of theirs.
+        At an address lies for each thread how many of its share are taken."""
+        with self.each(whole(0), threads) as turn:
+            owner = self.build.urem(self.build.add(own, turn), threads)
+            first, last = (
+                self.build.udiv(self.build.mul(tasks, thread), threads)
+                for thread in (owner, self.build.add(owner, whole(1)))
+            )
+            counter = self.build.gep(taken, [owner])
+            take, body, after = (self.build.append_basic_block() for _ in range(3))
+            self.build.branch(take)
+            self.build.position_at_end(take)
+            task = self.build.add(first, self.build.atomic_rmw("add", counter, whole(1), "monotonic"))
+            self.build.cbranch(self.build.icmp_signed("<", task, last), body, after)
+            self.build.position_at_end(body)
+            yield task
+            self.build.branch(take)
+            self.build.position_at_end(after)
+
+    def number_from(self, function: Value) -> Value:
+        """What the function at an address says; 0 if the address is 0."""
+        before, asking, after = self.build.block, self.build.append_basic_block(), self.build.append_basic_block()
+        self.build.cbranch(self.build.icmp_signed("!=", function, whole(0)), asking, after)
+        self.build.position_at_end(asking)
+        asked = self.build.inttoptr(function, ir.FunctionType(INT32, []).as_pointer())
+        said = self.build.sext(self.build.call(asked, []), INT64)
+        self.build.branch(after)
         self.build.position_at_end(after)
+        number = self.build.phi(INT64)
+        number.add_incoming(whole(0), before)
+        number.add_incoming(said, asking)
+        return number
 
     def compiled(self) -> tuple[int, object]:
         """The function's address, and what must be kept for it to stay there."""

@@ -8,35 +8,49 @@ from array import array
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from typing import NamedTuple
 
 import torch
 
 _forked = False
 
 
+class Team(NamedTuple):
+    """Threads that run a program together."""
+
+    run: Callable[[int, array[int], int, object], None]
+    """A program, with what it is given, in so many threads; and what must be kept meanwhile."""
+
+    number: int
+    """The address of a function that tells a thread its number; 0 if there is none."""
+
+
 @cache
-def team() -> Callable[[int, array[int], int, object], None]:
-    """How a program is run with a record in several threads, and with what it works on: in torch's threads, which are
-    awake between its own operations, by way of the OpenMP that torch is linked with; or in threads of Python, where
-    there is none and in a forked child, whose copy of OpenMP waits for threads that did not come along."""
+def team() -> Team:
+    """Torch's threads, which are awake between its own operations, by way of the OpenMP that torch is linked with; or
+    threads of Python, where there is none and in a forked child, whose copy of OpenMP waits for threads that did not
+    come along."""
     if _forked:
-        return _run_in_threads
+        return Team(_run_in_threads, 0)
     try:
-        parallel = ctypes.CDLL(torch._C.__file__).GOMP_parallel
+        library = ctypes.CDLL(torch._C.__file__)
+        parallel, number = library.GOMP_parallel, library.omp_get_thread_num
     except (AttributeError, OSError):
-        return _run_in_threads
+        return Team(_run_in_threads, 0)
     parallel.argtypes, parallel.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], None
-    return lambda program, record, threads, _: parallel(program, record.buffer_info()[0], threads, 0)
+    address = ctypes.cast(number, ctypes.c_void_p).value
+    assert address is not None
+    return Team(lambda program, given, threads, _: parallel(program, given.buffer_info()[0], threads, 0), address)
 
 
-def _run_in_threads(program: int, record: array[int], threads: int, kept: object) -> None:
+def _run_in_threads(program: int, given: array[int], threads: int, kept: object) -> None:
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(program)
 
-    def run(record: array[int], kept: object) -> None:  # holds what it works on, should its caller be interrupted
-        function(record.buffer_info()[0])
+    def run(given: array[int], kept: object) -> None:  # holds what it works on, should its caller be interrupted
+        function(given.buffer_info()[0])
 
-    others = [_pool().submit(run, record, kept) for _ in range(threads - 1)]
-    run(record, kept)
+    others = [_pool().submit(run, given, kept) for _ in range(threads - 1)]
+    run(given, kept)
     for other in others:
         other.result()
 
