@@ -64,6 +64,7 @@ def measure(mode: str) -> Results:
     """Every question, in this process; "quick" leaves out cases and the second thread, "full" leaves out nothing."""
     quick = mode == "quick"
     effort = Effort(0.1, 3) if quick else Effort(0.4, 3)
+    close = Effort(0.1, 3) if quick else Effort(0.4, 11, 200)
     calm = Effort(0.05, 3) if quick else Effort(0.6, 3, 15)
     steady = Effort(0.05, 3) if quick else Effort(0.6, 9, 40)
     lengths = (512,) if quick else apply.LENGTHS
@@ -80,7 +81,7 @@ def measure(mode: str) -> Results:
         return result
 
     description, others = machine.description(), machine.Bystanders()
-    rows = timed("apply", lambda: list(apply.measure(effort, lengths, dtypes, threads)))
+    rows = timed("apply", lambda: list(apply.measure(close, lengths, dtypes, threads)))
     made = timed("tables", lambda: list(tables.measure(effort.scaled(0.5), lengths, threads)))
     steps = timed("decode", lambda: list(decode.measure(effort.scaled(1.5), threads)))
     errors = timed("accuracy", lambda: list(accuracy.measure()))

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 import torch
 from torch import Tensor
 
 from benchmarks.peers import Both, appliers
-from benchmarks.timing import CLONE, Contender, Effort, race
+from benchmarks.timing import CLONE, LLAMA4, SITUS, TORCH_ONLY, Contender, Effort, race
 from situs.functional.rotation import PAIRINGS, Pairing
 from situs.lab.memory import peak_beyond_result
 
@@ -25,6 +25,9 @@ LAYOUTS: tuple[Layout, ...] = ("transposed", "contiguous")
 SIZES = ((16, 64), (32, 128))
 LENGTHS = (512, 2048, 8192)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+# Near one another, so that it takes more rounds to tell them apart than it takes for the others.
+CLOSE = (CLONE, SITUS, TORCH_ONLY, LLAMA4)
 
 # Rows before position 128 are where bfloat16 positions, as rotary-embedding-torch makes them, are still exact.
 AGREEMENT_ROWS = 128
@@ -98,6 +101,7 @@ def _case(
     for contender in contenders if layout == "transposed" else ():
         with contender.in_force():
             extra[contender.name] = peak_beyond_result(contender.run) / 2**20
+    contenders = [replace(each, brief=each.name not in CLOSE) for each in contenders]
     for count in threads:
         torch.set_num_threads(count)
         result = race(contenders, effort, warm=True)

@@ -7,7 +7,7 @@ import random
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from unittest.mock import patch
 
@@ -27,7 +27,7 @@ SHORT = 5e-3
 @dataclass(frozen=True)
 class Contender:
     """Something to measure; ``fused`` says whether Situs may use its compiled loop meanwhile, ``brief`` that it takes
-    the fewest rounds only, outside the time allowed for the others."""
+    few rounds, outside the time allowed for the others."""
 
     name: str
     run: Callable[[], object]
@@ -46,15 +46,16 @@ class Contender:
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure: rounds until ``seconds`` are spent, within bounds."""
+    """How long to measure: rounds until ``seconds`` are spent, within bounds; and the rounds of who is brief."""
 
     seconds: float
     least: int
     most: int = 60
+    brief: int = 3
 
     def scaled(self, factor: float) -> Effort:
         """The same with another allowance of time."""
-        return Effort(self.seconds * factor, self.least, self.most)
+        return replace(self, seconds=self.seconds * factor)
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def race(
             shuffle(order)
             for contender in order:
                 taken = samples[contender.name]
-                if contender.brief and len(taken) >= effort.least:
+                if contender.brief and len(taken) >= effort.brief:
                     continue
                 with contender.in_force():
                     if warm and taken and taken[-1] < SHORT:
