@@ -16,8 +16,8 @@ from situs.functional.rotation import PAIRINGS
 QUIET = 0.03
 NOTES = """\
 - **Clock.** Contenders take turns within one process, in a new random order every round; figures are medians. When \
-queries and keys are turned, those near one another (`clone()`, Situs, Llama 4's function) take at least eleven rounds, \
-the others three. The time includes allocating results and temporaries, and freeing temporaries; results are freed \
+queries and keys are turned, those near one another (`clone()`, Situs, Llama 4's function) take at least eleven \
+rounds, the others three. The time includes allocating results and temporaries, and freeing temporaries; results are freed \
 after the clock stops.
 - **Warm or cold.** Inputs are the same tensors every time, results are new every time, as in eager code. When queries \
 and keys are turned, a call of less than 5 ms follows one that is not timed, for everyone alike: otherwise it would \
