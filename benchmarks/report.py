@@ -17,8 +17,8 @@ QUIET = 0.03
 NOTES = """\
 - **Clock.** Contenders take turns within one process, in a new random order every round; figures are medians. When \
 queries and keys are turned, those near one another (`clone()`, Situs, Llama 4's function) take at least eleven \
-rounds, the others three. The time includes allocating results and temporaries, and freeing temporaries; results are freed \
-after the clock stops.
+rounds, the others three. The time includes allocating results and temporaries, and freeing temporaries; results are \
+freed after the clock stops.
 - **Warm or cold.** Inputs are the same tensors every time, results are new every time, as in eager code. When queries \
 and keys are turned, a call of less than 5 ms follows one that is not timed, for everyone alike: otherwise it would \
 be a measure of what the rival before it left in the caches (at 512 × 16 × 64, up to 60 µs of a hundred). Nothing \
