@@ -179,7 +179,7 @@ def assert_same_as_reference(
 
 
 def use_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks so small that short sequences have several, and that heads are worked on in groups."""
+    """Blocks so small that short sequences have several, that heads are worked on in groups, and nothing is kept."""
     for name, value in (
         ("toeplitz.BLOCK", 4),
         ("toeplitz.LARGE_BLOCK", 5),
@@ -187,6 +187,7 @@ def use_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         ("toeplitz.GRADIENT_BLOCK", 3),
         ("blockwise.BLOCK", 4),
         ("blockwise.SCORES", 60),
+        ("blockwise.KEPT", 0),
         ("offset_term.TAIL", 2),
         ("contextual_term.CHUNK", 2),
     ):

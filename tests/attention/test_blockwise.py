@@ -13,6 +13,7 @@ import situs
 from situs import Encoding, Positions, attend
 from situs.attention import blockwise
 from situs.attention import tails as tails_module
+from situs.attention.any_term import AnyTerm
 from situs.attention.scratch import Scratch
 from tests.attention.attention_cases import (
     Largest,
@@ -80,14 +81,41 @@ def test_the_size_of_blocks_and_of_groups_of_heads_changes_rounding_alone(
 ) -> None:
     encoding, qkv = build(name), tensors(40, 40, kv_heads=2)
     weights, found = torch.randn_like(qkv[0]), []
-    for size, scores in ((1, 1), (7, 600), (64, 1 << 18), (256, 3000)):
+    for size, scores, kept in ((1, 1, 0), (7, 600, 1 << 18), (64, 1 << 18, 0), (256, 3000, 1 << 18)):
         monkeypatch.setattr("situs.attention.blockwise.BLOCK", size)
         monkeypatch.setattr("situs.attention.blockwise.SCORES", scores)
+        monkeypatch.setattr("situs.attention.blockwise.KEPT", kept)
         out = attend(*qkv, encoding=encoding, causal=True, window=25, impl="blockwise")
         found.append([out, *gradients(out, weights, (*qkv, *parameters_of(encoding)))])
     for others in found[1:]:
         for one, other in zip(found[0], others, strict=True):
             torch.testing.assert_close(one, other, atol=1e-11, rtol=1e-11)
+
+
+@pytest.mark.parametrize(("kept", "times"), [(0, [2, 3]), (1 << 18, [1, 2])])
+def test_few_scores_are_formed_once_and_again_if_gradients_are_asked_for_twice(
+    kept: int, times: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("situs.attention.blockwise.KEPT", kept)
+    encoding, qkv = build("cope"), tensors(40, 40)
+    formed, form = [], AnyTerm.form
+
+    def noted(term: AnyTerm, *given: Any) -> Tensor | None:
+        formed.append(term)
+        return form(term, *given)
+
+    monkeypatch.setattr(AnyTerm, "form", noted)
+    out = attend(*qkv, encoding=encoding, causal=True, impl="blockwise")
+    weights, counts, found = torch.randn_like(out), [], []
+    for _ in range(2):
+        found.append(torch.autograd.grad(out, qkv, weights, retain_graph=True))
+        counts.append(len(formed))
+    assert counts == times
+    assert all(map(torch.equal, *found))
+    formed.clear()
+    with torch.no_grad():
+        assert torch.allclose(attend(*qkv, encoding=encoding, causal=True, impl="blockwise"), out, atol=1e-12)
+    assert len(formed) == 1
 
 
 @pytest.mark.parametrize("name", ["shaw", "transformer xl", "tupe", "deberta", "cope"])

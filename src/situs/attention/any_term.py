@@ -19,6 +19,8 @@ from situs.attention.visibility import query_slots, shown, visibility
 from situs.encodings.base import computing_dtype
 from situs.positions import Positions
 
+FEW_QUERIES = 64  # of a block, where a term by content passes through many tensors of its size on the way
+
 
 def any_task(request: Request) -> Task:
     """Blocks of queries; with all keys, unless ranges tell which they may see."""
@@ -33,6 +35,7 @@ class AnyTerm(GatheringTerm):
     """Asks encodings as they are; their parameters are handed to them, so that gradients reach those of the call."""
 
     heads_apart = False
+    may_be_kept = True
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -43,6 +46,8 @@ class AnyTerm(GatheringTerm):
         if request.mask is not None and request.mask.is_floating_point():
             self.parameters.append(request.mask)
         self.adds_to_output = bool(request.values)
+        if request.contents:
+            self.queries = FEW_QUERIES
         # bare ids of queries take the slots of the last keys, which no slice of them could know
         self.query_positions = request.query_positions
         if self.query_positions.slots is None:

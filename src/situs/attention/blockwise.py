@@ -27,6 +27,7 @@ from situs.encodings.base import computing_dtype
 
 BLOCK = 256
 SCORES = 1 << 18  # of one block, for each thread: a megabyte in float32
+KEPT = 1 << 18  # so few scores in all are not formed again
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,10 @@ class Part:
     def of_keys(self, tensor: Tensor) -> Tensor:
         """Its part of keys or values."""
         return tensor[self.rows, self.heads, self.keys]
+
+    def scores(self, query: Tensor) -> int:
+        """How many it has."""
+        return len(query[self.rows]) * len(query[0, self.heads]) * self.block.queries * self.block.keys
 
     def of(self, stretch: Stretch) -> Stretch:
         """Its part of all of them."""
@@ -82,6 +87,8 @@ class Term(ABC):
     """Whether heads can be worked on one after another."""
     queries: int | None = None
     """Queries of a block, where they should be fewer than usual."""
+    may_be_kept: bool = False
+    """Whether what ``form_again`` gives stays valid while others are formed."""
 
     def pieces(self, block: Segment, whole: Stretch, tensors: Sequence[Tensor]) -> list[tuple[Segment, int]]:
         """A block's keys in stretches, and the side of those that are tails."""
@@ -152,7 +159,9 @@ def attend_blockwise(
 ) -> Float[Tensor, "batch heads query value_dim"]:
     """Attention with ``work.term`` added; terms meet the plain queries and keys, before any rotation. ``tensors`` are
     what gradients are wanted of besides."""
-    out: Tensor = _Blockwise.apply(work, query, key, value, plain_query, plain_key, *tensors)  # type: ignore[no-untyped-call]
+    given = (query, key, value, plain_query, plain_key, *tensors)
+    watched = torch.is_grad_enabled() and any(each.requires_grad for each in given)
+    out: Tensor = _Blockwise.apply(work, watched, *given)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -161,6 +170,7 @@ class _Blockwise(torch.autograd.Function):
     def forward(
         ctx: Any,
         work: Work,
+        watched: bool,
         query: Tensor,
         key: Tensor,
         value: Tensor,
@@ -175,12 +185,18 @@ class _Blockwise(torch.autograd.Function):
         whole = Stretch(query, key, value, plain_query, plain_key)
         parts = list(work.parts(whole, tensors))
         tails = {side: work.term.tail(side, tensors) for side in {part.side for part in parts} - {0}}
-        for part in parts:
+        kept: dict[int, tuple[Tensor | None, Pull]] = {}
+        keeps = watched and work.term.may_be_kept and sum(part.scores(query) for part in parts) <= KEPT
+        for number, part in enumerate(parts):
             own = part.of(whole)
             if part.side:
                 found = attend_tail(own, tails[part.side], work.task.scale, wide)
             else:
-                term = work.term.form(part, own.plain_query, own.plain_key, tensors, scratch)
+                if keeps:
+                    kept[number] = work.term.form_again(part, own.plain_query, own.plain_key, tensors, scratch)
+                    term = kept[number][0]
+                else:
+                    term = work.term.form(part, own.plain_query, own.plain_key, tensors, scratch)
                 if work.gathering is not None:
                     found = _with_gathered(work, work.gathering, part, *own[:3], term, tensors)
                 else:
@@ -190,7 +206,7 @@ class _Blockwise(torch.autograd.Function):
             part.of_queries(out).copy_(found[0])
             part.of_queries(logsumexp).copy_(found[1])
         ctx.save_for_backward(*whole, out, logsumexp, *tensors)
-        ctx.work, ctx.parts = work, parts
+        ctx.work, ctx.parts, ctx.kept = work, parts, kept
         return out
 
     @staticmethod
@@ -202,18 +218,20 @@ class _Blockwise(torch.autograd.Function):
         gradient = gradient.to(wide)
         delta = (gradient * out.to(wide)).sum(-1, keepdim=True)
         totals = Stretch(*(torch.zeros_like(source, dtype=wide) for source in whole))
-        wanted = ctx.needs_input_grad[6:]
+        wanted = ctx.needs_input_grad[7:]
         others = [torch.zeros_like(each) if need else None for each, need in zip(tensors, wanted, strict=True)]
         scratch = Scratch(wide, out.device)
         tails = _Tails(work.term, tensors)
-        for part in ctx.parts:
+        for number, part in enumerate(ctx.parts):
             own, total, g = part.of(whole), part.of(totals), part.of_queries(gradient)
             if part.side:
                 of_out, of_sum = part.of_queries(out), part.of_queries(logsumexp)
                 accumulate(total, tails.backward(part.side, g, own, of_out, of_sum, work.task.scale))
                 continue
             q, k, v = (tensor.to(wide) for tensor in own[:3])
-            term, pull = work.term.form_again(part, own.plain_query, own.plain_key, tensors, scratch)
+            term, pull = ctx.kept.pop(number, None) or work.term.form_again(
+                part, own.plain_query, own.plain_key, tensors, scratch
+            )
             shape = (*q.shape[:3], k.shape[2])
             weights = torch.matmul(q, k.transpose(-2, -1), out=scratch.take("weights", shape)).mul_(work.task.scale)
             if term is not None:
@@ -228,7 +246,7 @@ class _Blockwise(torch.autograd.Function):
             total.key.add_(change.transpose(-2, -1) @ q, alpha=work.task.scale)
             pull(change, total.plain_query, total.plain_key, others)
         tails.reach(others)
-        return None, *(grad.to(source.dtype) for grad, source in zip(totals, whole, strict=True)), *others
+        return None, None, *(grad.to(source.dtype) for grad, source in zip(totals, whole, strict=True)), *others
 
 
 class _Tails:

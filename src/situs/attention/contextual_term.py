@@ -36,8 +36,6 @@ def serves(request: Request) -> bool:
 class ContextualTerm(AnyTerm):
     """The term near the queries as the encoding forms it, and tails. Few queries a block have few keys near them."""
 
-    queries = 64
-
     def __init__(self, request: Request) -> None:
         super().__init__(request)
         encoding = request.contents[0]
