@@ -218,7 +218,8 @@ def test_neighbours_become_complex_without_a_copy() -> None:
 def test_a_table_remembers_its_other_forms_and_tells_its_size() -> None:
     table = table_of(torch.arange(5)[None, None], 8)
     assert table.polar is table.polar
-    assert table.wide is table.wide
+    assert table.wide_cos is table.wide_cos
+    assert table.wide_sin is table.wide_sin
     assert torch.equal(table.polar, torch.complex(table.cos, table.sin))
     assert torch.equal(table.transposed().sin, -table.sin)
     assert repr(table) == "RotationTable((1, 1, 5, 4), torch.float32, cpu)"

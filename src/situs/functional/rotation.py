@@ -12,7 +12,7 @@ wider, and rounded once to the input's.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, Literal, cast
 
 import torch
@@ -28,8 +28,8 @@ from situs.functional.fused import planning
 Pairing = Literal["interleaved", "halves"]
 PAIRINGS: tuple[Pairing, ...] = ("interleaved", "halves")
 
-# Temporaries of this size stay in a core's second-level cache; larger ones travel through memory.
-CHUNK_ELEMENTS = 1 << 18
+# Temporaries of this size stay in the cache; larger ones travel through memory, smaller ones are more calls.
+CHUNK_ELEMENTS = 1 << 19
 
 # Fewer are turned at once, queries and keys together, with as few operations as may be.
 SMALLEST_CUT = 1 << 14
@@ -42,7 +42,7 @@ class RotationTable:
     heads share. Compute once, use for queries and keys of every layer.
     """
 
-    __slots__ = ("_plans_of_places", "_polar", "_wide", "cos", "plans", "sin")
+    __slots__ = ("_derived", "_plans_of_places", "cos", "plans", "sin")
 
     def __init__(
         self,
@@ -55,8 +55,7 @@ class RotationTable:
         """How vectors that came before are turned."""
 
         self._plans_of_places: dict[Hashable, planning.Plan | None] = {}
-        self._polar: Tensor | None = None
-        self._wide: tuple[Tensor, Tensor] | None = None
+        self._derived: dict[str, Tensor] = {}
 
     def require_fit(self, x: Float[Tensor, "batch heads sequence dim"]) -> None:
         """Raise unless the table has an entry for every vector of ``x``."""
@@ -71,26 +70,26 @@ class RotationTable:
     @property
     def polar(self) -> Complex[Tensor, "batch heads sequence pairs"]:
         """``cos + i sin``."""
-        if self._polar is None:
-            polar = torch.complex(self.cos, self.sin)
-            if not self._keeps(polar):
-                return polar
-            self._polar = polar
-        return self._polar
+        return self._derive("polar", lambda: torch.complex(self.cos, self.sin))
 
     @property
-    def wide(self) -> tuple[Float[Tensor, "batch heads sequence dim"], Float[Tensor, "batch heads sequence dim"]]:
-        """``[cos, cos]`` and ``[-sin, sin]``: what a vector and its swapped halves are multiplied by."""
-        if self._wide is None:
-            wide = torch.cat((self.cos, self.cos), -1), torch.cat((-self.sin, self.sin), -1)
-            if not self._keeps(wide[0]):
-                return wide
-            self._wide = wide
-        return self._wide
+    def wide_cos(self) -> Float[Tensor, "batch heads sequence dim"]:
+        """``[cos, cos]``: what a vector of two halves is multiplied by."""
+        return self._derive("wide_cos", lambda: torch.cat((self.cos, self.cos), -1))
 
-    def _keeps(self, derived: Tensor) -> bool:
-        """Whether a derived form may be kept: one made in inference mode would be useless for training later."""
-        return derived.is_inference() == self.cos.is_inference()
+    @property
+    def wide_sin(self) -> Float[Tensor, "batch heads sequence dim"]:
+        """``[-sin, sin]``: what its swapped halves are multiplied by."""
+        return self._derive("wide_sin", lambda: torch.cat((-self.sin, self.sin), -1))
+
+    def _derive(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+        """Made once, unless that was in inference mode and the table was not, which may serve training later."""
+        if name in self._derived:
+            return self._derived[name]
+        made = make()
+        if made.is_inference() == self.cos.is_inference():
+            self._derived[name] = made
+        return made
 
     def at(self, place: int) -> RotationTable:
         """The table of one place; where it takes operations to turn, with the form that halves take, so that it need
@@ -101,8 +100,7 @@ class RotationTable:
         table = RotationTable(self.cos[:, :, part], self.sin[:, :, part])
         table.plans = self._plans_of_places
         if not planning.available():
-            cos, sin = self.wide
-            table._wide = cos[:, :, part], sin[:, :, part]
+            table._derived = {"wide_cos": self.wide_cos[:, :, part], "wide_sin": self.wide_sin[:, :, part]}
         return table
 
     @property
@@ -292,27 +290,36 @@ def _rotate_by_operations(x: Tensor, table: RotationTable, pairing: Pairing) -> 
     length = x.shape[-2]
     rows = max(1, CHUNK_ELEMENTS * length // max(elements, 1))
     source, target = x, out
-    # gradients batched by autograd itself cannot be written into a given output
-    direct = pairing == "halves" and x.dtype == table.cos.dtype and not is_legacy_batchedtensor(x)
     if turning < x.shape[-1]:
         out[..., turning:] = x[..., turning:]
         source, target = x[..., :turning], out[..., :turning]
+    # gradients batched by autograd itself cannot be written into a given output
+    given = pairing == "halves" and not is_legacy_batchedtensor(x)
+    exact = x.dtype == table.cos.dtype
+    turned: Tensor | None = None
     for start in range(0, length, rows):
         size = min(rows, length - start)
         piece, here, there = slice(start, start + size), source.narrow(2, start, size), target.narrow(2, start, size)
-        if direct:
-            _rotate_halves_into(there, here, table.cos[:, :, piece], table.sin[:, :, piece])
-        else:
+        if not given:
             there.copy_(_rotate_piece(here, table, pairing, piece))
+            continue
+        factors = table.wide_cos[:, :, piece], table.sin[:, :, piece]
+        if exact:
+            _rotate_halves_into(there, here, *factors)
+        else:  # half precision would be rounded between operations
+            wide = here.to(table.cos.dtype)
+            turned = torch.empty_like(wide) if turned is None else turned.narrow(2, 0, size)
+            _rotate_halves_into(turned, wide, *factors)
+            there.copy_(turned)
     return out
 
 
-def _rotate_halves_into(out: Tensor, x: Tensor, cos: Tensor, sin: Tensor) -> None:
-    """The real form in four operations that need no temporary; half precision would be rounded between them."""
-    first, second = x.chunk(2, -1)
-    new_first, new_second = out.chunk(2, -1)
-    torch.mul(first, cos, out=new_first).addcmul_(second, sin, value=-1)
-    torch.mul(second, cos, out=new_second).addcmul_(first, sin)
+def _rotate_halves_into(out: Tensor, x: Tensor, wide_cos: Tensor, sin: Tensor) -> None:
+    """The real form in three operations that need no temporary."""
+    torch.mul(x, wide_cos, out=out)
+    (first, second), (new_first, new_second) = x.chunk(2, -1), out.chunk(2, -1)
+    new_first.addcmul_(second, sin, value=-1)
+    new_second.addcmul_(first, sin)
 
 
 def _rotate_piece(x: Tensor, table: RotationTable, pairing: Pairing, piece: slice | None) -> Tensor:
@@ -322,5 +329,7 @@ def _rotate_piece(x: Tensor, table: RotationTable, pairing: Pairing, piece: slic
         as_complex(turned, pairing).mul_(table.polar if piece is None else table.polar[:, :, piece])
         return turned
     x = x.to(table.cos.dtype)
-    cos, sin = table.wide if piece is None else (wide[:, :, piece] for wide in table.wide)
+    cos, sin = table.wide_cos, table.wide_sin
+    if piece is not None:
+        cos, sin = cos[:, :, piece], sin[:, :, piece]
     return x.roll(x.shape[-1] // 2, -1).mul_(sin).addcmul_(x, cos)
