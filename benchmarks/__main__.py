@@ -65,7 +65,7 @@ def measure(mode: str) -> Results:
     quick = mode == "quick"
     effort = Effort(0.1, 3) if quick else Effort(0.4, 3)
     close = Effort(0.1, 3) if quick else Effort(0.4, 11, 200)
-    calm = Effort(0.05, 3) if quick else Effort(0.6, 3, 15)
+    calm = Effort(0.05, 3) if quick else Effort(0.6, 5, 15)
     steady = Effort(0.05, 3) if quick else Effort(0.6, 9, 40)
     lengths = (512,) if quick else apply.LENGTHS
     dtypes = ("float32", "bfloat16") if quick else tuple(apply.DTYPES)

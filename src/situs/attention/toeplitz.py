@@ -42,11 +42,10 @@ def attend_toeplitz(
 class _Toeplitz(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, vector: Tensor, task: Task) -> Tensor:
-        backwards = query.flip(2)
-        out, logsumexp = _forward(backwards, key, value, vector, task)
-        ctx.save_for_backward(backwards, key, value, vector, out, logsumexp)
+        out, logsumexp = _forward(query, key, value, vector, task)
+        ctx.save_for_backward(query, key, value, vector, out, logsumexp)
         ctx.task = task
-        return out.flip(2)
+        return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -54,8 +53,8 @@ class _Toeplitz(torch.autograd.Function):
         query, key, value, vector, out, logsumexp = ctx.saved_tensors
         learned = ctx.needs_input_grad[3]
         program = _backward if learned or not serves_flash(query, key, value) else _flash_backward
-        dq, dk, dv, dvector = program(gradient.flip(2), query, key, value, vector, out, logsumexp, ctx.task)
-        return dq.flip(2), dk, dv, dvector if learned else None, None
+        dq, dk, dv, dvector = program(gradient, query, key, value, vector, out, logsumexp, ctx.task)
+        return dq, dk, dv, dvector if learned else None, None
 
 
 def _forward_blocks(task: Task) -> list[Segment]:
@@ -66,20 +65,15 @@ def _forward_blocks(task: Task) -> list[Segment]:
     return task.blocks(BLOCK if longest < LONG else LARGE_BLOCK)
 
 
-def _where(task: Task, block: Segment, queries: int) -> tuple[slice, slice, slice]:
-    """A block's rows, queries and keys where queries are in reverse order."""
-    rows, here, there = task.where(block)
-    return rows, slice(queries - here.stop, queries - here.start), there
-
-
 def _forward(query: Tensor, key: Tensor, value: Tensor, vector: Tensor, task: Task) -> tuple[Tensor, Tensor]:
-    """Output and log-sum-exp; queries in reverse order, here and below."""
+    """Output and log-sum-exp. Queries are turned about a block at a time, here and below, which stays in the cache."""
     blocks, numbers = _forward_blocks(task), task.masked(vector)
 
     def attend_block(block: Segment) -> tuple[Tensor, Tensor]:
-        rows, here, there = _where(task, block, query.shape[2])
+        rows, here, there = task.where(block)
         mask = of_rows(numbers(block), rows).unfold(-1, block.keys, 1)
-        return partial(query[rows, :, here], key[rows, :, there], value[rows, :, there], mask, task.scale)
+        found = partial(query[rows, :, here].flip(2), key[rows, :, there], value[rows, :, there], mask, task.scale)
+        return found[0].flip(2), found[1].flip(2)
 
     if len(blocks) == 1 and blocks[0].row is None and blocks[0].queries == query.shape[2]:
         return attend_block(blocks[0])
@@ -87,7 +81,7 @@ def _forward(query: Tensor, key: Tensor, value: Tensor, vector: Tensor, task: Ta
     logsumexp = torch.full(query.shape[:3], -math.inf, dtype=vector.dtype, device=query.device)
     once = each_query_once(blocks)
     for block in blocks:
-        rows, here, _ = _where(task, block, query.shape[2])
+        rows, here, _ = task.where(block)
         parts = attend_block(block)
         if not once:
             parts = merge(out[rows, :, here], logsumexp[rows, :, here], *parts)
@@ -109,14 +103,12 @@ def _flash_backward(
     blocks, numbers = _forward_blocks(task), task.masked(vector)
     gradients = [torch.zeros_like(tensor) for tensor in (query, key, value)]
     for block in blocks:
-        rows, here, there = _where(task, block, query.shape[2])
+        rows, here, there = task.where(block)
         mask = of_rows(numbers(block), rows).unfold(-1, block.keys, 1)
-        parts = partial_backward(
-            gradient[rows, :, here], query[rows, :, here], key[rows, :, there], value[rows, :, there], mask,
-            out[rows, :, here], logsumexp[rows, :, here], task.scale,
-        )  # fmt: skip
-        for total, part, where in zip(gradients, parts, (here, there, there), strict=True):
-            total[rows, :, where] += part
+        g, q, o, total = (tensor[rows, :, here].flip(2) for tensor in (gradient, query, out, logsumexp))
+        dq, dk, dv = partial_backward(g, q, key[rows, :, there], value[rows, :, there], mask, o, total, task.scale)
+        for sum_of, part, where in zip(gradients, (dq.flip(2), dk, dv), (here, there, there), strict=True):
+            sum_of[rows, :, where] += part
     return gradients[0], gradients[1], gradients[2], None
 
 
@@ -145,8 +137,9 @@ def _backward(
     dvector = torch.zeros_like(vector, memory_format=torch.contiguous_format)
     numbers, scratch = task.masked(vector), Scratch(wide, query.device)
     for block in task.blocks(GRADIENT_BLOCK):
-        rows, here, there = _where(task, block, query.shape[2])
-        q_block, k_block, g_block, v_block = q[rows, :, here], k[rows, :, there], g[rows, :, here], v[rows, :, there]
+        rows, here, there = task.where(block)
+        q_block, g_block = q[rows, :, here].flip(2), g[rows, :, here].flip(2)
+        k_block, v_block = k[rows, :, there], v[rows, :, there]
         shape = (*q_block.shape[:3], block.keys)
         weights, change = scratch.take("weights", shape), scratch.take("change", shape)
         torch.matmul(q_block, k_block.transpose(-2, -1), out=weights)
@@ -158,7 +151,7 @@ def _backward(
         slanted = scratch.take("slanted", (*shape[:3], length))
         slanted[..., block.keys :] = 0
         change = torch.mul(weights, change, out=slanted[..., : block.keys])
-        dq[rows, :, here] += change @ k_block[..., :-1]
+        dq[rows, :, here] += (change @ k_block[..., :-1]).flip(2)
         dk[rows, :, there] += change.transpose(-2, -1) @ q_block[..., :-1]
         diagonals = slanted.flatten(2)[..., : block.queries * (length - 1)].view(*shape[:3], length - 1).sum(2)
         total = of_rows(dvector, rows)[..., task.offsets_of(block)]
