@@ -52,10 +52,6 @@ class Part:
         """Its part of keys or values."""
         return tensor[self.rows, self.heads, self.keys]
 
-    def scores(self, query: Tensor) -> int:
-        """How many it has."""
-        return len(query[self.rows]) * len(query[0, self.heads]) * self.block.queries * self.block.keys
-
     def of(self, stretch: Stretch) -> Stretch:
         """Its part of all of them."""
         query, key, value, plain_query, plain_key = stretch
@@ -186,17 +182,17 @@ class _Blockwise(torch.autograd.Function):
         parts = list(work.parts(whole, tensors))
         tails = {side: work.term.tail(side, tensors) for side in {part.side for part in parts} - {0}}
         kept: dict[int, tuple[Tensor | None, Pull]] = {}
-        keeps = watched and work.term.may_be_kept and sum(part.scores(query) for part in parts) <= KEPT
+        scores = sum(part.of_queries(logsumexp).numel() * part.block.keys for part in parts)
+        keeps = watched and work.term.may_be_kept and scores <= KEPT
         for number, part in enumerate(parts):
             own = part.of(whole)
             if part.side:
                 found = attend_tail(own, tails[part.side], work.task.scale, wide)
             else:
+                asked = part, own.plain_query, own.plain_key, tensors, scratch
                 if keeps:
-                    kept[number] = work.term.form_again(part, own.plain_query, own.plain_key, tensors, scratch)
-                    term = kept[number][0]
-                else:
-                    term = work.term.form(part, own.plain_query, own.plain_key, tensors, scratch)
+                    kept[number] = work.term.form_again(*asked)
+                term = kept[number][0] if keeps else work.term.form(*asked)
                 if work.gathering is not None:
                     found = _with_gathered(work, work.gathering, part, *own[:3], term, tensors)
                 else:
