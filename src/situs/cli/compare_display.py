@@ -46,9 +46,6 @@ class Watcher:
         known = f", {finished} of them finished before" if finished else ""
         self.console.print(f"{len(trials)} trials{known}.")
 
-    def going(self, worker: int, trial: lab.Trial, progress: lab.Progress) -> None:
-        """Lines are for what is done."""
-
     def finished(self, record: dict[str, Any]) -> None:
         """A line."""
         self.done += 1

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from datetime import datetime, timezone
 from importlib import metadata
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -32,9 +32,6 @@ class Watcher(Protocol):
     def planned(self, trials: Sequence[Trial], finished: int) -> None:
         """How much there is to do."""
 
-    def going(self, worker: int, trial: Trial, progress: Progress) -> None:
-        """A worker has come so far with a trial."""
-
     def finished(self, record: dict[str, Any]) -> None:
         """A trial has ended."""
 
@@ -43,6 +40,14 @@ class Watcher(Protocol):
 
     def remark(self, text: str) -> None:
         """Something a person should know."""
+
+
+@runtime_checkable
+class Follower(Watcher, Protocol):
+    """A watcher who is told of every step, too."""
+
+    def going(self, worker: int, trial: Trial, progress: Progress) -> None:
+        """A worker has come so far with a trial."""
 
 
 Engine = Callable[..., None]
@@ -80,7 +85,7 @@ def compare(
             known=store.load() if fresh else known,
             wait=lambda left: watcher.remark(f"{len(left)} trials are being run by another process; waiting for them."),
             source=source,
-            tell=watcher.going,
+            **({"tell": watcher.going} if isinstance(watcher, Follower) else {}),
         )
     measured = {method.name: _measured(method, plan, store, watcher, fresh) for method in plan.methods}
     records = {
