@@ -1,85 +1,38 @@
-"""The compiled loop gives what tensor operations give, in any layout, dtype, width, number of threads and process."""
+"""The compiled loop gives what tensor operations give, in any layout, dtype, width and number of threads."""
 
 import copy
-import ctypes
-import multiprocessing
-import os
 import pickle
-from array import array
-from collections.abc import Iterator
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.fx.experimental.proxy_tensor import make_fx
 
-from situs.functional import RotationTable, fused, rotary_frequencies, rotate, rotate_both, rotate_real, unit_circle
-from situs.functional.fused import loop, planning, threads
-from situs.functional.fused.program import converts_halves
-from situs.functional.rotation import PAIRINGS, Pairing
-
-pytestmark = pytest.mark.skipif(
-    not fused.available() or not converts_halves(), reason="llvmlite is not installed, or the machine has no float16"
+from situs.functional import RotationTable, rotate, rotate_real
+from situs.functional.fused import planning
+from situs.functional.rotation import Pairing
+from tests.functional.fused_cases import (
+    SHAPE,
+    assert_agree,
+    both_pairings,
+    needs_the_loop,
+    small_tasks,
+    table_for,
+    turn,
+    turn_all,
 )
 
-both_pairings = pytest.mark.parametrize("pairing", PAIRINGS)
+pytestmark = needs_the_loop
+
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 HALVES = [torch.bfloat16, torch.float16]
-SHAPE = (2, 4, 48, 64)
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-    planning._plan.cache_clear()
-
-
-def table_for(
-    rows: int, heads: int, length: int, turning: int, dtype: torch.dtype, magnitude: float = 1.0
-) -> RotationTable:
-    """Random positions near ten million, one a row, head and place."""
-    positions = torch.randint(10_000_000, 10_100_000, (rows, heads, length, 1))
-    wide = torch.float64 if dtype == torch.float64 else torch.float32
-    cos, sin = unit_circle(positions, rotary_frequencies(turning), wide)
-    return RotationTable(cos * magnitude, sin * magnitude)
-
-
-def turn(x: Tensor, table: RotationTable, pairing: Pairing) -> Tensor:
-    """By the compiled loop, or not at all."""
-    return turn_all((x,), table, pairing)[0]
-
-
-def turn_all(tensors: tuple[Tensor, ...], table: RotationTable, pairing: Pairing) -> list[Tensor]:
-    plan = fused.plan(tensors, table, pairing)
-    assert plan is not None
-    return plan.turn(tensors, table.cos, table.sin)
 
 
 def rotate_by_operations(x: Tensor, table: RotationTable, pairing: Pairing, monkeypatch: pytest.MonkeyPatch) -> Tensor:
     with monkeypatch.context() as without:
         without.setattr(planning, "available", lambda: False)
         return rotate(x, table, pairing)
-
-
-def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let threads share what is small for a test."""
-    monkeypatch.setattr(planning, "LEAST_TASK", 64)
-    planning._plan.cache_clear()
-
-
-def assert_agree(one: Tensor, other: Tensor) -> None:
-    """To two roundings in the computing dtype of a pair, whose norm is below 6 here; these may tip the rounding
-    to half precision over to a neighbour."""
-    assert one.dtype == other.dtype
-    half = one.dtype.itemsize == 2
-    bound = 12 * torch.finfo(torch.float32 if half else one.dtype).eps
-    neighbour = torch.finfo(one.dtype).eps if half else 0.0
-    assert torch.allclose(one.double(), other.double(), rtol=neighbour, atol=bound)
 
 
 @both_pairings
@@ -197,122 +150,6 @@ def test_tensors_turned_in_one_pass_have_the_bits_of_each_alone(
 
 
 @both_pairings
-def test_queries_and_keys_that_lie_differently_are_turned_apart(pairing: Pairing) -> None:
-    query, key = torch.randn(2, 4, 48, 64), torch.randn(2, 48, 4, 64).transpose(1, 2)
-    table = table_for(1, 1, 48, 64, torch.float32)
-    assert fused.plan((query, key), table, pairing) is None
-    for turned, x in zip(rotate_both(query, key, table, pairing), (query, key), strict=True):
-        assert torch.equal(turned, rotate_real(x, table.cos, table.sin, pairing))
-
-
-@both_pairings
-def test_queries_and_keys_take_one_pass(pairing: Pairing, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, passes = fused.Plan.turn, []
-
-    def noted(plan: fused.Plan, tensors: tuple[Tensor, ...], cos: Tensor, sin: Tensor) -> list[Tensor]:
-        passes.append([x.shape[1] for x in tensors])
-        return original(plan, tensors, cos, sin)
-
-    monkeypatch.setattr(fused.Plan, "turn", noted)
-    query, key = torch.randn(2, 8, 48, 64), torch.randn(2, 4, 48, 64)
-    table = table_for(1, 1, 48, 64, torch.float32)
-    rotate_both(query, key, table, pairing)
-    rotate_both(query.requires_grad_(), key, table, pairing)
-    assert passes == [[8, 4], [8], [4]]
-
-
-def in_a_child(x: Tensor, table: RotationTable, expected: Tensor) -> None:
-    turned = turn(x, table, "halves")
-    os._exit(0 if turned.tolist() == expected.tolist() else 3)
-
-
-@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="the system cannot fork")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_forked_child_has_threads_of_its_own(two_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    small_tasks(monkeypatch)
-    x, table = torch.randn(1, 2, 8, 16), table_for(1, 1, 8, 16, torch.float32)
-    expected = turn(x, table, "halves")  # the parent's pool is at work by now
-    child = multiprocessing.get_context("fork").Process(target=in_a_child, args=(x, table, expected))
-    child.start()
-    child.join(timeout=60)
-    hangs = child.is_alive()
-    child.kill()
-    assert not hangs
-    assert child.exitcode == 0
-
-
-def test_only_tensors_it_can_reach_are_served() -> None:
-    x, cos = torch.zeros(SHAPE), torch.zeros(1, 1, SHAPE[2], 32)
-
-    def serves(x: Tensor, cos: Tensor) -> bool:
-        return fused.plan((x,), RotationTable(cos, cos), "halves") is not None
-
-    assert serves(x, cos)
-    assert serves(torch.nn.Parameter(x), cos)
-    assert serves(x.double(), cos.double())
-    refused = {
-        "three axes": x[0],
-        "meta": x.to("meta"),
-        "whole numbers": x.long(),
-        "channels apart": x.transpose(2, 3),
-        "a subclass": x.as_subclass(type("Mine", (Tensor,), {})),
-        "nothing": x[:, :, :0],
-        "wider than a program may be": torch.zeros(1, 1, SHAPE[2], 2 * planning.WIDEST),
-        "turned minus signs": torch._neg_view(x),
-        "zeros that are nowhere": torch._efficientzerotensor(*SHAPE),
-        "vectors within one another": torch.zeros(111).unfold(0, 64, 1).expand(2, 4, 48, 64),
-        "another number of places": x[:, :, 1:],
-        "fewer channels than turn": x[..., :32],
-    }
-    assert {name: serves(tensor, cos) for name, tensor in refused.items()} == dict.fromkeys(refused, False)
-    tables = {
-        "too exact": cos.double(),
-        "learned": cos.clone().requires_grad_(),
-        "channels apart": cos.transpose(2, 3).contiguous().transpose(2, 3),
-        "a subclass": cos.as_subclass(type("Mine", (Tensor,), {})),
-        "turned minus signs": torch._neg_view(cos),
-        "other rows": cos.expand(3, -1, -1, -1),
-        "other heads": cos.expand(-1, 3, -1, -1),
-    }
-    assert {name: serves(x, table) for name, table in tables.items()} == dict.fromkeys(tables, False)
-    for sin in (cos.double(), cos.clone().requires_grad_(), cos[:, :, 1:]):
-        table = RotationTable(cos, cos)
-        table.sin = sin
-        assert fused.plan((x,), table, "halves") is None
-    assert not serves(x.double(), cos)
-
-
-def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    planning._wanted.cache_clear()
-    monkeypatch.setenv("SITUS_FUSED", "0")
-    try:
-        assert not fused.available()
-        table = table_for(1, 1, SHAPE[2], 64, torch.float32)
-        assert fused.plan((torch.zeros(SHAPE),), table, "halves") is None
-    finally:
-        planning._wanted.cache_clear()
-
-
-@both_pairings
-@pytest.mark.parametrize("grad", [False, True])
-def test_rotate_takes_the_compiled_loop_where_it_serves(
-    pairing: Pairing, grad: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken: list[tuple[int, ...]] = []
-
-    def noted(plan: fused.Plan, tensors: tuple[Tensor, ...], cos: Tensor, sin: Tensor) -> list[Tensor]:
-        taken.extend(tuple(x.shape) for x in tensors)
-        return [torch.empty_like(x) for x in tensors]
-
-    monkeypatch.setattr(fused.Plan, "turn", noted)
-    table = table_for(1, 1, SHAPE[2], 40, torch.float32)
-    rotate(torch.randn(SHAPE, requires_grad=grad), table, pairing)
-    rotate(torch.randn(SHAPE)[:1, :1], table, pairing)
-    rotate(torch.randn(SHAPE).transpose(2, 3).contiguous().transpose(2, 3), table, pairing)
-    assert taken == [SHAPE, (1, 1, *SHAPE[2:])]
-
-
-@both_pairings
 def test_vectors_within_one_another_are_turned(pairing: Pairing) -> None:
     x = torch.randn(20).unfold(0, 16, 1)[None, None]
     table = table_for(1, 1, 5, 16, torch.float32)
@@ -326,13 +163,6 @@ def test_any_number_of_heads_shares_the_table(pairing: Pairing, heads: int) -> N
     expected = rotate_real(x, table.cos, table.sin, pairing)
     assert torch.equal(turn(x, table, pairing), expected)
     assert torch.equal(turn(x.transpose(1, 2).contiguous().transpose(1, 2), table, pairing), expected)
-
-
-def test_little_work_is_left_to_one_thread(two_threads: None) -> None:
-    table = table_for(16, 1, 1, 64, torch.float32)
-    plan = fused.plan((torch.zeros(16, 8, 1, 64),), table, "halves")
-    assert plan is not None
-    assert plan.threads == 1
 
 
 def test_a_table_that_was_used_can_be_copied_and_sent() -> None:
@@ -351,84 +181,3 @@ def test_places_of_a_table_share_their_plans() -> None:
     for place in (-1, 3):
         with pytest.raises(IndexError, match=rf"^place must be one of the table's 3; got {place}\.$"):
             table.at(place)
-
-
-@both_pairings
-def test_the_way_back_takes_the_loop_too(pairing: Pairing, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the table is part of a larger one, and its negative is not."""
-    whole = table_for(2, 1, 60, 64, torch.float32)
-    table = RotationTable(whole.cos[:, :, : SHAPE[2]], whole.sin[:, :, : SHAPE[2]])
-    x = torch.randn(SHAPE, requires_grad=True)
-    turned = rotate(x, table, pairing)
-    taken: list[fused.Plan] = []
-    original = fused.Plan.turn
-
-    def noted(plan: fused.Plan, tensors: tuple[Tensor, ...], cos: Tensor, sin: Tensor) -> list[Tensor]:
-        taken.append(plan)
-        return original(plan, tensors, cos, sin)
-
-    monkeypatch.setattr(fused.Plan, "turn", noted)
-    gradient = torch.randn(SHAPE)
-    turned.backward(gradient)
-    assert len(taken) == 1
-    assert x.grad is not None
-    assert_agree(x.grad, rotate_real(gradient, table.cos, -table.sin, pairing))
-
-
-@both_pairings
-@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
-def test_who_watches_operations_sees_them(pairing: Pairing) -> None:
-    table = table_for(1, 1, SHAPE[2], 64, torch.float32)
-    x, other = torch.randn(SHAPE), torch.randn(SHAPE)
-    expected = rotate(other, table, pairing)
-    graph = make_fx(lambda x: rotate(x, table, pairing))(x)
-    assert_agree(graph(other), expected)
-    traced = torch.jit.trace(lambda x: rotate(x, table, pairing), x)
-    assert_agree(traced(other), expected)
-
-
-def test_a_machine_that_cannot_compile_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(work: loop.Work) -> int:
-        raise OSError("no executable memory")
-
-    monkeypatch.setattr(loop, "compiled", fail)
-    monkeypatch.setattr(planning, "_failure", None)
-    planning._plan.cache_clear()
-    x, table = torch.randn(SHAPE), table_for(1, 1, SHAPE[2], 64, torch.float32)
-    with pytest.warns(UserWarning, match=r"^situs\[fast\] must compile") as told:
-        turned = rotate(x, table, "halves")
-    assert [str(each.message) for each in told] == [
-        "situs[fast] must compile its loop with llvmlite 0.45 or newer, since rotary runs fastest so; got OSError: no "
-        "executable memory. Tensor operations are used instead; SITUS_FUSED=0 leaves this out."
-    ]
-    assert_agree(turned, rotate_real(x, table.cos, table.sin, "halves"))
-    assert not fused.available()
-    assert torch.equal(rotate(x, table, "halves"), turned)
-    planning._plan.cache_clear()
-
-
-def test_threads_of_python_serve_where_torch_has_none(two_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    small_tasks(monkeypatch)
-    x, table = torch.randn(3, 5, 48, 64), table_for(1, 1, 48, 64, torch.float32)
-    expected = turn(x, table, "halves")
-    names: set[str] = set()
-
-    class Lonely:
-        def __init__(self, path: str) -> None:
-            """A library without OpenMP."""
-
-    original = threads._run_in_threads
-
-    def noted(program: int, given: "array[int]", count: int, kept: object) -> None:
-        names.add(f"{count} threads")
-        original(program, given, count, kept)
-
-    monkeypatch.setattr(ctypes, "CDLL", Lonely)
-    monkeypatch.setattr(threads, "_run_in_threads", noted)
-    threads.team.cache_clear()
-    try:
-        assert torch.equal(turn(x, table, "halves"), expected)
-    finally:
-        threads.team.cache_clear()
-    assert names == {"2 threads"}
