@@ -26,6 +26,7 @@ from situs.lab.store import Store, to_json
 from situs.lab.trial import FORMAT, Progress, Trial
 
 
+@runtime_checkable
 class Watcher(Protocol):
     """Who is told how it goes."""
 
