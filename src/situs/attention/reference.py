@@ -31,7 +31,7 @@ from situs.encodings.nope import NoPE
 from situs.encodings.rotation import RotationEncoding
 from situs.encodings.score import ScoreEncoding, ValueEncoding
 from situs.functional.heads import share_heads
-from situs.positions import PositionsLike, align
+from situs.positions import Positions, PositionsLike, align
 
 
 @without_autocast
@@ -59,30 +59,14 @@ def reference(
     of_queries, of_keys = align(positions, key_positions, query.shape[-2], key.shape[-2], query.device)
     dtype = computing_dtype(query.dtype)
     q, k, v = query.to(dtype), key.to(dtype), value.to(dtype)
-    plain_q, plain_k = q, k  # what content-based terms meet: turned vectors would tie them to absolute positions
-
-    for each in encodings:
-        if isinstance(each, QueryKeyEncoding):
-            if isinstance(each, RotationEncoding):
-                each.require_agreement(of_queries, of_keys)
-            q, k = each(q, of_queries), each(k, of_keys, role="key")
-    factor = softmax_scale(encodings, query.shape[-1], scale)
-    scores = factor * (q @ share_heads(k, heads).transpose(-2, -1))
 
     allowed = visibility(of_queries, of_keys, causal=causal, window=window)
     allowed = None if allowed is None else allowed[:, None]
     if mask is not None:
         mask = mask[(None,) * (4 - mask.ndim)]
         allowed = shown(allowed, mask)
-    for each in encodings:
-        if isinstance(each, ScoreEncoding):
-            scores = scores + each(plain_q, plain_k, of_queries, of_keys, scale=factor, visible=allowed)
-        elif isinstance(each, BiasEncoding):
-            scores = scores + each(of_queries, of_keys, dtype=dtype)
-        elif not isinstance(each, (QueryKeyEncoding, InputEncoding, ValueEncoding, NoPE)):
-            raise TypeError(
-                f"encoding must act on input, queries and keys, scores or values; got {type(each).__name__}."
-            )
+    factor = softmax_scale(encodings, query.shape[-1], scale)
+    scores = scores_of(q, k, encodings, of_queries, of_keys, scale=factor, visible=allowed)
     if not key.shape[2]:
         return value.new_zeros(*query.shape[:3], value.shape[-1])
     if allowed is not None:
@@ -99,6 +83,36 @@ def reference(
         if isinstance(each, ValueEncoding) and each.acts_on_values:
             out = out + each.gathered(weights, of_queries, of_keys)
     return out.to(query.dtype)
+
+
+def scores_of(
+    query: Float[Tensor, "batch heads query head_dim"],
+    key: Float[Tensor, "batch kv_heads key head_dim"],
+    encodings: Sequence[Encoding],
+    of_queries: Positions,
+    of_keys: Positions,
+    *,
+    scale: float,
+    visible: Bool[Tensor, "#batch #heads query key"] | None,
+) -> Float[Tensor, "batch heads query key"]:
+    """Every score, those of keys that a query may not see as well: ``visible`` is for terms that count keys."""
+    q, k = query, key  # as they come for terms by content: turned, they would tie these to absolute positions
+    for each in encodings:
+        if isinstance(each, QueryKeyEncoding):
+            if isinstance(each, RotationEncoding):
+                each.require_agreement(of_queries, of_keys)
+            q, k = each(q, of_queries), each(k, of_keys, role="key")
+    scores = scale * (q @ share_heads(k, q.shape[1]).transpose(-2, -1))
+    for each in encodings:
+        if isinstance(each, ScoreEncoding):
+            scores = scores + each(query, key, of_queries, of_keys, scale=scale, visible=visible)
+        elif isinstance(each, BiasEncoding):
+            scores = scores + each(of_queries, of_keys, dtype=query.dtype)
+        elif not isinstance(each, (QueryKeyEncoding, InputEncoding, ValueEncoding, NoPE)):
+            raise TypeError(
+                f"encoding must act on input, queries and keys, scores or values; got {type(each).__name__}."
+            )
+    return scores
 
 
 def softmax_scale(encodings: Sequence[Encoding], head_dim: int, scale: float | None) -> float:

@@ -9,10 +9,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from situs.attention.reference import reference, softmax_scale
+from situs.attention.reference import reference, scores_of, softmax_scale
 from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding
-from situs.encodings.bias import BiasEncoding
-from situs.encodings.score import ScoreEncoding, ValueEncoding
+from situs.encodings.score import ValueEncoding
 from situs.positions import Positions
 
 NEAR_ZERO = 0.05
@@ -64,13 +63,8 @@ class Acting:
         q = self.projected(self.embedded(query, of_queries), 0)
         k = self.projected(self.embedded(key, of_keys), keys_like)
         scale = softmax_scale(self.encodings, q.shape[-1], None)
-        seen = scale * self.turned(q, of_queries, "query") @ self.turned(k, of_keys, "key").transpose(-2, -1)
         visible = behind(q.shape[-2], k.shape[-2])[None, None] | (not causal)
-        for each in self.of_kind(ScoreEncoding):
-            seen = seen + each(q, k, of_queries, of_keys, scale=scale, visible=visible)
-        for each in self.of_kind(BiasEncoding):
-            seen = seen + each(of_queries, of_keys, dtype=q.dtype)
-        return seen
+        return scores_of(q, k, self.encodings, of_queries, of_keys, scale=scale, visible=visible)
 
     def effects(
         self, query: Tensor, key: Tensor, of_queries: Positions, of_keys: Positions
