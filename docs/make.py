@@ -70,9 +70,9 @@ def wanted() -> dict[str, tuple[str, str, bool]]:
 
 def figure(names: str, kind: str, dark: bool) -> bytes:
     """One of them; a portrait where no kind is named."""
-    chosen = KINDS[kind or suiting(named.subjects(names, {}, length=2)[0])[0]]
-    subjects = named.subjects(names, {}, length=chosen.default_length or LONGER)
-    return png(chosen.draw(subjects, dark=dark), dpi=DPI)
+    chosen = KINDS[kind or suiting(named.from_names(names, {}, length=2)[0])[0]]
+    sitters = named.from_names(names, {}, length=chosen.default_length or LONGER)
+    return png(chosen.draw(sitters, dark=dark), dpi=DPI)
 
 
 def encodings() -> str:
@@ -149,8 +149,8 @@ def _of_image(name: str) -> dict[str, dict[str, Any]]:
     own, size, known = {"dim": image_probes.DIM, "num_heads": image_probes.HEADS}, (7, 7), situs.entry(name).options
     sizes = {"size": size, "window": size, **own}
     options = {option: value for option, value in sizes.items() if option in known}
-    (subject,) = named.subjects(name, options, length=2)
-    return image_probes.measure(subject.encodings[0], size)
+    (sitter,) = named.from_names(name, options, length=2)
+    return image_probes.measure(sitter.encodings[0], size)
 
 
 def _within_rounding(said: str) -> str:

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from situs import BiasEncoding, InputEncoding, OffsetBias, PairBias, Positions, QueryKeyEncoding
-from situs.encodings.bias import Rule, ScoreMod
+from situs import InputEncoding, Positions, QueryKeyEncoding
 
 HEAD_DIM = 16
 
@@ -81,19 +80,6 @@ class Float32Angles(Broken):
         return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
 
 
-TABLES: dict[int, Tensor] = {}
-
-
-class CacheWithoutBase(Broken):
-    """A table shared by all of one length, whatever their base."""
-
-    def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
-        angles = TABLES.setdefault(
-            x.shape[-2], self.places(x, positions).ids[:, None, :, None].double() * self.ladder()
-        )
-        return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
-
-
 class IgnoresPositions(Broken):
     """Counts from 0 in every call."""
 
@@ -103,26 +89,12 @@ class IgnoresPositions(Broken):
 
 
 class IgnoresDocuments(Broken):
-    """Uses slots for positions: right until rows are packed."""
+    """Uses places in memory for positions: right until rows are packed."""
 
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
         places = self.places(x, positions)
-        ids = places.ids if places.documents is None else places.slots
-        assert ids is not None
+        ids = places.ids if places.documents is None else torch.arange(x.shape[-2])[None]
         angles = (ids + (ids > 6) * 3)[:, None, :, None].double() * self.ladder()
-        return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
-
-
-class KeepsLongest(Broken):
-    """Remembers the longest sequence it saw, and scales by it."""
-
-    def __init__(self, *, base: float = 10000.0) -> None:
-        super().__init__(base=base)
-        self.longest = 0
-
-    def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
-        self.longest = max(self.longest, x.shape[-2])
-        angles = self.places(x, positions).ids[:, None, :, None].double() * self.ladder() / self.longest
         return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
 
 
@@ -135,6 +107,48 @@ class LengthCentred(Broken):
         decay = 0.9 ** (sign * (ids - x.shape[-2] // 2) / 8)
         angles = ids * self.ladder()
         return turn(x, (angles.cos() * decay).to(x.dtype), (angles.sin() * decay).to(x.dtype))
+
+
+class FirstRowForAll(Broken):
+    """Reads the positions of the first row, and turns every row by them."""
+
+    row = 0
+
+    def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
+        angles = self.places(x, positions).ids[self.row, None, None, :, None].double() * self.ladder()
+        return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
+
+
+class LastRowForAll(FirstRowForAll):
+    """The same with the last row, of which distances tell less."""
+
+    row = -1
+
+
+class TwoHeadsOnly(Broken):
+    """Its angles are laid out for two heads, which it does not say."""
+
+    def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
+        angles = self.places(x, positions).ids[:, None, :, None].double() * self.ladder().expand(2, 1, -1)
+        return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
+
+
+class MindsHeads(Broken):
+    """Turns heads after the second the other way, so that keys shared by heads no longer fit them."""
+
+    def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
+        way = 1 - 2 * (torch.arange(x.shape[1])[:, None, None] > 1)
+        angles = self.places(x, positions).ids[:, None, :, None].double() * self.ladder() * way
+        return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
+
+
+class OverflowsInHalf(Broken):
+    """Positions of float16 tokens in float16, which ends at 65,504; others as they should be."""
+
+    def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
+        ids = self.places(x, positions).ids[:, None, :, None]
+        angles = (ids.half() if x.dtype == torch.float16 else ids).double() * self.ladder()
+        return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
 
 
 class CutsGradients(Broken):
@@ -171,6 +185,15 @@ class LosesNorm(Broken):
         return turn(x, angles.cos().to(x.dtype), (angles * 1.01).sin().to(x.dtype))
 
 
+class DoublesKeys(Broken):
+    """Turns queries and keys, and doubles the keys."""
+
+    tags = frozenset({"norm"})
+
+    def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
+        return super().forward(x, positions, role=role) * (2 if role == "key" else 1)
+
+
 class NotRelative(Broken):
     """Keys turned faster than queries."""
 
@@ -182,17 +205,25 @@ class NotRelative(Broken):
         return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
 
 
-class Table(InputEncoding):
-    """A small learned table; subclasses break one thing."""
+class Added(InputEncoding):
+    """Adds something; subclasses say what."""
 
     def __init__(self) -> None:
         super().__init__()
         self.dim = HEAD_DIM
-        self.usable_length = 320
-        self.rows = nn.Parameter(torch.randn(320, HEAD_DIM))
 
     def places(self, x: Tensor, positions: Any) -> Positions:
         return Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
+
+
+class Table(Added):
+    """A small learned table; subclasses break one thing."""
+
+    usable_length = 320
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.Parameter(torch.randn(self.usable_length, HEAD_DIM))
 
 
 class PaddingMinusOne(Table):
@@ -222,10 +253,36 @@ class Repeats(Table):
         return x + nn.functional.embedding(self.places(x, positions).ids % 4, self.rows).to(x.dtype)
 
 
+class Float32Sines(Added):
+    """Claims to be exact far out, with products in float32 whatever the tokens are."""
+
+    tags = frozenset({"far", "unique", "bounded"})
+
+    def forward(self, x: Tensor, positions: Any = None) -> Tensor:
+        ladder = 10000.0 ** -(torch.arange(0, HEAD_DIM, 2, dtype=torch.float64) / HEAD_DIM)
+        angles = self.places(x, positions).ids.unsqueeze(-1).float() * ladder.float()
+        return x + torch.cat((angles.sin(), angles.cos()), -1).to(x.dtype)
+
+
+class Float32Ladder(Added):
+    """The same with exact products of frequencies that were rounded when it was made."""
+
+    tags = frozenset({"far"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ladder = 10000.0 ** -(torch.arange(0.0, HEAD_DIM, 2, device="cpu") / HEAD_DIM)
+
+    def forward(self, x: Tensor, positions: Any = None) -> Tensor:
+        angles = self.places(x, positions).ids.unsqueeze(-1).double() * self.ladder.double()
+        return x + torch.cat((angles.sin(), angles.cos()), -1).to(x.dtype)
+
+
 class NeverLearns(Table):
     """A table that no gradient reaches."""
 
     tags = frozenset({"learned"})
+    usable_length = 24
 
     def forward(self, x: Tensor, positions: Any = None) -> Tensor:
         return x + nn.functional.embedding(self.places(x, positions).ids, self.rows.detach()).to(x.dtype)
@@ -235,11 +292,7 @@ class NotStationary(Table):
     """Claims that products depend on distance alone, as if any table did."""
 
     tags = frozenset({"stationary"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.usable_length = 4000
-        self.rows = nn.Parameter(torch.randn(4000, HEAD_DIM))
+    usable_length = 4000
 
     def forward(self, x: Tensor, positions: Any = None) -> Tensor:
         return x + nn.functional.embedding(self.places(x, positions).ids, self.rows).to(x.dtype)
@@ -273,83 +326,23 @@ class NeedsAnArgument(Broken):
         return super().ladder() * self.speed
 
 
-class LinearBias(OffsetBias):
-    """A plain linear bias, right in itself; subclasses break one thing."""
-
-    def __init__(self, *, num_heads: int = 2) -> None:
-        super().__init__()
-        self.num_heads = num_heads
-        self.slopes = nn.Parameter(1 / torch.arange(3.0, 3.0 + num_heads))
-
-    def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
-        slopes = self.slopes.to(dtype)
-        return lambda offset, head: -slopes[head] * offset.abs()
-
-
-class HalfSlopes(LinearBias):
-    """The slope of a cast module times the distance, both in half precision."""
-
-    def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
-        slopes = self.slopes
-        return lambda offset, head: (-slopes[head] * offset.abs().to(slopes.dtype)).to(dtype)
-
-
-class NetworkUnderAutocast(BiasEncoding):
-    """A matrix product inside, which autocast rounds."""
-
-    num_heads = 2
-
-    def forward(self, query_positions: Any, key_positions: Any = None, *, dtype: torch.dtype | None = None) -> Tensor:
-        key_positions = query_positions if key_positions is None else key_positions
-        apart = (query_positions.ids[:, :, None] - key_positions.ids[:, None]).abs().float()
-        bias: Tensor = (apart.unsqueeze(-1) @ torch.tensor([[-0.3, -0.1]])).movedim(-1, 1)
-        return bias
-
-    def score_mod(self, query_positions: Any, key_positions: Any = None) -> ScoreMod:
-        bias = self(query_positions, key_positions)[0]
-        return lambda score, batch, head, query, key: score + bias[head, query, key]
-
-
-class BoundlessBias(LinearBias):
-    """Claims to be bounded, and falls for ever."""
-
-    tags = frozenset({"bounded"})
-
-
-class RisingBias(LinearBias):
-    """Claims to decay, and rises."""
-
-    tags = frozenset({"decaying"})
-
-    def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
-        fall = super().rule(device, dtype)
-        return lambda offset, head: -fall(offset, head)
-
-
-class WrongScoreMod(PairBias):
-    """A matrix that minds who is ahead, and a score_mod that does not."""
-
-    num_heads = 2
-
-    def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
-        def apart(query: Tensor, key: Tensor, head: Tensor) -> Tensor:
-            distance = (query - key).abs() if head.ndim == 0 else query - key
-            return (distance / (head + 1)).to(dtype)
-
-        return apart
-
-
 # each is caught by the check named for its mistake
 CAUGHT_BY: dict[type, str] = {
     HalfPositions: "half_equals_plain",
     CastFrequencies: "cast_equals_plain",
     SavedFrequencies: "loads_strictly",
     Float32Angles: "reaches_far",
-    CacheWithoutBase: "configurations_apart",
     IgnoresPositions: "cached_equals_full",
     IgnoresDocuments: "packed_equals_separate",
-    KeepsLongest: "remembers_nothing",
     LengthCentred: "cached_equals_full",
+    FirstRowForAll: "padded_equals_alone",
+    LastRowForAll: "padded_equals_alone",
+    TwoHeadsOnly: "serves_any_heads",
+    MindsHeads: "serves_any_heads",
+    OverflowsInHalf: "half_equals_plain",
+    DoublesKeys: "keeps_norm",
+    Float32Sines: "reaches_far",
+    Float32Ladder: "reaches_far",
     CutsGradients: "differentiates",
     WidensResult: "keeps_shape_and_dtype",
     ReadsValues: "compiled_equals_plain",
@@ -363,9 +356,4 @@ CAUGHT_BY: dict[type, str] = {
     WholePositionsOnly: "takes_real_positions",
     NeverDecays: "decays",
     NeedsAnArgument: "meta_equals_plain",
-    HalfSlopes: "half_equals_plain",
-    NetworkUnderAutocast: "autocast_equals_plain",
-    BoundlessBias: "is_bounded",
-    RisingBias: "decays",
-    WrongScoreMod: "forms_agree",
 }

@@ -5,10 +5,12 @@ import json
 import pathlib
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 
 import situs
+import situs.attention
 
 PACKAGE = pathlib.Path(situs.__file__).parent
 
@@ -16,9 +18,20 @@ PACKAGE = pathlib.Path(situs.__file__).parent
 LAYERS = ["functional", "positions", "registry", "encodings", "attention", "checks", "lab", "plots", "cli"]
 
 
-def imported_layers(path: pathlib.Path) -> set[str]:
+# What may be named from a later layer as a type, within ``if TYPE_CHECKING``.
+TYPES = {"registry.py": {"encodings"}}
+
+
+def imported_layers(tree: ast.AST, *, types: bool) -> set[str]:
+    """The layers that are imported for types alone, or else those that are imported when the code runs."""
+    guarded = [
+        node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
+    of_types = {inner for node in guarded for statement in node.body for inner in ast.walk(statement)}
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree):
+        if (node in of_types) != types:
+            continue
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "situs":
             parts = node.module.split(".")
             found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
@@ -34,16 +47,44 @@ def test_imports_point_left_only(path: pathlib.Path) -> None:
         return
     assert layer in LAYERS, f"{layer} is a new layer: say in LAYERS where it stands"
     allowed = set(LAYERS[: LAYERS.index(layer) + 1])
-    # types alone may be named from a later layer, and never at run time
-    later = imported_layers(path) - allowed
-    typing_only = {"registry.py": {"encodings"}}.get(path.name, set())
-    assert later <= typing_only, f"{path.name} imports {sorted(later - typing_only)}"
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    named = TYPES.get(str(path.relative_to(PACKAGE)), set())
+    later = (imported_layers(tree, types=False) | imported_layers(tree, types=True) - named) - allowed
+    assert not later, f"{path.name} imports {sorted(later)}"
+
+
+def test_a_type_is_told_from_an_import_that_runs() -> None:
+    code = (
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    from situs.lab.trial import Trial\n"
+        "else:\n    import situs.attention\n"
+        "def later():\n    from situs.encodings.base import Encoding\n"
+    )
+    tree = ast.parse(code)
+    assert imported_layers(tree, types=True) == {"lab"}
+    assert imported_layers(tree, types=False) == {"attention", "encodings"}
 
 
 def test_all_is_sorted_and_true() -> None:
     assert set(situs.__all__) == {name for name in situs.__all__ if hasattr(situs, name)}
     assert situs.__all__ == sorted(situs.__all__, key=lambda name: (not name.isupper(), name[0].islower(), name))
     assert len(set(situs.__all__)) == len(situs.__all__)
+
+
+@pytest.mark.parametrize("module", [situs, situs.attention], ids=lambda module: module.__name__)
+def test_names_that_are_loaded_on_demand_are_listed_before(module: ModuleType) -> None:
+    code = f"import {module.__name__} as module; print(*dir(module))"
+    listed = run(code).split()
+    assert set(module.__all__) <= set(listed)
+    assert "__name__" in listed
+    assert listed == sorted(set(listed))
+    assert "plots" not in listed  # whoever asks for all that is listed would need matplotlib
+
+
+def test_what_the_documents_name_can_be_reached() -> None:
+    assert issubclass(situs.Tupe, situs.PlaceScore)
+    code = "import sys, situs; a = 'situs.attention.parallel' in sys.modules; situs.attention.attend_sharded; print(a)"
+    assert run(code) == "False\n"
 
 
 def test_files_are_short() -> None:

@@ -126,10 +126,3 @@ def test_bad_input_gets_a_clear_sentence(
 ) -> None:
     assert main(["check", *arguments]) == 2
     assert capsys.readouterr().err.startswith(f"situs check: {message}")
-
-
-def test_a_name_can_be_registered_once() -> None:
-    with pytest.raises(
-        ValueError, match=r"^name must be new, since 'rotary' already means Rotary; got it again for XPos.$"
-    ):
-        situs.register(name="rotary", paper="-", formula="-")(situs.XPos)

@@ -104,7 +104,7 @@ def test_a_damaged_record_is_named_and_run_again(folder: Path, capsys: pytest.Ca
     [
         (["--encodings", "rotery"], "Did you mean 'rotary'?"),
         (["--tasks", "pascal"], "task must be one of text, passkey, copy, reverse, addition, recall; got 'pascal'."),
-        (["--tasks", ","], "tasks must be names parted by commas, such as text,passkey; got ','."),
+        (["--tasks", ","], "tasks must be names separated by commas, such as text,passkey; got ','."),
         (["--steps", "0"], "steps must be 1 or more; got 0."),
         (["--seeds", "-1"], "seeds must be 1 or more; got -1."),
         (["--lr", "0"], "lr must be positive, since steps go downhill by it; got 0.0."),
@@ -145,7 +145,7 @@ def test_a_wrong_wish_is_told_before_anything_is_trained(
 def test_numbers_that_are_none_are_refused_by_the_parser(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["compare", "--lengths", "1,two"])
-    assert "must be whole numbers parted by commas, such as 1,2,4; got '1,two'" in capsys.readouterr().err
+    assert "must be whole numbers separated by commas, such as 1,2,4; got '1,two'" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

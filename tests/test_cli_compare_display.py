@@ -1,26 +1,115 @@
-"""Who is told of every step of a comparison, and what is shown of it."""
+"""Who is told how a comparison goes, what is shown of it, and the tables at its end."""
 
 from io import StringIO
+from typing import Any
 
+import pytest
 from rich.console import Console
+from rich.table import Table
 
-from situs.cli.compare_display import Live_, Watcher
-from situs.lab.compare import Follower
+from situs.cli import compare_display
+from situs.cli.compare_display import LineWatcher, LiveWatcher, watch
+from situs.lab.compare import Follower, Watcher
+from situs.lab.costs import LONG
+from situs.lab.engines.worker import failed
+from situs.lab.summary import Row
 from situs.lab.trial import Progress, Settings, Trial
+
+TRIAL = Trial("alibi", ("alibi",), "copy", 0, 6, Settings())
+DONE: dict[str, Any] = {
+    "trial": {"method": "alibi", "task": "copy", "seed": 0}, "status": "done",
+    "seconds": {"training": 2.0, "testing": 1.0},
+}  # fmt: skip
+
+
+def console(**options: Any) -> Console:
+    return Console(file=StringIO(), width=100, **options)
+
+
+def shown(where: Console) -> str:
+    return str(where.file.getvalue())  # type: ignore[attr-defined]
 
 
 def test_a_terminal_follows_every_worker_and_lines_do_not() -> None:
-    console = Console(file=StringIO(), force_terminal=True, width=100)
-    live = Live_(console)
+    terminal = console(force_terminal=True)
+    live = LiveWatcher(terminal)
+    assert isinstance(live, Watcher)
     assert isinstance(live, Follower)
-    assert not isinstance(Watcher(console), Follower)
-    trial = Trial("alibi", ("alibi",), "copy", 0, 6, Settings())
-    live.going(1, trial, Progress("training", 3, 6, 1.5))
-    live.going(0, trial, Progress("testing", 1, 2, None))
-    console.print(live._picture())
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "0  alibi on copy, seed 0  testing 1/2" in shown
-    assert "1  alibi on copy, seed 0  training 3/6  loss 1.500" in shown
+    lines: object = LineWatcher(terminal)
+    assert isinstance(lines, Watcher)
+    assert not isinstance(lines, Follower)
+    live.going(1, TRIAL, Progress("training", 3, 6, 1.5))
+    live.going(0, TRIAL, Progress("testing", 1, 2, None))
+    terminal.print(live._picture())
+    assert "0  alibi on copy, seed 0  testing 1/2" in shown(terminal)
+    assert "1  alibi on copy, seed 0  training 3/6  loss 1.500" in shown(terminal)
     live.measuring("alibi")
-    console.print(live._picture())
-    assert "measuring the cost and the properties of alibi" in console.file.getvalue()  # type: ignore[attr-defined]
+    terminal.print(live._picture())
+    assert "measuring the cost and the properties of alibi" in shown(terminal)
+
+
+def test_lines_say_what_has_ended_and_how_long_the_rest_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(compare_display, "monotonic", lambda: now[0])
+    where = console()
+    with LineWatcher(where) as watcher:
+        watcher.planned([TRIAL] * 4, 1)
+        now[0] = 40.0
+        watcher.finished(DONE)
+        watcher.finished(failed(TRIAL, ValueError("no [luck]"), 0.0))
+        watcher.finished(DONE)
+        watcher.measuring("alibi")
+        watcher.remark("[so] it is")
+    assert shown(where).splitlines() == [
+        "4 trials, 1 of them finished before.",
+        "[2/4] alibi on copy, seed 0: 3 s (about 1 min 20 s left)",
+        "[3/4] alibi on copy, seed 0: ValueError: no [luck] (about 20 s left)",
+        "[4/4] alibi on copy, seed 0: 3 s",
+        "measuring the cost and the properties of alibi",
+        "[so] it is",
+    ]
+
+
+def test_on_a_terminal_the_bar_moves_and_only_failures_get_a_line() -> None:
+    where = console(force_terminal=True, color_system=None)
+    live = LiveWatcher(where)
+    live.planned([TRIAL] * 3, 1)
+    live.finished(DONE)
+    assert shown(where) == "3 trials, 1 of them finished before.\n"
+    live.finished(failed(TRIAL, ValueError("no luck"), 0.0))
+    assert shown(where).splitlines()[1:] == ["alibi on copy, seed 0: ValueError: no luck"]
+    (task,) = live.bar.tasks
+    assert (task.completed, task.total, task.fields["left"]) == (3, 3, "")
+
+
+@pytest.mark.parametrize("kind", [LineWatcher, LiveWatcher])
+def test_whoever_stops_it_is_told_what_is_kept(kind: type[LineWatcher] | type[LiveWatcher]) -> None:
+    for problem, said in ((KeyboardInterrupt, True), (ValueError, False)):
+        where = console(force_terminal=True)
+        with pytest.raises(problem), kind(where):
+            raise problem
+        assert ("Stopped. What is finished is kept; the same command goes on from here." in shown(where)) == said
+
+
+def test_elsewhere_than_on_a_terminal_lines_are_written() -> None:
+    assert isinstance(watch(quiet=True), LineWatcher)
+
+
+def costs(train_length: int) -> Table:
+    at = {"time": 1.5, "memory": 2.5}
+    cost = {"parameters": 7, "lengths": {str(train_length): at, str(LONG): at}, "decode": {"time": 1.25}}
+    row = Row("alibi", {}, 7, 1.0, cost, {"norm_preserving": {"holds": True}}, (), "")
+    return compare_display._costs([row], train_length)
+
+
+@pytest.mark.parametrize("train_length", [64, LONG])
+def test_every_column_of_the_costs_has_a_heading_of_its_own(train_length: int) -> None:
+    table = costs(train_length)
+    times = {64: ["time at 64", "time at 4096"], LONG: ["time at 4096"]}[train_length]
+    heads = [str(column.header) for column in table.columns]
+    assert heads == ["encoding", "parameters", *times, "memory at 4096", "decoding", "properties"]
+    cells = {str(column.header): next(iter(column.cells)) for column in table.columns}
+    assert cells == {
+        "encoding": "alibi", "parameters": "7", **dict.fromkeys(times, "1.50×"), "memory at 4096": "2.50×",
+        "decoding": "1.25×", "properties": "norm-preserving",
+    }  # fmt: skip

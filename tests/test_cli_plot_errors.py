@@ -48,7 +48,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     ),
     "names behind a space": (
         ["rotary", "alibi", "my:Own", "head_dim=8"],
-        "names must be parted by commas; got 'alibi' behind a space. Write rotary,alibi,my:Own.",
+        "names must be separated by commas; got 'alibi' behind a space. Write rotary,alibi,my:Own.",
     ),
     "an odd head": (["rotary", "head_dim=15"], "head_dim must be even, since rotary turns channel pairs; got 15."),
     "a scaling": (

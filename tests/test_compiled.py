@@ -59,6 +59,67 @@ def test_growing_lengths_compile_at_most_twice(name: str, counted: Callable) -> 
     assert len(times) <= 2
 
 
+SCALINGS = {
+    "dynamic ntk": situs.DynamicNTK(factor=2.0, original_length=40),
+    "longrope": situs.LongRoPE(
+        factor=4.0, original_length=40, short_factors=(1.0,) * 8, long_factors=tuple(range(1, 9))
+    ),
+    "yarn": situs.YaRN(factor=4.0, original_length=40),
+}
+
+
+@pytest.mark.parametrize("name", SCALINGS)
+def test_growing_lengths_compile_a_scaled_rotary_at_most_twice(name: str, counted: Callable) -> None:
+    model = Model(situs.Rotary(head_dim=16, scaling=SCALINGS[name]))
+    compiled, times = counted(model)
+    for length in (7, 16, 33, 39, 40, 41, 64, 100, 257):
+        x = torch.randn(1, length, 32)
+        torch.testing.assert_close(compiled(x), model(x), atol=2e-5, rtol=1e-4)
+    assert len(times) <= 2
+
+
+@pytest.mark.parametrize("name", ["dynamic ntk", "longrope"])
+def test_growing_lengths_of_decoded_sequences_compile_at_most_twice(name: str, counted: Callable) -> None:
+    rotary = situs.Rotary(head_dim=16, scaling=SCALINGS[name])
+    compiled, times = counted(rotary)
+    x = torch.randn(1, 2, 1, 16)
+    for start in (5, 6, 38, 39, 40, 41, 100, 4000):
+        last = Positions.range(1, start=start, sequence_length=start + 1)
+        again = Positions.range(1, start=start, sequence_length=start + 1)
+        torch.testing.assert_close(compiled(x, last), rotary(x, again))
+    assert len(times) <= 2
+
+
+SPLITS: dict[str, situs.Split] = {
+    "axial": situs.Axial(axes=2),
+    "shared axial": situs.Axial(axes=2, ladder="shared"),
+    "m-rope": situs.Sections(sizes=(2, 3, 3)),
+    "interleaved m-rope": situs.Sections(sizes=(4, 2, 2), order="interleaved"),
+}
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_growing_lengths_of_grids_compile_at_most_twice(name: str, counted: Callable) -> None:
+    split = SPLITS[name]
+    rotary = situs.Rotary(head_dim=16, split=split)
+    compiled, times = counted(rotary)
+    for length in (7, 16, 33, 64, 100, 257):
+        x, ids = torch.randn(1, 2, length, 16), torch.randint(0, 100_000, (1, length, split.axes))
+        torch.testing.assert_close(compiled(x, ids), rotary(x, ids))
+    assert len(times) <= 2
+
+
+@pytest.mark.parametrize("name", SCALINGS)
+@pytest.mark.parametrize("strict", [False, True], ids=["traced", "by dynamo"])
+def test_an_exported_rotary_chooses_by_the_length_it_is_given(name: str, strict: bool) -> None:
+    rotary = situs.Rotary(head_dim=16, scaling=SCALINGS[name])
+    length = torch.export.Dim("length", min=2, max=4096)
+    program = torch.export.export(rotary, (torch.randn(1, 2, 10, 16),), dynamic_shapes=({2: length},), strict=strict)
+    for given in (7, 39, 40, 41, 300):
+        x = torch.randn(1, 2, given, 16)
+        torch.testing.assert_close(program.module()(x), rotary(x), atol=1e-6, rtol=1e-6)
+
+
 def test_growing_cache_offsets_compile_at_most_twice(counted: Callable) -> None:
     rotary = situs.Rotary(head_dim=16)
     compiled, times = counted(rotary)

@@ -17,6 +17,7 @@ from situs.encodings import (
     OffsetScore,
     OffsetVectors,
     PairBias,
+    PlaceScore,
     QueryKeyEncoding,
     RotationEncoding,
     ScaledFrequencies,
@@ -115,6 +116,7 @@ __all__ = [
     "OffsetScore",
     "OffsetVectors",
     "PairBias",
+    "PlaceScore",
     "Positions",
     "Proportional",
     "QueryKeyEncoding",
@@ -158,3 +160,8 @@ def __getattr__(name: str) -> object:
             found = globals()[name] = getattr(importlib.import_module(module), name)
             return found
     raise AttributeError(f"module 'situs' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What is loaded, and every public name that is not yet."""
+    return sorted({*globals(), *__all__})

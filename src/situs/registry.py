@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,7 +21,7 @@ E = TypeVar("E", bound="type[Encoding]")
 
 @dataclass(frozen=True)
 class Entry:
-    """An encoding's name, class and origin."""
+    """An encoding's name, class and origin; paper and formula are empty for a class that nobody has registered."""
 
     name: str
     cls: type[Encoding]
@@ -48,7 +47,7 @@ class Entry:
 
 _entries: dict[str, Entry] = {}
 _modules: dict[str, str] = {}
-_aliases = {"nope": "none"}
+_aliases = {"nope": "none", "rope": "rotary"}
 
 
 def expect(modules: Mapping[str, str]) -> None:
@@ -61,16 +60,29 @@ def register(*, name: str, paper: str, formula: str, dialects: Mapping[str, str]
     options released models, or the paper, need where they differ."""
 
     def add(cls: E) -> E:
-        known = _entries.get(name)
-        meant = _modules.get(name, cls.__module__) if known is None else known.cls.__qualname__
-        if meant not in (cls.__module__, cls.__qualname__):
-            raise ValueError(
-                f"name must be new, since {name!r} already means {meant}; got it again for {cls.__qualname__}."
-            )
+        _require_new(name, cls)
         _entries[name] = Entry(name, cls, paper, formula, dialects or {})
         return cls
 
     return add
+
+
+def _require_new(name: str, cls: type[Encoding]) -> None:
+    """Raise if a name means another encoding, loaded or not; the same class may come again, as reloading brings it."""
+    if name in _aliases:
+        meant, same = repr(_aliases[name]), False
+    elif name in _entries:
+        meant = _address(_entries[name].cls)
+        same = meant == _address(cls)
+    else:
+        meant = _modules.get(name, cls.__module__)
+        same = meant == cls.__module__
+    if not same:
+        raise ValueError(f"name must be new, since {name!r} already means {meant}; got it again for {_address(cls)}.")
+
+
+def _address(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def names() -> list[str]:
@@ -88,39 +100,23 @@ def entry(name: str) -> Entry:
     return _entries[name]
 
 
-def find_class(name: str) -> type[Encoding]:
-    """The class of a registered name, or of MODULE:CLASS, which may lie in the working directory."""
-    if ":" not in name:
-        return entry(name).cls
-    from situs.encodings.base import Encoding
-
-    module_name, _, class_name = name.partition(":")
-    sys.path.insert(0, "")  # as python -m would find it
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as problem:
-        raise ValueError(
-            f"name must be MODULE:CLASS with a module that can be imported; got {name!r}: {problem}."
-        ) from problem
-    finally:
-        sys.path.remove("")
-    cls = getattr(module, class_name, None)
-    if not (isinstance(cls, type) and issubclass(cls, Encoding)):
-        raise ValueError(f"{class_name} must be a situs.Encoding in module {module_name}; got {cls!r}.")
-    return cls
-
-
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of an error message about a name that is not known: the nearest one that is, if one is near."""
     close = difflib.get_close_matches(name, known, n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
+def require_options(name: str, known: Iterable[str], options: Iterable[str]) -> None:
+    """Raise if what is called so does not know one of the options."""
+    known = list(known)
+    for option in options:
+        if option not in known:
+            cure = did_you_mean(option, known)
+            raise TypeError(f"{name} takes {', '.join(known) or 'no options'}; got {option!r}.{cure}")
+
+
 def create(name: str, **options: Any) -> Encoding:
     """An encoding by name: ``create("rotary", head_dim=64)``."""
     found = entry(name)
-    unknown = [option for option in options if option not in found.options]
-    if unknown:
-        cure = did_you_mean(unknown[0], found.options)
-        raise TypeError(f"{name} takes {', '.join(found.options) or 'no options'}; got {unknown[0]!r}.{cure}")
+    require_options(name, found.options, options)
     return found.cls(**options)

@@ -8,19 +8,31 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import situs
 from situs import Encoding, Positions
 from situs.attention import attend, reference
+from situs.positions import PositionsLike
 
 HEADS, WIDTH, BATCH = 4, 8, 2
 KERNELS = ("auto", "toeplitz", "blockwise", "flash")
+ALWAYS = ("auto", "blockwise")  # serve every call
 
 shaw: dict[str, Any] = {"num_heads": HEADS, "head_dim": WIDTH, "max_distance": 3}
 sized: dict[str, Any] = {"dim": 8, "num_heads": HEADS, "head_dim": WIDTH, "init_std": 0.5}
+
+
+def tied_deberta(**options: Any) -> situs.Deberta:
+    """With the projections of an attention, the same in every call, since no checkpoint of the encoding holds them."""
+    generator = torch.Generator().manual_seed(7)
+    query, key = (nn.Linear(sized["dim"], HEADS * WIDTH) for _ in range(2))
+    for parameter in (*query.parameters(), *key.parameters()):
+        nn.init.normal_(parameter, std=0.5, generator=generator)
+    return situs.Deberta(**sized, max_distance=10, share_att_key=True, **options).tie(query=query, key=key)
+
 
 ENCODINGS: dict[str, Callable[[], list[Encoding]]] = {
     "nothing": lambda: [],
@@ -43,6 +55,7 @@ ENCODINGS: dict[str, Callable[[], list[Encoding]]] = {
     "tupe, tied": lambda: [situs.Tupe(**sized, untie_cls=False, relative_buckets=32)],
     "deberta": lambda: [situs.Deberta(**sized, max_distance=10)],
     "deberta, all terms": lambda: [situs.Deberta(**sized, max_distance=10, terms=("c2p", "p2c", "p2p"))],
+    "deberta, tied": lambda: [tied_deberta(layer_norm=True)],
     "cope": lambda: [situs.CoPE(num_heads=HEADS, head_dim=WIDTH, max_position=5, init_std=1.0)],
     "rotary, shaw and t5": lambda: [
         situs.Rotary(head_dim=WIDTH),
@@ -56,6 +69,9 @@ ENCODINGS: dict[str, Callable[[], list[Encoding]]] = {
         situs.Shaw(**shaw, values=False),
     ],
 }
+one_of_each_kind = pytest.mark.parametrize(
+    "name", ["nothing", "rotary", "t5", "fire", "shaw", "tupe, relative", "cope"]
+)
 
 LEFT = torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 1, 1, 1]])
 RIGHT = torch.tensor([[1, 1, 1, 1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1, 1, 1, 0]])
@@ -105,13 +121,20 @@ RULES = [(False, None, 4), (True, None, 2), (True, 3, 1), (False, 3, 4)]
 
 def build(name: str, dtype: torch.dtype = torch.float64) -> list[Encoding]:
     """The encodings of that name."""
-    return [encoding.to(dtype) for encoding in ENCODINGS[name]()]
+    encodings = ENCODINGS[name]()
+    learning(encodings).to(dtype)
+    return encodings
 
 
 def parameters_of(encodings: Sequence[Encoding]) -> list[Tensor]:
     """All that is learned, each once."""
-    found: dict[int, Tensor] = {id(each): each for encoding in encodings for each in encoding.parameters()}
-    return list(found.values())
+    return list(learning(encodings).parameters())
+
+
+def learning(encodings: Sequence[Encoding]) -> nn.ModuleList:
+    """Encodings, and the modules that they borrow."""
+    borrowing = [each for each in encodings if isinstance(each, situs.ScoreEncoding)]
+    return nn.ModuleList([*encodings, *(module for each in borrowing for module in each.borrowed)])
 
 
 def tensors(
@@ -150,6 +173,16 @@ def attend_or_none(*qkv: Tensor, impl: Any, **call: Any) -> Tensor | None:
         if str(error).startswith(f'impl="{impl}" cannot serve this call, since '):
             return None
         raise
+
+
+def assert_kernels_give(expected: Tensor, *qkv: Tensor, positions: PositionsLike = None, **call: Any) -> None:
+    """Every kernel that can serve gives what is expected of real queries, in float64; two of them always can."""
+    shown = real(positions) if isinstance(positions, Positions) else 1.0
+    for impl in KERNELS:
+        out = attend_or_none(*qkv, impl=impl, positions=positions, **call)
+        assert out is not None or impl not in ALWAYS
+        if out is not None:
+            torch.testing.assert_close(out * shown, expected * shown, atol=1e-10, rtol=1e-10)
 
 
 def gradients(out: Tensor, weights: Tensor, sources: Sequence[Tensor]) -> list[Tensor]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jaxtyping
@@ -92,7 +94,10 @@ def test_a_window_holds_at_least_its_own_place(window: int) -> None:
 
 @pytest.mark.parametrize("dropout", [-0.1, 1.0, 1.5])
 def test_dropout_is_a_probability(dropout: float) -> None:
-    with raises_exactly(ValueError, f"dropout must lie in 0 .. 1, since it is a probability; got {dropout}."):
+    with raises_exactly(
+        ValueError,
+        f"dropout must be at least 0 and below 1, since it is a probability and 1 leaves nothing; got {dropout}.",
+    ):
         attend(*tensors(4, 4), dropout=dropout)
 
 
@@ -161,12 +166,39 @@ def test_biases_of_other_heads_are_refused(num_heads: int, kv_heads: int, impl: 
         attend(*tensors(6, 6, kv_heads=kv_heads, dtype=torch.float32), encoding=bias, impl=impl)
 
 
+TAKING_MASKS: dict[str, Callable[..., Any]] = {"attend": attend, "explain": explain, "reference": reference}
+
+
+@pytest.mark.parametrize("function", TAKING_MASKS)
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32], ids=str)
 @pytest.mark.parametrize("name", ["nothing", "t5", "shaw", "fire"])
-def test_masks_that_do_not_broadcast_are_refused(name: str) -> None:
-    refused: Any = (ValueError, RuntimeError, IndexError, TypeError)
-    for shape in ((5, 6), (6, 5), (3, 1, 6, 6), (2, 3, 6, 6)):
-        with pytest.raises(refused):
-            attend(*tensors(6, 6), encoding=build(name), mask=torch.ones(shape, dtype=torch.bool))
+def test_masks_that_do_not_broadcast_are_refused(name: str, dtype: torch.dtype, function: str) -> None:
+    qkv, encoding = tensors(6, 7), build(name)
+    for shape in ((2, 7), (6, 6), (2, 6, 7), (3, 1, 6, 7), (2, 3, 6, 7), (1, 1, 1, 6, 7), (2, 4, 0, 7)):
+        with raises_exactly(
+            ValueError,
+            "mask must broadcast to (batch, heads, query, key) = (2, 4, 6, 7), since it tells which query may see "
+            f"which key; got shape {shape}. For padding, use positions=Positions.from_mask(...).",
+        ):
+            TAKING_MASKS[function](*qkv, encoding=encoding, mask=torch.ones(shape, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.int32, torch.complex64], ids=str)
+@pytest.mark.parametrize("name", ["nothing", "t5", "shaw", "fire"])
+def test_masks_of_ones_and_zeros_are_refused_rather_than_added(name: str, dtype: torch.dtype) -> None:
+    mask, encoding = torch.ones(6, 6).tril().to(dtype), build(name, torch.float32)
+    layer = situs.Attention(dim=HEADS * WIDTH, num_heads=HEADS, encoding=encoding)
+    x = torch.randn(1, 6, HEADS * WIDTH)
+    call: dict[str, Any] = {"encoding": encoding, "mask": mask}
+    runs = [partial(function, *tensors(6, 6, dtype=torch.float32), **call) for function in TAKING_MASKS.values()]
+    cached = partial(layer, x, cache=layer.make_cache(batch=1, max_length=6), mask=mask)
+    for run in (*runs, partial(layer, x, mask=mask), cached):
+        with raises_exactly(
+            TypeError,
+            "mask must be bool, true where a query may see a key, or a float to add to the scores; got dtype "
+            f"{dtype}. Use mask.bool().",
+        ):
+            run()
 
 
 def test_gradients_of_gradients_are_refused_rather_than_wrong() -> None:

@@ -1,52 +1,12 @@
-"""The layer and its cache: decoding gives what the whole forward gives, in every way of going about it."""
+"""The layer: decoding gives what the whole forward gives, in every way of going about it."""
 
 import pytest
 import torch
-from torch import Tensor
 
 import situs
-from situs import Attention, Encoding, KVCache, Positions
+from situs import Attention, KVCache, Positions
+from tests.attention.layer_cases import DIM, HEADS, LENGTH, NAMES, layer_with, tokens
 from tests.raising import raises_exactly
-
-DIM, HEADS, HEAD_DIM, LENGTH = 32, 4, 8, 13
-
-
-YARN = situs.YaRN(factor=4.0, original_length=8, mscale=0.7, mscale_all_dim=1.0)
-
-
-def made(name: str) -> list[Encoding]:
-    each: dict[str, list[Encoding]] = {
-        "none": [],
-        "rotary": [situs.Rotary(head_dim=HEAD_DIM)],
-        "yarn": [situs.Rotary(head_dim=HEAD_DIM, scaling=YARN)],
-        "xpos": [situs.XPos(head_dim=HEAD_DIM)],
-        "t5": [situs.T5Bias(num_heads=HEADS, bidirectional=False, init_std=1.0)],
-        "alibi": [situs.ALiBi(num_heads=HEADS)],
-        "fire": [situs.Fire(num_heads=HEADS, threshold=4.0)],
-        "shaw": [situs.Shaw(num_heads=HEADS, head_dim=HEAD_DIM, max_distance=3)],
-        "transformer_xl": [situs.TransformerXL(dim=12, num_heads=HEADS, head_dim=HEAD_DIM, init_std=0.5)],
-        "tupe": [situs.Tupe(dim=12, num_heads=HEADS, head_dim=HEAD_DIM, init_std=0.5)],
-        "deberta": [situs.Deberta(dim=12, num_heads=HEADS, head_dim=HEAD_DIM, init_std=0.5)],
-        "cope": [situs.CoPE(num_heads=HEADS, head_dim=HEAD_DIM, init_std=1.0)],
-        "rotary and t5": [situs.Rotary(head_dim=HEAD_DIM), situs.T5Bias(num_heads=HEADS, softmax_scale=None)],
-        "rotary and shaw": [situs.Rotary(head_dim=HEAD_DIM), situs.Shaw(num_heads=HEADS, head_dim=HEAD_DIM)],
-    }  # fmt: skip
-    return each[name]
-
-
-NAMES = [
-    "none", "rotary", "yarn", "xpos", "t5", "alibi", "fire", "shaw", "transformer_xl", "tupe", "deberta", "cope",
-    "rotary and t5", "rotary and shaw",
-]  # fmt: skip
-
-
-def layer_with(name: str, **options: bool | int) -> Attention:
-    torch.manual_seed(1)
-    return Attention(dim=DIM, num_heads=HEADS, encoding=made(name), **options).double().eval()  # type: ignore[arg-type]
-
-
-def tokens(batch: int = 2, length: int = LENGTH) -> Tensor:
-    return torch.randn(batch, length, DIM, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("chunks", [[1] * LENGTH, [5, 1, 1, 4, 2], [LENGTH]], ids=str)
@@ -58,40 +18,6 @@ def test_decoding_with_a_cache_gives_the_rows_of_the_whole(name: str, chunks: li
     steps = [layer(part, cache=cache) for part in x.split(chunks, 1)]
     torch.testing.assert_close(torch.cat(steps, 1), layer(x), atol=1e-11, rtol=0)
     assert cache.length == LENGTH
-
-
-@pytest.mark.parametrize("name", NAMES)
-@torch.no_grad()
-def test_rows_of_unequal_length_decode_as_they_do_alone(name: str) -> None:
-    layer, x = layer_with(name), tokens()
-    lengths = [4, 7]
-    mask = torch.arange(7) < torch.tensor(lengths)[:, None]
-    cache = layer.make_cache(batch=2, max_length=LENGTH)
-    prompt = torch.stack(
-        [torch.cat((row[:count], row.new_full((7 - count, DIM), 9.0))) for row, count in zip(x, lengths, strict=True)]
-    )
-    outs = [layer(prompt, Positions.from_mask(mask, side="right"), cache=cache)]
-    for step in range(3):
-        following = torch.stack([row[count + step] for row, count in zip(x, lengths, strict=True)]).unsqueeze(1)
-        outs.append(layer(following, cache=cache))
-    for row, count in enumerate(lengths):
-        alone = layer(x[row : row + 1, : count + 3])
-        torch.testing.assert_close(outs[0][row, :count], alone[0, :count], atol=1e-11, rtol=0)
-        for step in range(3):
-            torch.testing.assert_close(outs[1 + step][row, 0], alone[0, count + step], atol=1e-11, rtol=0)
-
-
-@pytest.mark.parametrize("name", ["none", "rotary", "alibi", "t5"])
-@torch.no_grad()
-def test_evicted_tokens_are_as_if_they_had_never_been(name: str) -> None:
-    layer, x = layer_with(name), tokens(batch=1)
-    encoding = layer.encodings[0] if name == "rotary" else None
-    cache = layer.make_cache(batch=1, max_length=LENGTH)
-    for part in x[:, :9].split(1, 1):
-        layer(part, cache=cache)
-    cache.evict(4, sinks=2, encoding=encoding)  # type: ignore[arg-type]
-    kept = torch.cat((x[:, :2], x[:, 6:9], x[:, 9:10]), 1)
-    torch.testing.assert_close(layer(x[:, 9:10], cache=cache)[:, -1], layer(kept)[:, -1], atol=1e-11, rtol=0)
 
 
 @torch.no_grad()
@@ -165,10 +91,17 @@ def test_bad_layers_and_calls_say_what_is_wrong() -> None:
     elsewhere = Positions.range(LENGTH, start=3)
     with raises_exactly(
         ValueError,
-        f"positions must follow those in the cache, 0 so far, since ALiBi reads a key's position off its place; got "
-        f"{elsewhere!r}.",
+        f"positions must follow those in the cache, 0 so far, since a token sees what stands before it; got "
+        f"{elsewhere!r}. Leave them out, or slice those of the whole sequence: positions[first:last].",
     ):
         layer(x, elsewhere, cache=cache)
+    skipping = Positions.range(LENGTH).skipped(99, seed=0)
+    with raises_exactly(
+        ValueError,
+        f"positions must count the tokens in the cache, since ALiBi reads a key's position off its place; got "
+        f"{skipping!r}.",
+    ):
+        layer(x, skipping, cache=cache)
     layer(x, cache=cache)
     with raises_exactly(
         ValueError,

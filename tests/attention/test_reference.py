@@ -1,11 +1,15 @@
 """The oracle: against explicit loops, and the rules of who sees whom."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn.functional import pad
 
 import situs
 from situs import OffsetBias, Positions, ScoreEncoding
@@ -114,6 +118,57 @@ def test_sharded_queries_see_what_they_see_unsharded() -> None:
         assert slots is not None
         assert seen is not None
         assert torch.equal(seen[0], full[0][slots[0]])
+
+
+LONG, SHORT = (13, 3), (6, 2)  # tokens of a sequence, and how many of them are new
+
+
+def sequence(size: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries of the new tokens, and keys and values of all."""
+    q, k, v = torch.randn(3, 1, 2, size[0], 16)
+    return q[:, :, -size[1] :], k, v
+
+
+def attended_alone(size: tuple[int, int], vectors: tuple[Tensor, Tensor, Tensor], **told: Any) -> Tensor:
+    return reference(*vectors, **told, positions=Positions.range(size[0])[-size[1] :])
+
+
+@pytest.mark.parametrize("attention", [reference, situs.attend])
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_new_tokens_of_a_batch_see_what_they_see_alone(
+    attention: Callable[..., Tensor], window: int | None, side: Any
+) -> None:
+    told: dict[str, Any] = {"encoding": situs.ALiBi(num_heads=2), "causal": True, "window": window}
+    one, other = sequence(LONG), sequence(SHORT)
+    wholes = [Positions.range(length) for length, _ in (LONG, SHORT)]
+    parts = [wholes[0][-LONG[1] :], wholes[1][-SHORT[1] :]]
+    rows = []
+    for mine, theirs in zip(one, other, strict=True):
+        missing = mine.shape[2] - theirs.shape[2]
+        rows.append(torch.cat((mine, pad(theirs, (0, 0, missing, 0) if side == "left" else (0, 0, 0, missing)))))
+    places, of_keys = Positions.batch(parts, side=side), Positions.batch(wholes, side=side)
+    out = attention(*rows, **told, positions=places, key_positions=of_keys)
+    torch.testing.assert_close(out[:1], attended_alone(LONG, one, **told))
+    real = slice(1, None) if side == "left" else slice(2)
+    torch.testing.assert_close(out[1:, :, real], attended_alone(SHORT, other, **told))
+
+
+@pytest.mark.parametrize("attention", [reference, situs.attend])
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("bare", [False, True])
+def test_new_tokens_of_packed_documents_see_what_they_see_alone(
+    attention: Callable[..., Tensor], window: int | None, bare: bool
+) -> None:
+    told: dict[str, Any] = {"encoding": situs.ALiBi(num_heads=2), "causal": True, "window": window}
+    one, other = sequence(LONG), sequence(SHORT)
+    whole = Positions.packed([LONG[0], SHORT[0]])
+    new = Positions.pack([Positions.range(LONG[0])[-LONG[1] :], Positions.range(SHORT[0])[-SHORT[1] :]])
+    of_keys = Positions.explicit(whole.ids, documents=whole.documents) if bare else whole
+    packed = [torch.cat(pair, 2) for pair in zip(one, other, strict=True)]
+    out = attention(*packed, **told, positions=new, key_positions=of_keys)
+    alone = attended_alone(LONG, one, **told), attended_alone(SHORT, other, **told)
+    torch.testing.assert_close(out, torch.cat(alone, 2))
 
 
 def test_a_bare_query_tensor_takes_the_place_of_the_last_keys() -> None:

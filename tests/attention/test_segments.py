@@ -11,7 +11,8 @@ from torch import Tensor
 from situs import Positions
 from situs.attention import visibility
 from situs.attention.segments import Segment, cut, segments
-from situs.attention.visibility import key_slots, query_slots
+from situs.attention.visibility import query_slots
+from situs.positions import own_slots
 
 # executed annotations draw random numbers of their own while positions are made
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
@@ -102,7 +103,7 @@ def test_segments_cover_every_visible_pair_once_and_no_other(pair: Pair) -> None
     if query.valid is not None:
         allowed = allowed & _rows(query.valid, rows)[:, :, None]
     apart = _rows(key.ids, rows)[:, None, :] - _rows(query.ids, rows)[:, :, None]
-    slots_apart = _rows(key_slots(key), rows)[:, None, :] - _rows(query_slots(query, key), rows)[:, :, None]
+    slots_apart = _rows(own_slots(key), rows)[:, None, :] - _rows(query_slots(query, key), rows)[:, :, None]
     times = torch.zeros(rows, query.length, key.length, dtype=torch.long)
     for each in found:
         where = (

@@ -1,6 +1,6 @@
-"""What tests of content-based encodings share: places of every kind, and what must follow from a formula there."""
+"""What tests of content-based encodings share: variants, places of every kind, and what a formula says there."""
 
-import copy
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -11,11 +11,11 @@ import torch
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch._dynamo.backends.debugging import aot_eager
 
 import situs
-from situs import Positions
+from situs import CoPE, Deberta, Positions, Shaw, TransformerXL, Tupe
 from situs.attention import reference
+from situs.encodings.deberta import TERMS
 from situs.positions import PositionsLike
 
 HEADS, HEAD_DIM = 4, 4
@@ -24,6 +24,34 @@ FAR = 10_000_000
 Module = TypeVar("Module", bound=nn.Module)
 Array = NDArray[Any]
 Formula = Callable[[Array, Array, Array, Array], Array]
+
+SETS_OF_TERMS = [chosen for count in (1, 2, 3) for chosen in itertools.combinations(TERMS, count)]
+VARIANTS: dict[Any, list[dict[str, Any]]] = {
+    CoPE: [{}, {"per_head": True}, {"scaled": False}, {"max_position": 2}],
+    Shaw: [
+        {},
+        {"values": False},
+        {"keys": False},
+        {"per_head": True},
+        {"per_head": True, "values": False},
+        {"per_head": True, "keys": False},
+    ],
+    TransformerXL: [{}, {"clamp_len": 3}, {"clamp_len": 400, "base": 500.0, "init_std": 0.1}],
+    Tupe: [{}, {"untie_cls": False}, {"relative_buckets": 8}, {"untie_cls": False, "relative_buckets": 32}],
+    Deberta: [
+        *({"terms": terms} for terms in SETS_OF_TERMS),
+        {"terms": TERMS, "layer_norm": True},
+        {"terms": TERMS, "layer_norm": True, "buckets": 8, "max_distance": 16},
+        {
+            "terms": TERMS,
+            "layer_norm": True,
+            "buckets": 8,
+            "max_distance": 16,
+            "p2c_row": "mirrored",
+            "key_bias": False,
+        },
+    ],
+}
 
 
 @dataclass(frozen=True)
@@ -169,7 +197,6 @@ class Layer(nn.Module):
 BARE_IDS = (torch.tensor([[4, 0, 9]]), torch.tensor([[0, 9, 2, 4]]))
 PLACES: list[tuple[PositionsLike, PositionsLike]] = [(None, None), BARE_IDS]
 ranges_and_bare_ids = pytest.mark.parametrize("places", PLACES, ids=["ranges", "bare ids"])
-half_dtypes = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
 
 
 def assert_gradients(encoding: situs.Encoding, places: tuple[PositionsLike, PositionsLike], *others: nn.Module) -> None:
@@ -188,56 +215,6 @@ def assert_gradients(encoding: situs.Encoding, places: tuple[PositionsLike, Posi
 
     assert names
     assert torch.autograd.gradcheck(run, (*contents, *layer.parameters()))
-
-
-@torch.no_grad()
-def assert_half_precision_suffices(encoding: situs.ScoreEncoding, dtype: torch.dtype) -> None:
-    """Tokens so large that half precision could not hold their products give the scores of float64."""
-    stirred(encoding)
-    q, k = (3e4 * torch.randn(2, 1, 2, 9, HEAD_DIM)).clamp(-6e4, 6e4).to(dtype)
-    ids = torch.tensor([5, 0, 1, 7, 2, 30, 3, 3, 9])
-    for places in (None, ids):
-        for module in (encoding, copy.deepcopy(encoding).to(dtype)):
-            exact = copy.deepcopy(module).double()(q.double(), k.double(), places)
-            actual = module(q, k, places)
-            assert actual.dtype == torch.float32
-            assert bool(torch.isfinite(actual).all())
-            assert float((actual.double() - exact).abs().max()) <= 1e-5 * float(exact.abs().max())
-            out = reference(q, k, k, encoding=module, positions=places)
-            assert out.dtype == dtype
-            assert bool(torch.isfinite(out).all())
-
-
-@torch.no_grad()
-def assert_autocast_changes_nothing(encoding: situs.ScoreEncoding) -> None:
-    """Under autocast the term is the plain one, in float32: a rounded score would blur positions."""
-    stirred(encoding)
-    q, k = torch.randn(2, 1, 2, 9, HEAD_DIM)
-    for places in (None, torch.tensor([5, 0, 1, 7, 2, 30, 3, 3, 9])):
-        plain, out = encoding(q, k, places), reference(q, k, k, encoding=encoding, positions=places)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            assert torch.equal(encoding(q, k, places), plain)
-            assert torch.equal(reference(q, k, k, encoding=encoding, positions=places), out)
-        half = q.bfloat16(), k.bfloat16()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            assert torch.equal(encoding(*half, places), encoding(half[0].float(), half[1].float(), places))
-
-
-def compilations(encoding: situs.Encoding, *others: nn.Module) -> int:
-    """How often a layer with the encoding is compiled for growing lengths, results being those without."""
-    torch._dynamo.reset()
-    times: list[int] = []
-
-    def counting(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Any:
-        times.append(len(graph.graph.nodes))
-        return aot_eager(graph, inputs)
-
-    layer = stirred(Layer(encoding, *others))
-    compiled = torch.compile(layer, fullgraph=True, backend=counting)
-    for length in (7, 16, 33):
-        q, k, v = torch.randn(3, 1, 2, length, HEAD_DIM)
-        torch.testing.assert_close(compiled(q, k, v), layer(q, k, v), atol=2e-5, rtol=1e-4)
-    return len(times)
 
 
 def assert_exports(encoding: situs.Encoding, *others: nn.Module) -> None:

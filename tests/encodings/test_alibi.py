@@ -1,6 +1,7 @@
 """ALiBi: the paper's slopes, slopes of one's own, learned and asymmetric ones, and those of a rank."""
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,10 @@ from numpy.typing import NDArray
 
 from situs import ALiBi, NoPE, Positions
 from situs.attention import reference as attention
-from tests.raising import raises_exactly
+from tests.encodings.bias_places import any_ids, assert_follows, placed, starts
 from tests.references import alibi as paper
 
-FAR = [-10_000_000, -70_000, 70_000, 10_000_000]
 heads_of = st.sampled_from([1, 2, 3, 5, 8, 12, 20])
-starts = st.sampled_from([0, 3, 70_000, 10_000_000])
-whole = st.lists(st.one_of(st.integers(-300, 300), st.sampled_from(FAR)), min_size=1, max_size=5)
-real = st.lists(st.floats(-1e7, 1e7), min_size=1, max_size=5)
 
 
 def by_paper(encoding: ALiBi, query: NDArray[Any], key: NDArray[Any]) -> NDArray[np.float64]:
@@ -36,11 +33,7 @@ def by_paper(encoding: ALiBi, query: NDArray[Any], key: NDArray[Any]) -> NDArray
     return paper.bias(behind, ahead, query, key)
 
 
-def assert_is_the_papers(encoding: ALiBi, query: Positions, key: Positions) -> None:
-    bias = encoding(query, key, dtype=torch.float64)
-    assert bias.dtype == torch.float64
-    expected = by_paper(encoding, query.ids[0].numpy(), key.ids[0].numpy())
-    np.testing.assert_allclose(bias[0].detach().numpy(), expected, rtol=1e-13, atol=0)
+assert_is_the_papers = partial(assert_follows, by_paper, rtol=1e-13, atol=0)
 
 
 @given(heads_of, st.sampled_from([8.0, 4.0, 16.0]), st.integers(1, 6), st.integers(1, 6), starts, st.integers(-99, 99))
@@ -51,17 +44,13 @@ def test_ranges_get_the_papers_bias(
     assert_is_the_papers(encoding, Positions.range(queries, start=start), Positions.range(keys, start=start + ahead))
 
 
-@given(heads_of, st.one_of(whole, real), st.one_of(whole, real), st.booleans(), st.booleans())
+@given(heads_of, any_ids, any_ids, st.booleans(), st.booleans())
 def test_any_positions_get_the_papers_bias(
     heads: int, query: list[float], key: list[float], asymmetric: bool, learned: bool
 ) -> None:
     slopes = torch.rand(heads).tolist() if asymmetric else None
     encoding = ALiBi(num_heads=heads, asymmetric=asymmetric, slopes_ahead=slopes, learned=learned)
-    places = [
-        Positions.explicit(torch.tensor(each, dtype=torch.int64 if isinstance(each[0], int) else torch.float64))
-        for each in (query, key)
-    ]
-    assert_is_the_papers(encoding, *places)
+    assert_is_the_papers(encoding, placed(query), placed(key))
 
 
 def test_the_slopes_of_the_paper_are_golden() -> None:
@@ -183,45 +172,3 @@ def test_its_configuration_makes_it_again(options: dict[str, Any], parameters: i
     assert options.items() <= encoding.config.items()
     assert encoding.describe()["parameters"] == parameters
     assert torch.equal(again(Positions.range(5, start=70_000)), encoding(Positions.range(5, start=70_000)))
-
-
-ERRORS: list[tuple[dict[str, Any], str]] = [
-    ({"num_heads": 0}, "num_heads must be 1 or more, since each has a slope; got 0."),
-    ({"slopes": [1.0]}, "slopes must be 2 finite numbers, since there is one a head; got [1.0]."),
-    (
-        {"slopes": (1.0, math.inf)},
-        "slopes must be 2 finite numbers, since there is one a head; got [1.0, inf].",
-    ),
-    (
-        {"asymmetric": True, "slopes_ahead": [1.0, 2.0, 3.0]},
-        "slopes_ahead must be 2 finite numbers, since there is one a head; got [1.0, 2.0, 3.0].",
-    ),
-    (
-        {"asymmetric": True},
-        "slopes_ahead must be given where asymmetric slopes are not learned, since they would equal the others; got "
-        "None.",
-    ),
-    (
-        {"slopes_ahead": [1.0, 2.0]},
-        "asymmetric must be True where slopes_ahead is given, since only then keys ahead have their own; got "
-        "slopes_ahead=[1.0, 2.0].",
-    ),
-    (
-        {"first_head": 3, "all_heads": 4},
-        "heads 3 .. 4 must lie in 0 .. 3, since the layer has 4; got first_head=3, num_heads=2 and all_heads=4.",
-    ),
-    (
-        {"first_head": -1},
-        "heads -1 .. 0 must lie in 0 .. 1, since the layer has 2; got first_head=-1, num_heads=2 and all_heads=None.",
-    ),
-    (
-        {"all_heads": 8, "slopes": [1.0, 2.0]},
-        "slopes must be 8 finite numbers, since there is one a head; got [1.0, 2.0].",
-    ),
-]
-
-
-@pytest.mark.parametrize(("options", "message"), ERRORS, ids=[str(options) for options, _ in ERRORS])
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
-    with raises_exactly(ValueError, message):
-        ALiBi(**{"num_heads": 2, **options})

@@ -1,7 +1,6 @@
 """CoPE against the paper's formula: counts of visible keys, whatever their positions and wherever they lie."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,27 +12,10 @@ from torch import Tensor
 
 from situs import CoPE, Positions
 from situs.attention import reference, visibility
-from situs.positions import PositionsLike, align
-from tests.encodings.score_situations import (
-    HEAD_DIM,
-    HEADS,
-    Array,
-    assert_autocast_changes_nothing,
-    assert_exports,
-    assert_gradients,
-    assert_half_precision_suffices,
-    compilations,
-    half_dtypes,
-    ranges_and_bare_ids,
-    situated,
-    stirred,
-)
-from tests.raising import raises_exactly
+from situs.positions import PositionsLike, align, own_slots
+from tests.encodings.score_situations import HEAD_DIM, HEADS, VARIANTS, Array, assert_gradients, situated, stirred
 from tests.references import attention as formula
 from tests.references import cope
-
-VARIANTS: list[dict[str, Any]] = [{}, {"per_head": True}, {"scaled": False}, {"max_position": 2}]
-all_variants = pytest.mark.parametrize("options", VARIANTS, ids=str)
 
 
 def made(**options: Any) -> CoPE:
@@ -53,7 +35,7 @@ def by_paper(encoding: CoPE, q: Tensor, k: Tensor, visible: Array, order: Array,
 @settings(max_examples=200)
 @given(
     st.data(),
-    st.sampled_from(VARIANTS),
+    st.sampled_from(VARIANTS[CoPE]),
     st.sampled_from(["causal", "full", "window", "unknown"]),
     st.sampled_from([1, 2, 4]),
     st.sampled_from([None, 0.7]),
@@ -68,7 +50,7 @@ def test_the_term_is_the_papers(
     seen = None if seen is None or view == "unknown" else seen[:, None]
     actual = encoding(q, k, situation.query, situation.key, scale=scale, visible=seen)
     assert actual.dtype == torch.float64
-    slots = torch.arange(k.shape[2])[None] if of_keys.slots is None else of_keys.slots
+    slots = own_slots(of_keys) if of_keys.documents is None else torch.arange(k.shape[2])[None]
     shared = k.repeat_interleave(HEADS // kv_heads, 1)
     for row in range(situation.batch):
         visible = np.ones((q.shape[2], k.shape[2]), dtype=bool)
@@ -80,7 +62,7 @@ def test_the_term_is_the_papers(
         np.testing.assert_allclose(actual[row].detach().numpy(), expected, atol=1e-10, rtol=0)
 
 
-@given(st.integers(1, 6), st.integers(0, 4), st.sampled_from(VARIANTS), st.sampled_from([1, 4]), st.booleans())
+@given(st.integers(1, 6), st.integers(0, 4), st.sampled_from(VARIANTS[CoPE]), st.sampled_from([1, 4]), st.booleans())
 def test_attention_is_the_papers_with_and_without_a_cache(
     queries: int, earlier: int, options: dict[str, Any], kv_heads: int, causal: bool
 ) -> None:
@@ -180,9 +162,8 @@ def test_queries_see_the_same_counts_whatever_order_keys_lie_in(world_size: int,
     q, k, v = torch.randn(3, 1, HEADS, 12, HEAD_DIM, dtype=torch.float64)
     plain = reference(q, k, v, encoding=encoding, causal=True, positions=whole)
     shards = [whole.shard(rank, world_size, layout=layout) for rank in range(world_size)]
-    slots = [places.slots for places in shards]
-    for held, mine in zip(shards, slots, strict=True):
-        assert mine is not None
+    memory = [Positions.range(12).shard(rank, world_size, layout=layout).ids for rank in range(world_size)]
+    for held, mine in zip(shards, memory, strict=True):
         out = reference(q[:, :, mine[0]], k, v, encoding=encoding, causal=True, positions=held, key_positions=whole)
         torch.testing.assert_close(out, plain[:, :, mine[0]])
 
@@ -212,8 +193,7 @@ def test_keys_gathered_from_all_ranks_are_counted_by_slots() -> None:
     encoding = made()
     q, k, v = torch.randn(3, 1, HEADS, 12, HEAD_DIM, dtype=torch.float64)
     whole = Positions.range(12)
-    shards = [whole.shard(rank, 3, layout="zigzag") for rank in range(3)]
-    gathered = replace(whole, runs=tuple(run for shard in shards for run in shard.runs or ()))
+    gathered = whole.gathered(3, layout="zigzag")
     order = gathered.ids[0]
     assert order.tolist() == [0, 1, 10, 11, 2, 3, 8, 9, 4, 5, 6, 7]
     plain = reference(q, k, v, encoding=encoding, causal=True)
@@ -221,23 +201,6 @@ def test_keys_gathered_from_all_ranks_are_counted_by_slots() -> None:
     torch.testing.assert_close(reference(q, k[:, :, order], v[:, :, order], **told), plain)
     told["positions"] = gathered
     torch.testing.assert_close(reference(q[:, :, order], k[:, :, order], v[:, :, order], **told), plain[:, :, order])
-
-
-def test_documents_and_padding_do_not_count() -> None:
-    encoding = made()
-    q, k, v = torch.randn(3, 1, HEADS, 7, HEAD_DIM, dtype=torch.float64)
-    for causal in (True, False):
-        alone = reference(q[:, :, 3:], k[:, :, 3:], v[:, :, 3:], encoding=encoding, causal=causal)
-        packed = reference(q, k, v, encoding=encoding, causal=causal, positions=Positions.packed([3, 4]))
-        torch.testing.assert_close(packed[:, :, 3:], alone)
-        mask = torch.arange(7)[None] >= 3
-        padded = reference(q, k, v, encoding=encoding, causal=causal, positions=Positions.from_mask(mask, side="left"))
-        torch.testing.assert_close(padded[:, :, 3:], alone)
-        holes = torch.tensor([[0, 1, 0, 1, 1, 0, 1]]).bool()
-        real = holes[0].nonzero().flatten()
-        some = reference(q[:, :, real], k[:, :, real], v[:, :, real], encoding=encoding, causal=causal)
-        among = reference(q, k, v, encoding=encoding, causal=causal, positions=Positions.from_mask(holes))
-        torch.testing.assert_close(among[:, :, real], some)
 
 
 def test_a_mask_of_the_caller_is_what_is_counted() -> None:
@@ -252,17 +215,6 @@ def test_a_mask_of_the_caller_is_what_is_counted() -> None:
     torch.testing.assert_close(reference(q, k, v, encoding=encoding, mask=additive), expected)
 
 
-@pytest.mark.parametrize("chunks", [(1,) * 7, (3, 4), (5, 1, 1)], ids=str)
-def test_cached_decoding_gives_the_rows_of_the_full_pass(chunks: tuple[int, ...]) -> None:
-    encoding = made()
-    q, k, v = torch.randn(3, 1, HEADS, 7, HEAD_DIM, dtype=torch.float64)
-    whole, last = reference(q, k, v, encoding=encoding, causal=True), 0
-    for chunk in chunks:
-        now, last = slice(last, last + chunk), last + chunk
-        step = reference(q[:, :, now], k[:, :, :last], v[:, :, :last], encoding=encoding, causal=True)
-        torch.testing.assert_close(step, whole[:, :, now])
-
-
 def test_it_starts_as_no_position_encoding() -> None:
     encoding = CoPE(num_heads=2, head_dim=8)
     assert encoding.table.shape == (1, 64, 8)
@@ -274,76 +226,7 @@ def test_it_starts_as_no_position_encoding() -> None:
     assert float(drawn.std()) == pytest.approx(0.3, rel=0.03)
 
 
-@all_variants
-def test_its_configuration_makes_it_again(options: dict[str, Any]) -> None:
-    encoding = made(**options)
-    again = CoPE(**encoding.config)
-    assert again.config == encoding.config
-    again.load_state_dict(encoding.state_dict())
-    x = torch.randn(1, HEADS, 5, HEAD_DIM)
-    assert torch.equal(again(x, x), encoding(x, x))
-
-
-@ranges_and_bare_ids
-@all_variants
-def test_every_gradient_is_right(options: dict[str, Any], places: tuple[PositionsLike, PositionsLike]) -> None:
-    assert_gradients(CoPE(**{"num_heads": 2, "head_dim": HEAD_DIM, "max_position": 3, **options}), places)
-
-
 def test_gradients_through_sorted_slots_are_right() -> None:
     whole = Positions.range(8)
     places = whole[5:], whole.shard(0, 2, layout="zigzag")
     assert_gradients(CoPE(num_heads=2, head_dim=HEAD_DIM, max_position=3), places)
-
-
-@half_dtypes
-@all_variants
-def test_half_precision_neither_overflows_nor_blurs(dtype: torch.dtype, options: dict[str, Any]) -> None:
-    assert_half_precision_suffices(made(num_heads=2, **options), dtype)
-
-
-def test_autocast_changes_nothing() -> None:
-    assert_autocast_changes_nothing(made(num_heads=2))
-
-
-@pytest.mark.compiled
-def test_growing_lengths_compile_at_most_twice() -> None:
-    assert compilations(made(num_heads=2)) <= 2
-
-
-@pytest.mark.compiled
-def test_an_exported_layer_takes_any_length() -> None:
-    assert_exports(made(num_heads=2))
-
-
-SIZES = "num_heads, head_dim and max_position must be 1 or more, since they size the table; got "
-ERRORS: list[tuple[dict[str, Any], str]] = [
-    ({"num_heads": 0}, f"{SIZES}0, 4 and 64."),
-    ({"head_dim": 0}, f"{SIZES}2, 0 and 64."),
-    ({"max_position": 0}, f"{SIZES}2, 4 and 0."),
-]
-
-
-@pytest.mark.parametrize(("options", "message"), ERRORS, ids=[message for _, message in ERRORS])
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
-    with raises_exactly(ValueError, message):
-        CoPE(**{"num_heads": 2, "head_dim": 4, **options})
-
-
-def test_queries_keys_and_positions_that_do_not_fit_are_refused() -> None:
-    encoding, x = made(num_heads=2), torch.zeros(1, 2, 2, 4)
-    shape = "query must have shape (batch, 2, sequence, 4), since CoPE was made for 2 heads of 4; got shape "
-    with raises_exactly(ValueError, f"{shape}(1, 1, 2, 4)."):
-        encoding(x[:, :1], x)
-    with raises_exactly(ValueError, f"{shape}(1, 2, 2, 3)."):
-        encoding(x[..., :3], x[..., :3])
-    with raises_exactly(
-        ValueError, "query heads must be a multiple of key heads, since each key head serves as many; got 2 and 3."
-    ):
-        encoding(x, torch.zeros(1, 3, 2, 4))
-    with raises_exactly(
-        ValueError,
-        "positions must have one place for each of the 2 tokens, since each token stands somewhere; got "
-        "Positions(range 0..2, length 3). Slice them with positions[first:last], or pass those of this call only.",
-    ):
-        encoding(x, x, Positions.range(3))

@@ -1,5 +1,6 @@
 """FIRE: the appendix's network, its threshold, and progressive interpolation."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,12 @@ from torch import Tensor
 from situs import Fire, Positions
 from situs.encodings.fire import SMALLEST
 from situs.functional import hinges
-from tests.raising import raises_exactly
+from tests.encodings.bias_places import FAR, assert_follows, placed, real_ids
 from tests.references import fire as paper
 
-FAR = [-10_000_000, -70_000, 70_000, 10_000_000]
 starts = st.sampled_from([0, 3, 510, 70_000, 10_000_000])
-whole = st.lists(st.one_of(st.integers(-300, 2000), st.sampled_from(FAR)), min_size=1, max_size=5)
-real = st.lists(st.floats(-1e7, 1e7), min_size=1, max_size=5)
+whole_ids = st.lists(st.one_of(st.integers(-300, 2000), st.sampled_from(FAR)), min_size=1, max_size=5)
+any_ids = st.one_of(whole_ids, real_ids)
 
 
 def by_paper(encoding: Fire, query: NDArray[Any], key: NDArray[Any]) -> NDArray[np.float64]:
@@ -37,11 +37,7 @@ def by_paper(encoding: Fire, query: NDArray[Any], key: NDArray[Any]) -> NDArray[
     )
 
 
-def assert_is_the_papers(encoding: Fire, query: Positions, key: Positions) -> None:
-    expected = by_paper(encoding, query.ids[0].numpy(), key.ids[0].numpy())
-    bias = encoding(query, key, dtype=torch.float64)
-    assert bias.dtype == torch.float64
-    np.testing.assert_allclose(bias[0].detach().numpy(), expected, rtol=1e-9, atol=1e-12)
+assert_is_the_papers = partial(assert_follows, by_paper, rtol=1e-9, atol=1e-12)
 
 
 def bias_at(encoding: Fire, query: float, key: float) -> Tensor:
@@ -65,7 +61,7 @@ def test_ranges_get_the_papers_bias(heads: int, width: int, queries: int, keys: 
     assert_is_the_papers(encoding, Positions.range(queries, start=start), Positions.range(keys, start=start + ahead))
 
 
-@given(st.floats(0.01, 5.0), st.floats(0.5, 2000.0), st.booleans(), st.one_of(whole, real), st.one_of(whole, real))
+@given(st.floats(0.01, 5.0), st.floats(0.5, 2000.0), st.booleans(), any_ids, any_ids)
 def test_any_positions_rates_and_thresholds_get_the_papers_bias(
     rate: float, threshold: float, flipped: bool, query: list[float], key: list[float]
 ) -> None:
@@ -74,11 +70,7 @@ def test_any_positions_rates_and_thresholds_get_the_papers_bias(
         with torch.no_grad():
             encoding.c.neg_()
             encoding.threshold_factor.mul_(-0.7)
-    places = [
-        Positions.explicit(torch.tensor(each, dtype=torch.int64 if isinstance(each[0], int) else torch.float64))
-        for each in (query, key)
-    ]
-    assert_is_the_papers(encoding, *places)
+    assert_is_the_papers(encoding, placed(query), placed(key))
 
 
 @pytest.mark.parametrize("start", [0, 70_000, 10_000_000])
@@ -200,23 +192,3 @@ def test_its_configuration_makes_it_again() -> None:
     encoding = Fire(**options)  # type: ignore[arg-type]
     assert Fire(**encoding.config).config == encoding.config == options
     assert encoding.describe()["parameters"] == 8 + 8 + 3 * 8 + 2
-
-
-ERRORS: list[tuple[dict[str, Any], str]] = [
-    ({"num_heads": 0}, "num_heads and width must be 1 or more, since they size the MLP; got 0 and 32."),
-    ({"width": 0}, "num_heads and width must be 1 or more, since they size the MLP; got 2 and 0."),
-    (
-        {"rate": 0.0},
-        "rate and threshold must be positive, since distances are measured by them; got 0.0 and 512.0.",
-    ),
-    (
-        {"threshold": -1.0},
-        "rate and threshold must be positive, since distances are measured by them; got 0.1 and -1.0.",
-    ),
-]
-
-
-@pytest.mark.parametrize(("options", "message"), ERRORS, ids=[str(options) for options, _ in ERRORS])
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
-    with raises_exactly(ValueError, message):
-        Fire(**{"num_heads": 2, **options})

@@ -1,6 +1,7 @@
 """KERPLE: both kernels, parameters that leave their range, and what happens at distance 0."""
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,11 @@ from numpy.typing import NDArray
 
 from situs import Kerple, Positions
 from situs.encodings.kerple import SMALLEST
-from tests.raising import raises_exactly
+from tests.encodings.bias_places import any_ids, assert_follows, placed, starts
 from tests.references import kerple as paper
 
-FAR = [-10_000_000, -70_000, 70_000, 10_000_000]
 KERNELS = ["log", "power"]
 both_kernels = pytest.mark.parametrize("kernel", KERNELS)
-starts = st.sampled_from([0, 3, 70_000, 10_000_000])
-whole = st.lists(st.one_of(st.integers(-300, 300), st.sampled_from(FAR)), min_size=1, max_size=5)
-real = st.lists(st.floats(-1e7, 1e7), min_size=1, max_size=5)
 
 
 def by_paper(encoding: Kerple, query: NDArray[Any], key: NDArray[Any]) -> NDArray[np.float64]:
@@ -37,10 +34,7 @@ def with_values(kernel: Any, r1: list[float], r2: list[float]) -> Kerple:
     return encoding
 
 
-def assert_is_the_papers(encoding: Kerple, query: Positions, key: Positions) -> None:
-    expected = by_paper(encoding, query.ids[0].numpy(), key.ids[0].numpy())
-    bias = encoding(query, key, dtype=torch.float64)
-    np.testing.assert_allclose(bias[0].detach().numpy(), expected, rtol=1e-9, atol=1e-12)
+assert_is_the_papers = partial(assert_follows, by_paper, rtol=1e-9, atol=1e-12)
 
 
 @given(
@@ -54,18 +48,14 @@ def test_ranges_get_the_papers_bias(heads: int, kernel: Any, queries: int, keys:
 @given(
     st.sampled_from(KERNELS),
     st.lists(st.tuples(st.floats(-1.0, 3.0), st.floats(-1.0, 3.0)), min_size=1, max_size=3),
-    st.one_of(whole, real),
-    st.one_of(whole, real),
+    any_ids,
+    any_ids,
 )
 def test_any_positions_and_parameters_get_the_papers_bias(
     kernel: str, parameters: list[tuple[float, float]], query: list[float], key: list[float]
 ) -> None:
     encoding = with_values(kernel, [r1 for r1, _ in parameters], [r2 for _, r2 in parameters])
-    places = [
-        Positions.explicit(torch.tensor(each, dtype=torch.int64 if isinstance(each[0], int) else torch.float64))
-        for each in (query, key)
-    ]
-    assert_is_the_papers(encoding, *places)
+    assert_is_the_papers(encoding, placed(query), placed(key))
 
 
 def test_the_values_are_golden() -> None:
@@ -162,12 +152,3 @@ def test_its_configuration_makes_it_again(kernel: Any) -> None:
     assert Kerple(**encoding.config).config == encoding.config == {"num_heads": 3, "kernel": kernel}
     assert encoding.describe()["parameters"] == 6
     assert set(encoding.state_dict()) == {"r1", "r2"}
-
-
-def test_options_that_make_no_sense_are_refused() -> None:
-    with raises_exactly(
-        ValueError, "kernel must be one of 'log', 'power', since these are the paper's two families; got 'gauss'."
-    ):
-        Kerple(num_heads=2, kernel="gauss")  # type: ignore[arg-type]
-    with raises_exactly(ValueError, "num_heads must be 1 or more, since each has a curve; got 0."):
-        Kerple(num_heads=0)

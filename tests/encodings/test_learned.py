@@ -50,6 +50,13 @@ def test_padded_places_take_the_padding_row_and_give_it_no_gradient() -> None:
     assert encoding.table.grad[:, 0].tolist() == [0, 0, 2, 2, 1, 1, 0, 0]
 
 
+@pytest.mark.parametrize("method", ["interpolate", "keep"])
+def test_the_padding_row_of_a_longer_table_is_zero_as_well(method: Any) -> None:
+    longer = Learned(dim=4, max_length=8, padding_row=7).extend(16, method=method)
+    assert longer.padding_row == 7
+    assert not longer.table[7].any()
+
+
 def test_without_a_padding_row_padded_places_take_that_of_position_zero() -> None:
     encoding = Learned(dim=4, max_length=8)
     added = rows_of(encoding, Positions.from_mask(torch.tensor([[0, 1, 1]])), 3)
@@ -220,7 +227,10 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"offset": 8}, "offset must lie in 0 .. 7, since it is a row of the table; got 8."),
     ({"padding_row": 8}, "padding_row must lie in 0 .. 7, since it is a row of the table; got 8."),
     ({"padding_row": -1}, "padding_row must lie in 0 .. 7, since it is a row of the table; got -1."),
-    ({"dropout": 1.0}, "dropout must lie in 0 .. 1, since it is a probability; got 1.0."),
+    (
+        {"dropout": 1.0},
+        "dropout must be at least 0 and below 1, since it is a probability and 1 leaves nothing; got 1.0.",
+    ),
 ]
 
 
@@ -228,6 +238,22 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
     with raises_exactly(ValueError, message):
         Learned(**{"dim": 4, "max_length": 8, **options})
+
+
+def test_tokens_it_cannot_be_added_to_are_refused() -> None:
+    encoding = Learned(dim=4, max_length=6)
+    with raises_exactly(
+        ValueError, "x must have shape (batch, sequence, 4), since Learned is added to embeddings; got shape (3, 4)."
+    ):
+        encoding(torch.zeros(3, 4))
+    with raises_exactly(
+        TypeError,
+        "x must be of a real floating-point dtype, since Learned computes with real fractions; got torch.int64. "
+        "Convert it with x.float().",
+    ):
+        encoding(torch.zeros(1, 3, 4, dtype=torch.int64))
+    with pytest.raises(AttributeError, match=r"^max_length must be given when Learned is made, since .*; got .*\.$"):
+        encoding.max_length = 8
 
 
 def test_a_table_is_only_made_longer_and_in_known_ways() -> None:

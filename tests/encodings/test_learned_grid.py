@@ -163,6 +163,26 @@ def test_the_cure_for_tokens_beyond_the_table_is_one_it_has() -> None:
         encoding(torch.zeros(1, 8, 4))
 
 
+@pytest.mark.parametrize("size", [(3, 4, 5), (3,), 5, "34"], ids=str)
+def test_a_size_that_is_no_height_and_width_is_refused(size: Any) -> None:
+    for make in (lambda: LearnedGrid(dim=4, size=size), lambda: LearnedGrid(dim=4, size=(3, 4)).resize(size)):
+        with raises_exactly(
+            ValueError,
+            f"size must be (height, width), since a picture's patches are counted both ways; got {size}.",
+        ):
+            make()
+
+
+def test_half_a_patch_and_tokens_without_a_batch_are_refused() -> None:
+    with raises_exactly(TypeError, "size must be a whole number, since it counts patches; got 3.5."):
+        LearnedGrid(dim=4, size=(3.5, 4))  # type: ignore[arg-type]
+    with raises_exactly(
+        ValueError,
+        "x must have shape (batch, sequence, 4), since LearnedGrid is added to embeddings; got shape (12, 4).",
+    ):
+        LearnedGrid(dim=4, size=(3, 4))(torch.zeros(12, 4))
+
+
 def test_coordinates_of_a_video_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^positions must have .*; got 3 in Positions\(grid, 1 x 1 x 3, .*\)\.$"):
         LearnedGrid(dim=4, size=(2, 3))(torch.zeros(1, 3, 4), Positions.grid(1, 1, 3))
@@ -178,3 +198,16 @@ def test_sizes_and_modes_it_cannot_take_are_refused() -> None:
         "got 'nearest'.",
     ):
         encoding.resize((4, 4), mode="nearest")  # type: ignore[arg-type]
+
+
+@pytest.mark.compiled
+def test_a_patch_beyond_the_grid_is_refused_in_a_graph_too() -> None:
+    torch._dynamo.reset()
+    encoding = LearnedGrid(dim=4, size=(4, 4))
+    compiled = torch.compile(lambda x, ids: encoding(x, ids), fullgraph=True, backend="eager")
+    compiled(torch.zeros(1, 2, 4), torch.tensor([[[0, 3], [3, 0]]]))
+    with raises_exactly(
+        RuntimeError, "positions must lie in a grid of 4 x 4, the table's size. Use resize() for another size."
+    ):
+        compiled(torch.zeros(1, 2, 4), torch.tensor([[[0, 3], [0, 5]]]))
+    torch._dynamo.reset()

@@ -16,14 +16,7 @@ from situs.encodings.score import _by_look_up, _by_pair, _by_slant
 from situs.functional.heads import share_heads
 from situs.functional.offsets import range_offsets
 from situs.positions import PositionsLike
-from tests.encodings.score_situations import (
-    HEAD_DIM,
-    HEADS,
-    Array,
-    Situation,
-    assert_follows,
-    situated,
-)
+from tests.encodings.score_situations import HEAD_DIM, HEADS, Array, Situation, assert_follows, situated
 from tests.raising import raises_exactly
 
 PARTS = ("for_query", "for_key", "alone", "for_every_key")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from situs import DynamicNTK, Linear, Llama3, LongRoPE, Positions, Proportional, Rotary, Scaling, YaRN
+from situs import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Positions, Proportional, Rotary, Scaling, YaRN
 from situs.functional.rotation import PAIRINGS, Pairing
 from tests.references import rotary as reference
 
@@ -192,5 +192,57 @@ def test_describe_hides_nothing() -> None:
     assert described == {
         "encoding": "Rotary", "place": "query and key", "head_dim": 8, "base": 100.0, "rotary_dim": 8,
         "pairing": "halves", "scaling": scaling, "split": None, "axes": 1, "dialect": "hf",
+        "short_context": "changed at every length: frequencies x0.7562 to x1, cos and sin x0.921, softmax scale x1.874",
         "softmax_scale": "1/sqrt(head_dim)", "parameters": 0, "tags": ["bounded", "far", "real", "relative", "unique"],
     }  # fmt: skip
+
+
+ONES, LONG = (1.0,) * 4, (1.0, 2.0, 3.0, 4.0)
+SHORT_CONTEXTS: list[tuple[Scaling, str]] = [
+    (Linear(factor=4.0), "changed at every length: frequencies x0.25"),
+    (Linear(factor=1.0), "unchanged at every length"),
+    (NTK(factor=4.0), "changed at every length: frequencies x0.25 to x1"),
+    (DynamicNTK(factor=2.7, original_length=8192), "unchanged up to 8192"),
+    (
+        YaRN(factor=4.0, original_length=4096),
+        "changed at every length: frequencies x0.25 to x1, cos and sin x1.139",
+    ),
+    (
+        LongRoPE(factor=4.0, original_length=4096, short_factors=ONES, long_factors=LONG),
+        "changed already up to 4096: cos and sin x1.08",
+    ),
+    (
+        LongRoPE(factor=4.0, original_length=4096, short_factors=ONES, long_factors=LONG, attention_factor=1.0),
+        "unchanged up to 4096",
+    ),
+    (
+        LongRoPE(factor=4.0, original_length=4096, short_factors=LONG, long_factors=LONG, attention_factor=1.0),
+        "changed already up to 4096: frequencies x0.25 to x1",
+    ),
+    (Proportional(fraction=0.5), "changed at every length: frequencies x0 to x1"),
+]
+
+
+@pytest.mark.parametrize(("scaling", "change"), SHORT_CONTEXTS, ids=str)
+def test_the_change_at_short_contexts_is_told(scaling: Scaling, change: str) -> None:
+    encoding, plain = Rotary(head_dim=8, scaling=scaling), Rotary(head_dim=8)
+    assert encoding.describe()["short_context"] == change
+    x = torch.randn(1, 1, 64, 8, dtype=torch.float64)
+    assert torch.allclose(encoding(x), plain(x), rtol=0, atol=1e-9) == change.startswith("unchanged")
+    assert "short_context" not in plain.describe()
+
+
+def test_options_of_yarn_that_nothing_follows_from_are_told() -> None:
+    yarn = {"factor": 40.0, "original_length": 4096}
+    for options, unused in (
+        ({"mscale": 0.7}, ("mscale",)),
+        ({"mscale": 0.7, "mscale_all_dim": 0.0}, ("mscale",)),
+        ({"mscale": 0.7, "mscale_all_dim": 1.0, "attention_factor": 1.2}, ("mscale",)),
+        ({"mscale": 0.7, "mscale_all_dim": 1.0}, None),
+        ({"mscale_all_dim": 1.0}, None),
+    ):
+        given = Rotary(head_dim=8, scaling=YaRN(**yarn, **options))  # type: ignore[arg-type]
+        assert given.describe().get("unused") == unused
+        if unused:
+            without = YaRN(**yarn, **{name: value for name, value in options.items() if name not in unused})  # type: ignore[arg-type]
+            assert given.rotation_factor == Rotary(head_dim=8, scaling=without).rotation_factor

@@ -1,5 +1,7 @@
 """Rotary for images, video and text among them: which coordinate turns which pair."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -156,11 +158,35 @@ def test_a_split_ladder_can_be_scaled_and_made_again(split: Split) -> None:
 
 
 @both_pairings
-def test_the_matrix_of_a_position_stands_for_all_axes(pairing: Pairing) -> None:
+def test_the_matrix_of_a_position_takes_a_number_for_each_axis(pairing: Pairing) -> None:
     encoding = Rotary(head_dim=12, pairing=pairing, split=Axial(axes=3))
-    x = torch.randn(1, 1, 1, 12, dtype=torch.float64)
-    turned = encoding(x, Positions.explicit(torch.full((1, 1, 3), 65_537)))
-    assert torch.allclose(encoding.rotation_matrix(65_537.0) @ x[0, 0, 0], turned[0, 0, 0], rtol=0, atol=1e-10)
+    x, place = torch.randn(1, 1, 1, 12, dtype=torch.float64), (65_537, 3, -20.5)
+    turned = encoding(x, Positions.explicit(torch.tensor(place, dtype=torch.float64)[None, None]))[0, 0, 0]
+    asked: Any
+    for asked in (place, torch.tensor(place, dtype=torch.float64)):
+        assert torch.allclose(encoding.rotation_matrix(asked) @ x[0, 0, 0], turned, rtol=0, atol=1e-10)
+    with raises_exactly(
+        ValueError,
+        "position must have 3 coordinates, since this Rotary encodes that many; got 3. Give (3, 3, 3) for the same on "
+        "every axis.",
+    ):
+        encoding.rotation_matrix(3)
+    with raises_exactly(
+        ValueError, "position must have 3 coordinates, since this Rotary encodes that many; got (1, 2)."
+    ):
+        encoding.rotation_matrix((1, 2))
+    with raises_exactly(
+        ValueError, "position must have 1 coordinate, since this Rotary encodes that many; got (1, 2)."
+    ):
+        Rotary(head_dim=12).rotation_matrix((1, 2))
+    with raises_exactly(TypeError, "position must be a number, since it is multiplied by frequencies; got '3'."):
+        Rotary(head_dim=12).rotation_matrix("3")  # type: ignore[arg-type]
+
+
+def test_the_matrix_of_text_among_images_takes_one_number_or_three() -> None:
+    encoding, plain = Rotary(head_dim=12, split=Sections(sizes=(2, 2, 2))), Rotary(head_dim=12)
+    for place in (65_537, (65_537,), (65_537.0, 65_537, 65_537)):
+        assert torch.equal(encoding.rotation_matrix(place), plain.rotation_matrix(65_537.0))
 
 
 def test_positions_with_other_axes_are_refused() -> None:

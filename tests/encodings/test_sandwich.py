@@ -1,5 +1,6 @@
 """Sandwich: the product of two sinusoidal encodings, each head's ratio, and how it falls."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,25 +12,17 @@ from numpy.typing import NDArray
 
 from situs import Positions, Sandwich, Sinusoidal
 from situs.attention import reference as attention
-from tests.raising import raises_exactly
+from tests.encodings.bias_places import any_ids, assert_follows, placed, starts
 from tests.references import sandwich as paper
 
-FAR = [-10_000_000, -70_000, 70_000, 10_000_000]
-starts = st.sampled_from([0, 3, 70_000, 10_000_000])
 sizes = st.sampled_from([(2, 10_000.0), (8, 500.0), (128, 10_000.0)])
-whole = st.lists(st.one_of(st.integers(-300, 300), st.sampled_from(FAR)), min_size=1, max_size=5)
-real = st.lists(st.floats(-1e7, 1e7), min_size=1, max_size=5)
 
 
 def by_paper(encoding: Sandwich, query: NDArray[Any], key: NDArray[Any]) -> NDArray[np.float64]:
     return paper.bias(encoding.num_heads, query, key, encoding.cosine_dim, encoding.base)
 
 
-def assert_is_the_papers(encoding: Sandwich, query: Positions, key: Positions) -> None:
-    expected = by_paper(encoding, query.ids[0].numpy(), key.ids[0].numpy())
-    bias = encoding(query, key, dtype=torch.float64)
-    assert bias.dtype == torch.float64
-    np.testing.assert_allclose(bias[0].numpy(), expected, rtol=0, atol=1e-7)
+assert_is_the_papers = partial(assert_follows, by_paper, rtol=0, atol=1e-7)
 
 
 @given(st.integers(1, 9), sizes, st.integers(1, 5), st.integers(1, 5), starts, st.integers(-300, 300))
@@ -40,16 +33,12 @@ def test_ranges_get_the_papers_bias(
     assert_is_the_papers(encoding, Positions.range(queries, start=start), Positions.range(keys, start=start + ahead))
 
 
-@given(st.integers(1, 9), sizes, st.one_of(whole, real), st.one_of(whole, real))
+@given(st.integers(1, 9), sizes, any_ids, any_ids)
 def test_any_positions_get_the_papers_bias(
     heads: int, size: tuple[int, float], query: list[float], key: list[float]
 ) -> None:
     encoding = Sandwich(num_heads=heads, cosine_dim=size[0], base=size[1])
-    places = [
-        Positions.explicit(torch.tensor(each, dtype=torch.int64 if isinstance(each[0], int) else torch.float64))
-        for each in (query, key)
-    ]
-    assert_is_the_papers(encoding, *places)
+    assert_is_the_papers(encoding, placed(query), placed(key))
 
 
 @pytest.mark.parametrize("heads", [1, 2, 8, 12])
@@ -108,17 +97,3 @@ def test_its_configuration_makes_it_again_and_nothing_is_learned() -> None:
     assert encoding.describe()["parameters"] == 0
     assert encoding.state_dict() == {}
     assert "learned" not in encoding.tags
-
-
-ERRORS: list[tuple[dict[str, Any], str]] = [
-    ({"num_heads": 0}, "num_heads must be 1 or more, since each has a ratio; got 0."),
-    ({"cosine_dim": 0}, "cosine_dim must be 2, 4, 6 ..., since every cosine stands for a pair; got 0."),
-    ({"cosine_dim": 7}, "cosine_dim must be 2, 4, 6 ..., since every cosine stands for a pair; got 7."),
-    ({"base": 1.0}, "base must be more than 1, since wavelengths grow by its powers; got 1.0."),
-]
-
-
-@pytest.mark.parametrize(("options", "message"), ERRORS, ids=[str(options) for options, _ in ERRORS])
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
-    with raises_exactly(ValueError, message):
-        Sandwich(**{"num_heads": 2, **options})

@@ -1,5 +1,6 @@
 """Every error of the scalings and splits, word for word."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,72 @@ ERRORS: list[tuple[Make, str]] = [
         lambda: YaRN(factor=4.0, original_length=4096, target_length=32_768),
         "factor, original_length and target_length must agree, since factor = target / original; got factor=4.0, but "
         "32768 / 4096 = 8. Leave one of them out.",
+    ),
+    (
+        lambda: Linear(factor=100.0, original_length=10, target_length=1049),
+        "factor, original_length and target_length must agree, since factor = target / original; got factor=100.0, "
+        "but 1049 / 10 = 104.9. Leave one of them out.",
+    ),
+    (
+        lambda: Linear(factor=1000.0, original_length=4, target_length=4499),
+        "factor, original_length and target_length must agree, since factor = target / original; got factor=1000.0, "
+        "but 4499 / 4 = 1124.75. Leave one of them out.",
+    ),
+    (
+        lambda: Linear(factor=10.0, target_length=32_768),
+        "original_length must be a whole number, since it counts tokens; got 3276.8. It is target_length / factor, "
+        "32768 / 10.0.",
+    ),
+    (
+        lambda: Linear(factor=math.nan),
+        "factor must be finite, since a context is stretched by it; got nan.",
+    ),
+    (
+        lambda: Proportional(fraction=0.5, factor=math.inf),
+        "factor must be finite, since a context is stretched by it; got inf.",
+    ),
+    (
+        lambda: Linear(factor=2.0, original_length=math.nan),  # type: ignore[arg-type]
+        "original_length must be finite, since it counts tokens; got nan.",
+    ),
+    *(
+        (
+            lambda factor=factor, cls=cls, lists=lists: cls(
+                factor=4.0, original_length=64, attention_factor=factor, **lists
+            ),
+            f"attention_factor must be {rule}, since cosines and sines are multiplied by it; got {factor}.",
+        )
+        for factor, rule in ((0.0, "more than 0"), (-1.0, "more than 0"), (math.nan, "finite"), (math.inf, "finite"))
+        for cls, lists in ((YaRN, {}), (LongRoPE, {"short_factors": (1.0,), "long_factors": (2.0,)}))
+    ),
+    *(
+        (
+            lambda lists=lists: LongRoPE(factor=4.0, original_length=64, **lists),
+            f"{name} must be positive and finite, since they divide the frequencies; got {lists[name]}.",
+        )
+        for name in ("short_factors", "long_factors")
+        for bad in (0.0, math.nan, -2.0, math.inf)
+        for lists in ({"short_factors": (1.0, 1.0), "long_factors": (2.0, 2.0)} | {name: (1.0, bad)},)
+    ),
+    (
+        lambda: YaRN(factor=4.0, original_length=64, mscale=math.nan),
+        "mscale must be finite, since it weighs a logarithm; got nan.",
+    ),
+    (
+        lambda: YaRN(factor=4.0, original_length=64, beta_fast=math.inf),
+        "beta_fast must be finite, since it counts turns; got inf.",
+    ),
+    (
+        lambda: Llama3(factor=4.0, original_length=64, high_frequency_factor=math.inf),
+        "high_frequency_factor must be finite, since it divides the original length; got inf.",
+    ),
+    *(
+        (
+            lambda cls=cls: cls(factor=4.0, original_length=64, dialect="paper", truncate=False),
+            "truncate must be left out with dialect='paper', since the paper's ramp runs over turns and rounds no "
+            "bounds to whole pairs; got truncate=False.",
+        )
+        for cls in (NTKByParts, YaRN)
     ),
     (
         lambda: Linear(factor=0.5),
@@ -134,10 +201,24 @@ ERRORS: list[tuple[Make, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "message"), ERRORS, ids=[message for _, message in ERRORS])
+@pytest.mark.parametrize(("make", "message"), ERRORS)
 def test_what_cannot_be_scaled_is_refused_in_these_words(make: Make, message: str) -> None:
     with raises_exactly(ValueError, message):
         make()
+
+
+def test_a_factor_that_is_no_number_is_refused() -> None:
+    with raises_exactly(TypeError, "factor must be a number, since a context is stretched by it; got '4'."):
+        Linear(factor="4")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("factor", "original", "target"),
+    [(40.0, 4096, 163_840), (8.0, 8192, 65_535), (2.6667, 12_288, 32_768), (32.0, 4096, 131_072), (1.5, 3, 4)],
+)
+def test_numbers_that_agree_but_for_a_token_are_taken(factor: float, original: int, target: int) -> None:
+    scaling = Linear(factor=factor, original_length=original, target_length=target)
+    assert (scaling.factor, scaling.original_length, scaling.target_length) == (factor, original, target)
 
 
 @pytest.mark.parametrize("cls", NEED_ORIGINAL)

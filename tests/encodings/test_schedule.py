@@ -1,5 +1,8 @@
 """Schedules: an encoding for each layer, said positively."""
 
+from collections.abc import Sequence
+
+import pytest
 import torch
 from torch import nn
 
@@ -23,13 +26,23 @@ def test_layers_have_bases_and_scalings_of_their_own() -> None:
     assert turned[5].scaling == situs.Linear(factor=8.0)
 
 
-def test_a_layer_may_have_two_encodings() -> None:
-    layers = situs.schedule([["rotary", "alibi"]], num_layers=2, head_dim=16, num_heads=4)
+@pytest.mark.parametrize("both", [["rotary", "alibi"], ("rotary", "alibi")], ids=["list", "tuple"])
+def test_a_layer_may_have_two_encodings(both: Sequence[str]) -> None:
+    layers = situs.schedule([both], num_layers=2, head_dim=16, num_heads=4)
     q, k, v = torch.randn(3, 1, 4, 9, 16)
-    both = [situs.Rotary(head_dim=16), situs.ALiBi(num_heads=4)]
+    made = [situs.Rotary(head_dim=16), situs.ALiBi(num_heads=4)]
     torch.testing.assert_close(
-        reference(q, k, v, encoding=layers[1], causal=True), reference(q, k, v, encoding=both, causal=True)
+        reference(q, k, v, encoding=layers[1], causal=True), reference(q, k, v, encoding=made, causal=True)
     )
+
+
+def test_a_name_with_options_is_one_encoding_within_a_tuple_too() -> None:
+    far = ("rotary", {"base": 1e6})
+    (alone, both) = situs.schedule([far, (far, "none")], num_layers=2, head_dim=16)
+    assert isinstance(alone, situs.Rotary)
+    assert isinstance(both, nn.ModuleList)
+    assert [type(each).__name__ for each in both] == ["Rotary", "NoPE"]
+    assert all(each.base == 1e6 for each in (alone, both[0]))
 
 
 def test_names_get_parameters_of_their_own_and_an_encoding_is_shared() -> None:
@@ -68,6 +81,8 @@ def test_bad_schedules_say_what_is_wrong() -> None:
         situs.schedule(["rotary", "none"], num_layers=2, head_dims=16)
     with raises_exactly(TypeError, "none takes no options; got 'base'."):
         situs.schedule([("none", {"base": 3.0})], num_layers=1)
+    with raises_exactly(TypeError, "kerple takes num_heads, kernel; got 'kernal'. Did you mean 'kernel'?"):
+        situs.schedule([("kerple", {"kernal": "log"})], num_layers=1, num_heads=2)
     with raises_exactly(
         TypeError,
         'an item of the pattern must be a name, ("name", {options}), an encoding, or a list of these; got 3.',

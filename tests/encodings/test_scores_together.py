@@ -11,11 +11,7 @@ import situs
 from situs import Positions
 from situs.attention import reference
 from situs.positions import PositionsLike
-from tests.encodings.score_situations import (
-    HEAD_DIM,
-    ranges_and_bare_ids,
-    stirred,
-)
+from tests.encodings.score_situations import HEAD_DIM, ranges_and_bare_ids, stirred
 from tests.raising import raises_exactly
 
 

@@ -10,38 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from situs import Positions, Shaw
+from situs import Shaw
 from situs.attention import reference, visibility
 from situs.positions import PositionsLike, align
 from tests.encodings.score_situations import (
-    FAR,
     HEAD_DIM,
     HEADS,
+    VARIANTS,
     Array,
-    assert_autocast_changes_nothing,
-    assert_exports,
     assert_follows,
-    assert_gradients,
-    assert_half_precision_suffices,
-    compilations,
-    half_dtypes,
     ranges_and_bare_ids,
     situated,
     stirred,
 )
-from tests.raising import raises_exactly
 from tests.references import attention as formula
 from tests.references import shaw
-
-CHOICES: list[dict[str, bool]] = [
-    {},
-    {"values": False},
-    {"keys": False},
-    {"per_head": True},
-    {"per_head": True, "values": False},
-    {"per_head": True, "keys": False},
-]
-all_choices = pytest.mark.parametrize("options", CHOICES, ids=str)
 
 
 def table_of(parameter: Tensor | None) -> Array:
@@ -80,7 +63,7 @@ def test_values_gain_what_the_paper_adds(data: st.DataObject, max_distance: int,
 
 
 @settings(max_examples=150)
-@given(st.data(), st.sampled_from(CHOICES), st.sampled_from([1, 2, 4]), st.booleans())
+@given(st.data(), st.sampled_from(VARIANTS[Shaw]), st.sampled_from([1, 2, 4]), st.booleans())
 def test_attention_is_the_papers_with_keys_values_or_both(
     data: st.DataObject, options: dict[str, bool], kv_heads: int, causal: bool
 ) -> None:
@@ -109,15 +92,6 @@ def test_attention_is_the_papers_with_keys_values_or_both(
                 weights = np.nan_to_num(weights / weights.sum(-1, keepdims=True))
             expected = expected + shaw.value_term(weights, *at, table_of(encoding.value_table))
         np.testing.assert_allclose(actual[row], expected, atol=1e-10, rtol=0)
-
-
-@pytest.mark.parametrize("start", [70_000, FAR])
-@pytest.mark.parametrize("length", [1, 6])
-def test_only_the_offset_counts_however_far(start: int, length: int) -> None:
-    encoding = stirred(Shaw(num_heads=HEADS, head_dim=HEAD_DIM))
-    q, k, v = torch.randn(3, 1, HEADS, length, HEAD_DIM)
-    here = reference(q, k, v, encoding=encoding, causal=True)
-    assert torch.equal(reference(q, k, v, encoding=encoding, causal=True, positions=start, key_positions=start), here)
 
 
 @ranges_and_bare_ids
@@ -154,16 +128,6 @@ def shaw_of(**options: Any) -> Shaw:
     return Shaw(num_heads=3, head_dim=8, max_distance=4, **options)
 
 
-@all_choices
-def test_its_configuration_makes_it_again(options: dict[str, bool]) -> None:
-    encoding = shaw_of(**options)
-    again = Shaw(**encoding.config)
-    assert again.config == encoding.config
-    again.load_state_dict(encoding.state_dict())
-    x = torch.randn(1, 3, 5, 8)
-    assert torch.equal(reference(x, x, x, encoding=again), reference(x, x, x, encoding=encoding))
-
-
 def test_each_heads_table_starts_by_glorots_rule() -> None:
     encoding = Shaw(num_heads=2, head_dim=64, max_distance=100, per_head=True)
     bound = math.sqrt(6 / (201 + 64))
@@ -173,80 +137,3 @@ def test_each_heads_table_starts_by_glorots_rule() -> None:
     before = table_of(encoding.key_table).copy()
     encoding.reset_parameters()
     assert not np.allclose(table_of(encoding.key_table), before)
-
-
-def test_padding_changes_nothing_for_real_tokens() -> None:
-    encoding = stirred(Shaw(num_heads=2, head_dim=4, max_distance=2))
-    q, k, v = torch.randn(3, 1, 2, 7, 4, dtype=torch.float64)
-    padded = Positions.from_mask(torch.tensor([[0, 0, 1, 1, 1, 1, 1]]), side="left")
-    whole = reference(q, k, v, encoding=encoding, causal=True, positions=padded)
-    alone = reference(q[:, :, 2:], k[:, :, 2:], v[:, :, 2:], encoding=encoding, causal=True)
-    torch.testing.assert_close(whole[:, :, 2:], alone)
-
-
-@ranges_and_bare_ids
-@all_choices
-def test_every_gradient_is_right(options: dict[str, bool], places: tuple[PositionsLike, PositionsLike]) -> None:
-    assert_gradients(Shaw(num_heads=2, head_dim=HEAD_DIM, max_distance=2, **options), places)
-
-
-@half_dtypes
-def test_half_precision_neither_overflows_nor_blurs(dtype: torch.dtype) -> None:
-    assert_half_precision_suffices(Shaw(num_heads=2, head_dim=HEAD_DIM), dtype)
-
-
-def test_autocast_changes_nothing() -> None:
-    assert_autocast_changes_nothing(Shaw(num_heads=2, head_dim=HEAD_DIM))
-
-
-@pytest.mark.compiled
-def test_growing_lengths_compile_at_most_twice() -> None:
-    assert compilations(Shaw(num_heads=2, head_dim=HEAD_DIM)) <= 2
-
-
-@pytest.mark.compiled
-def test_an_exported_layer_takes_any_length() -> None:
-    assert_exports(Shaw(num_heads=2, head_dim=HEAD_DIM))
-
-
-SIZES = "num_heads, head_dim and max_distance must be 1 or more, since they size the tables; got "
-ERRORS: list[tuple[dict[str, Any], str]] = [
-    ({"num_heads": 0}, f"{SIZES}0, 8 and 16."),
-    ({"head_dim": 0}, f"{SIZES}2, 0 and 16."),
-    ({"max_distance": -1}, f"{SIZES}2, 8 and -1."),
-    (
-        {"keys": False, "values": False},
-        "keys or values must be True, since the method acts on one of them; got neither.",
-    ),
-]
-
-
-@pytest.mark.parametrize(("options", "message"), ERRORS, ids=[message for _, message in ERRORS])
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
-    with raises_exactly(ValueError, message):
-        Shaw(**{"num_heads": 2, "head_dim": 8, **options})
-
-
-def test_queries_and_positions_it_cannot_place_are_refused() -> None:
-    encoding, x = Shaw(num_heads=2, head_dim=4), torch.zeros(1, 2, 2, 4)
-    shape = "query must have shape (batch, 2, sequence, 4), since Shaw was made for 2 heads of 4; got shape "
-    with raises_exactly(ValueError, f"{shape}(1, 3, 2, 4)."):
-        encoding(torch.zeros(1, 3, 2, 4), torch.zeros(1, 3, 2, 4))
-    with raises_exactly(ValueError, f"{shape}(1, 2, 2, 5)."):
-        encoding(torch.zeros(1, 2, 2, 5), torch.zeros(1, 2, 2, 5))
-    with raises_exactly(
-        TypeError,
-        "positions must be whole numbers, since Shaw looks them up in a table; got dtype torch.float32.",
-    ):
-        encoding(x, x, torch.tensor([0.0, 1.0]))
-    with raises_exactly(
-        TypeError,
-        "positions must be whole numbers, since Shaw looks them up in a table; got dtype torch.float64.",
-    ):
-        encoding(x, x, 0, torch.tensor([0.0, 1.0], dtype=torch.float64))
-    with raises_exactly(
-        ValueError,
-        "positions must have 1 coordinate a place, since this Shaw encodes that many; got 2 in "
-        "Positions(grid, 1 x 2, length 2, axes 2).",
-    ):
-        encoding(x, x, Positions.grid(1, 2))

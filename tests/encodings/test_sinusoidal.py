@@ -175,7 +175,12 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"dim": 1}, "dim must be at least 2, since every axis needs a sine and a cosine; got 1."),
     ({"dim": 5, "axes": 3}, "dim must be at least 6, since every axis needs a sine and a cosine; got 5."),
     ({"dim": 8, "base": 1.0}, "base must be more than 1, since wavelengths grow by its powers; got 1.0."),
-    ({"dim": 8, "dropout": 1.0}, "dropout must lie in 0 .. 1, since it is a probability; got 1.0."),
+    ({"dim": 8, "base": math.nan}, "base must be more than 1, since wavelengths grow by its powers; got nan."),
+    ({"dim": 8, "base": math.inf}, "base must be finite, since wavelengths grow by its powers; got inf."),
+    (
+        {"dim": 8, "dropout": 1.0},
+        "dropout must be at least 0 and below 1, since it is a probability and 1 leaves nothing; got 1.0.",
+    ),
 ]
 
 
@@ -203,3 +208,31 @@ def test_what_does_not_fit_is_refused() -> None:
         "dim must be even for shift_matrix, since the last sine of an odd one has no cosine to be turned with; got 7.",
     ):
         Sinusoidal(dim=7).shift_matrix(1.0)
+
+
+def test_what_is_of_another_kind_is_refused() -> None:
+    with raises_exactly(TypeError, "base must be a number, since wavelengths grow by its powers; got '1e4'."):
+        Sinusoidal(dim=8, base="1e4")  # type: ignore[arg-type]
+    with raises_exactly(TypeError, "base must be a number, since wavelengths grow by its powers; got [10000.0]."):
+        Sinusoidal(dim=8, base=[1e4])  # type: ignore[arg-type]
+    with raises_exactly(TypeError, "dim must be a whole number, since it counts channels; got 8.0."):
+        Sinusoidal(dim=8.0)  # type: ignore[arg-type]
+    with raises_exactly(
+        TypeError,
+        "x must be of a real floating-point dtype, since Sinusoidal computes with real fractions; got torch.int64. "
+        "Convert it with x.float().",
+    ):
+        Sinusoidal(dim=8)(torch.ones(1, 3, 8, dtype=torch.int64))
+    with raises_exactly(
+        ValueError,
+        "x must have shape (batch, sequence, 8), since Sinusoidal is added to embeddings; got shape (3, 8).",
+    ):
+        Sinusoidal(dim=8)(torch.ones(3, 8))
+    with raises_exactly(
+        TypeError,
+        "positions must be a situs.Positions, since it tells where tokens stand; got Tensor. Use "
+        "Positions.explicit(ids) for a tensor of positions, or Positions.range(length).",
+    ):
+        Sinusoidal(dim=8).encode(torch.arange(3))  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match=r"^base must be given when Sinusoidal is made, since .*; got .*\.$"):
+        Sinusoidal(dim=8).base = 500.0

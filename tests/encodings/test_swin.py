@@ -1,5 +1,6 @@
 """Swin's bias: tables and networks, windows of any shape, where they end, and making them larger."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch.nn.functional import interpolate
 
 from situs import Positions, SwinBias
 from situs.functional.windows import window_offsets
+from tests.encodings.bias_places import assert_follows
 from tests.raising import raises_exactly
 from tests.references import swin as paper
 
@@ -33,10 +35,7 @@ def made(version: Any, window: tuple[int, int], heads: int = 2, trained: tuple[i
     return SwinBias(num_heads=heads, window=window, version=version, trained_window=trained, width=4, init_std=1.0)
 
 
-def assert_is_the_papers(encoding: SwinBias, query: Positions, key: Positions) -> None:
-    expected = by_paper(encoding, query.ids[0].numpy(), key.ids[0].numpy())
-    bias = encoding(query, key, dtype=torch.float64)
-    np.testing.assert_allclose(bias[0].detach().numpy(), expected, rtol=1e-12, atol=0)
+assert_is_the_papers = partial(assert_follows, by_paper, rtol=1e-12, atol=0)
 
 
 @given(st.sampled_from(VERSIONS), windows, st.integers(1, 4), origins, st.booleans())
@@ -178,32 +177,6 @@ def test_the_start_is_small_and_can_be_drawn_anew() -> None:
     assert not torch.equal(table.table, before)
 
 
-ERRORS: list[tuple[dict[str, Any], str]] = [
-    ({"version": "v3"}, "version must be one of 'v1', 'v2', since the bias is a table or a network; got 'v3'."),
-    ({"window": (7,)}, "window must be (height, width) of 1 or more, since a window has that many cells; got (7,)."),
-    (
-        {"window": (7, 0)},
-        "window must be (height, width) of 1 or more, since a window has that many cells; got (7, 0).",
-    ),
-    (
-        {"window": (7, 7, 7)},
-        "window must be (height, width) of 1 or more, since a window has that many cells; got (7, 7, 7).",
-    ),
-    (
-        {"version": "v2", "trained_window": (0, 8)},
-        "trained_window must be (height, width) of 1 or more, since a window has that many cells; got (0, 8).",
-    ),
-    ({"num_heads": 0}, "num_heads and width must be 1 or more, since they size the parameters; got 0 and 512."),
-    ({"width": 0}, "num_heads and width must be 1 or more, since they size the parameters; got 2 and 0."),
-]
-
-
-@pytest.mark.parametrize(("options", "message"), ERRORS, ids=[str(options) for options, _ in ERRORS])
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
-    with raises_exactly(ValueError, message):
-        SwinBias(**{"num_heads": 2, **options})
-
-
 @both_versions
 def test_positions_beyond_the_window_are_refused(version: str) -> None:
     encoding = made(version, (2, 3))
@@ -236,21 +209,6 @@ def test_padding_may_lie_outside_the_window(version: str) -> None:
     assert torch.equal(bias[:, :, :6, :6], encoding(Positions.grid(2, 3)))
     nothing = Positions.explicit(cells, valid=torch.zeros(8, dtype=torch.bool))
     assert encoding(nothing).shape == (1, 2, 8, 8)
-
-
-def test_positions_of_another_kind_are_refused() -> None:
-    encoding = SwinBias(num_heads=2)
-    with raises_exactly(
-        TypeError,
-        "positions must be whole numbers, since SwinBias looks them up in a table; got dtype torch.float32.",
-    ):
-        encoding(torch.zeros(1, 4, 2))
-    with raises_exactly(
-        ValueError,
-        "positions must have 2 coordinates a place, since this SwinBias encodes that many; got 3 in "
-        "Positions(grid, 1 x 2 x 2, length 4, axes 3).",
-    ):
-        encoding(Positions.grid(1, 2, 2))
 
 
 @pytest.mark.compiled

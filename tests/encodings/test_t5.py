@@ -12,13 +12,10 @@ from torch import Tensor, nn
 
 from situs import Positions, T5Bias
 from situs.attention import reference as attention
-from tests.raising import raises_exactly
+from tests.encodings.bias_places import FAR, starts, whole_ids
 from tests.references import t5 as paper
 
 SIZES = [(32, 128), (8, 20), (4, 5), (16, 1000)]
-FAR = [-10_000_000, -70_000, 70_000, 10_000_000]
-starts = st.sampled_from([0, 3, 70_000, 10_000_000])
-ids = st.lists(st.one_of(st.integers(-200, 200), st.sampled_from(FAR)), min_size=1, max_size=5)
 both_directions = pytest.mark.parametrize("bidirectional", [True, False])
 both_kinds = pytest.mark.parametrize("buckets", ["log", "clipped"])
 
@@ -58,7 +55,9 @@ def test_ranges_get_the_papers_bias(
     assert np.array_equal(encoding(query, key, dtype=torch.float64)[0].detach().numpy(), expected)
 
 
-@given(st.integers(1, 3), st.sampled_from(SIZES), st.booleans(), st.sampled_from(["log", "clipped"]), ids, ids)
+@given(
+    st.integers(1, 3), st.sampled_from(SIZES), st.booleans(), st.sampled_from(["log", "clipped"]), whole_ids, whole_ids
+)
 def test_any_whole_positions_get_the_papers_bias(
     heads: int, size: tuple[int, int], two: bool, buckets: str, query: list[int], key: list[int]
 ) -> None:
@@ -193,55 +192,6 @@ def test_its_configuration_makes_it_again_and_describe_counts_rows() -> None:
         described = encoding.describe()
         assert (described["rows"], described["parameters"], described["softmax_scale"]) == (rows, 3 * rows, 1.0)
     assert T5Bias(num_heads=1, softmax_scale=None).describe()["softmax_scale"] == "1/sqrt(head_dim)"
-
-
-ERRORS: list[tuple[dict[str, Any], str]] = [
-    (
-        {"buckets": "linear"},
-        "buckets must be one of 'log', 'clipped', since far distances share rows or the last one; got 'linear'.",
-    ),
-    (
-        {"num_heads": 0},
-        "num_heads and max_distance must be 1 or more, since they size the table; got 0 and 128.",
-    ),
-    (
-        {"buckets": "clipped", "max_distance": 0},
-        "num_heads and max_distance must be 1 or more, since they size the table; got 2 and 0.",
-    ),
-    *(
-        (
-            {"num_buckets": count},
-            f"num_buckets must be at least 4, since each direction has single and growing distances; got {count}.",
-        )
-        for count in (-4, 0, 2)
-    ),
-    (
-        {"num_buckets": 1, "bidirectional": False},
-        "num_buckets must be at least 2, since there are single and growing distances; got 1.",
-    ),
-    (
-        {"max_distance": 8},
-        "max_distance must be more than 8, since that many buckets hold a single distance; got 8.",
-    ),
-    (
-        {"max_distance": 16, "bidirectional": False},
-        "max_distance must be more than 16, since that many buckets hold a single distance; got 16.",
-    ),
-]
-
-
-@pytest.mark.parametrize(("options", "message"), ERRORS, ids=[str(options) for options, _ in ERRORS])
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
-    with raises_exactly(ValueError, message):
-        T5Bias(**{"num_heads": 2, **options})
-
-
-def test_positions_that_are_fractions_are_refused() -> None:
-    with raises_exactly(
-        TypeError,
-        "positions must be whole numbers, since T5Bias looks them up in a table; got dtype torch.float64.",
-    ):
-        T5Bias(num_heads=2)(torch.zeros(3, dtype=torch.float64))
 
 
 @pytest.mark.parametrize(("buckets", "bidirectional"), [(6, True), (30, True), (31, True), (31, False), (7, False)])

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from situs import Positions, Rotary, XPos
+from situs import Positions, Rotary, XPos, attend
+from situs.attention import reference
 from situs.functional.rotation import PAIRINGS, Pairing
 from tests.raising import raises_exactly
 from tests.references import rotary, xpos
@@ -117,6 +118,7 @@ def test_its_configuration_makes_it_again_and_describe_hides_nothing() -> None:
         assert again.identity == encoding.identity
         described = encoding.describe()
         assert described["reach"] == pytest.approx(88 * 100 / -math.log(0.3 / 1.3))
+        assert described["reach_in_float16"] == pytest.approx(9.7 * 100 / -math.log(0.3 / 1.3))
         assert described["dialect"] == (centre if isinstance(centre, str) else "fixed centre")
         assert described["encoding"] == "XPos"
         assert encoding.state_dict() == {}
@@ -135,6 +137,56 @@ def test_positions_beyond_its_reach_are_refused() -> None:
     with raises_exactly(ValueError, message):
         encoding(x, torch.tensor([0, -36_001]), role="key")
     XPos(head_dim=8, centre=36_000.0)(x, 36_000)
+
+
+OUT_OF_FLOAT16 = (
+    "positions must lie within 3964 of the centre, since beyond it XPos's factor leaves float16; got 5003. Set centre "
+    "to a position in the middle of those in use, or use bfloat16 or float32."
+)
+
+
+def test_vectors_in_float16_reach_less_far() -> None:
+    encoding, x = XPos(head_dim=64), torch.randn(1, 1, 4, 64)
+    assert encoding.reach_in(torch.float16) == pytest.approx(9.7 * encoding.reach / 88)
+    for dtype in (torch.bfloat16, torch.float32, torch.float64):
+        assert encoding.reach_in(dtype) == encoding.reach
+        assert bool(encoding(x.to(dtype), 5000, role="key").isfinite().all())
+    half, far = x.half(), Positions.range(4, start=5000)
+    ids = torch.tensor([0, -5003, 5002, 3])
+    for turn in (
+        lambda: encoding(half, far),
+        lambda: encoding(half, far, role="key"),
+        lambda: encoding(half, ids),
+        lambda: encoding(half, encoding.table(far)),
+        lambda: encoding(half, encoding.table(Positions.explicit(ids), role="key"), role="key"),
+        lambda: encoding.both(half, half, far, far),
+        lambda: encoding.inverse(half, far),
+        lambda: encoding.rerotate(half, 0, far),
+        lambda: attend(half, half, half, encoding=encoding, causal=True, positions=far),
+    ):
+        with raises_exactly(ValueError, OUT_OF_FLOAT16):
+            turn()
+    XPos(head_dim=64, centre=5000.0)(half, far)
+    encoding(half, 0)
+
+
+@both_roles
+@pytest.mark.parametrize("sign", [1, -1])
+def test_at_the_end_of_its_reach_float16_holds_turned_vectors(role: Any, sign: int) -> None:
+    """Entries up to 4 neither overflow nor lose digits to more than what is rounded of a 1."""
+    encoding = XPos(head_dim=64)
+    x = torch.randn(1, 4, 4, 64).clamp(-2.5, 2.5).half()
+    positions = Positions.range(4, start=sign * math.floor(encoding.reach_in(torch.float16)) - 3 * (sign > 0))
+    turned, exact = encoding(x, positions, role=role), encoding(x.double(), positions, role=role)
+    factors = encoding.magnitude_of(positions, role).repeat_interleave(2, -1)
+    assert bool(turned.isfinite().all())
+    assert bool(((turned.double() - exact).abs() / factors <= 2**-11 * (exact / factors).abs().clamp(min=1)).all())
+
+
+def test_float16_attention_near_the_end_of_its_reach_is_the_reference() -> None:
+    encoding, x = XPos(head_dim=64), torch.randn(1, 1, 4, 64).half()
+    options: dict[str, Any] = {"encoding": encoding, "causal": True, "positions": Positions.range(4, start=3960)}
+    torch.testing.assert_close(attend(x, x, x, **options), reference(x, x, x, **options), atol=2e-3, rtol=2e-3)
 
 
 @both_roles
@@ -181,6 +233,18 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
         'centre must be "origin", "middle" or a number, since it is a position; got \'end\'.',
     ),
     ({"head_dim": 8, "base": 1.0}, "base must be more than 1, since wavelengths grow by its powers; got 1.0."),
+    ({"head_dim": 8, "base": math.nan}, "base must be more than 1, since wavelengths grow by its powers; got nan."),
+    ({"head_dim": 8, "base": math.inf}, "base must be finite, since wavelengths grow by its powers; got inf."),
+    ({"head_dim": 8, "gamma": math.nan}, "gamma must be finite, since it sets the decay; got nan."),
+    ({"head_dim": 8, "scale_base": math.inf}, "scale_base must be finite, since it sets the decay; got inf."),
+    (
+        {"head_dim": 8, "centre": None},
+        'centre must be "origin", "middle" or a number, since it is a position; got None.',
+    ),
+    (
+        {"head_dim": 8, "centre": math.nan},
+        'centre must be "origin", "middle" or a number, since it is a position; got nan.',
+    ),
 ]
 
 
@@ -204,3 +268,23 @@ def test_positions_it_cannot_place_are_refused() -> None:
         "Positions(grid, 1 x 2, length 2, axes 2).",
     ):
         XPos(head_dim=8)(torch.zeros(1, 1, 2, 8), Positions.grid(1, 2))
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize(
+    ("dtype", "cure"), [(torch.float32, "."), (torch.float16, ", or use bfloat16 or float32.")], ids=str
+)
+def test_a_position_beyond_reach_is_refused_in_a_graph_too(dtype: torch.dtype, cure: str) -> None:
+    torch._dynamo.reset()
+    encoding = XPos(head_dim=8)
+    compiled = torch.compile(lambda x, ids: encoding(x, ids), fullgraph=True, backend="eager")
+    reach, x = encoding.reach_in(dtype), torch.ones(1, 1, 2, 8, dtype=dtype)
+    near = torch.tensor([0, int(reach)])
+    assert bool(compiled(x, near).isfinite().all())
+    with raises_exactly(
+        RuntimeError,
+        f"positions must lie within {reach:.0f} of the centre, since beyond it XPos's factor leaves "
+        f"{str(dtype).removeprefix('torch.')}. Set centre to a position in the middle of those in use{cure}",
+    ):
+        compiled(x, 2 * near)
+    torch._dynamo.reset()

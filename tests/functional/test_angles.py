@@ -149,6 +149,19 @@ def test_a_device_without_float64_gets_the_reduced_angles(monkeypatch: pytest.Mo
     assert torch.float64 not in computed.seen
 
 
+def test_frequencies_that_only_the_device_knows_stay_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(angles, "WITHOUT_FLOAT64", frozenset({"cpu", "meta"}))
+    points = unit_circle(torch.tensor(WHOLE).unsqueeze(-1), FREQUENCIES.float(), torch.float32)
+    assert worst(points, true_points(WHOLE, FREQUENCIES.float().double())) <= 10_000_000 * 2**-24
+    near = [position for position in WHOLE if abs(position) < 300]
+    points = unit_circle(torch.tensor(near).unsqueeze(-1), FREQUENCIES.float(), torch.float32)
+    assert worst(points, true_points(near)) <= 300 * 2**-23
+    with Dtypes("meta") as computed:  # from where nothing can be read
+        places = torch.zeros(5, 1, dtype=torch.int64, device="meta")
+        unit_circle(places, FREQUENCIES.to("meta", torch.float32), torch.float32)
+    assert torch.float64 not in computed.seen
+
+
 @pytest.mark.parametrize("length", [0, 5])
 def test_no_positions_give_no_points(length: int) -> None:
     cos, sin = unit_circle(torch.zeros(length, 0, 1, dtype=torch.int64), FREQUENCIES, torch.float32)

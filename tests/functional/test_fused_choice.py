@@ -143,6 +143,22 @@ def test_rotate_takes_the_compiled_loop_where_it_serves(
     assert taken == [[SHAPE], [(1, 1, *SHAPE[2:])]]
 
 
+@both_pairings
+def test_a_plan_is_looked_up_once_also_where_gradients_are_wanted(
+    pairing: Pairing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, x = table_for(1, 1, SHAPE[2], 64, torch.float32), torch.randn(SHAPE, requires_grad=True)
+    asked, original = [], planning.plan
+
+    def noted(tensors: tuple[Tensor, ...], table: RotationTable, pairing: Pairing) -> fused.Plan | None:
+        asked.append([tuple(x.shape) for x in tensors])
+        return original(tensors, table, pairing)
+
+    monkeypatch.setattr(planning, "plan", noted)
+    rotate(x, table, pairing)
+    assert asked == [[SHAPE]]
+
+
 def test_little_work_is_left_to_one_thread(two_threads: None) -> None:
     table = table_for(16, 1, 1, 64, torch.float32)
     plan = fused.plan((torch.zeros(16, 8, 1, 64),), table, "halves")

@@ -117,6 +117,12 @@ def test_what_does_not_fit_is_refused() -> None:
         pairings = {"source": "halves", "target": "halves", name: "neighbours"}
         with raises_exactly(ValueError, f'{name} must be "interleaved" or "halves"; got \'neighbours\'.'):
             convert_pairing(torch.zeros(8), head_dim=8, **pairings)  # type: ignore[arg-type]
+    for head_dim in (0, -8):
+        message = f"head_dim must be 1 or more, since it counts the channels of a head; got {head_dim}."
+        with raises_exactly(ValueError, message):
+            convert_pairing(torch.zeros(8), head_dim=head_dim, source="halves", target="interleaved")
+        with raises_exactly(ValueError, message):
+            pairing_permutation(head_dim, source="halves", target="interleaved")
     for rotary_dim in (3, 10, -2):
         with raises_exactly(
             ValueError,

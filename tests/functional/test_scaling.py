@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from situs.functional import rotary_frequencies, scaling
+from situs import DynamicNTK, LongRoPE, Positions, Rotary
+from situs.functional import angles, rotary_frequencies, scaling
 from tests.references import scaling as reference
 
 dims = st.integers(2, 64).map(lambda pairs: 2 * pairs)
@@ -153,3 +154,22 @@ def test_a_base_for_each_head_gives_a_ladder_for_each(dim: int, factor: float) -
         ),
     ):
         assert_close(many, torch.stack(alone))
+
+
+def test_lengths_on_a_device_without_float64_stay_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = torch.tensor([[5], [64], [65_537]])
+    exact = scaling.ntk(8, 10_000.0, scaling.dynamic_ntk_factor(4.0, 64, lengths))
+    monkeypatch.setattr(angles, "WITHOUT_FLOAT64", frozenset({"cpu", "meta"}))
+    factors = scaling.dynamic_ntk_factor(4.0, 64, lengths)
+    assert isinstance(factors, Tensor)
+    assert factors.dtype == torch.float32
+    narrow = scaling.ntk(8, 10_000.0, factors)
+    assert narrow.dtype == torch.float32
+    assert torch.allclose(narrow.double(), exact, rtol=2e-6, atol=0)
+    longrope = LongRoPE(factor=4.0, original_length=64, short_factors=(1.0,) * 4, long_factors=(3.0,) * 4)
+    for method in (DynamicNTK(factor=4.0, original_length=64), longrope):
+        encoding = Rotary(head_dim=8, scaling=method)
+        places = Positions.explicit(
+            torch.zeros(3, 5, dtype=torch.int64, device="meta"), sequence_length=lengths.to("meta")
+        )
+        assert encoding.table(places).cos.device.type == "meta"  # from where nothing can be read

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import situs
-from situs.lab.methods import RAMPS, SCALINGS, fitted, parse, parse_all, split_names, suiting_text
+from situs.lab.methods import FITTED, RAMPS, SCALINGS, fitted, parse, parse_all, suiting_text
+from tests.raising import raises_exactly
 
 SIZES: dict[str, Any] = {"dim": 64, "num_heads": 4, "head_dim": 16, "max_length": 64}
 
@@ -66,15 +67,16 @@ def test_a_list_has_each_method_once_and_commas_in_brackets_do_not_part() -> Non
     ("text", "message"),
     [
         ("rotary+yern", "rotary+yern: + must be followed by one of linear, ntk, dynamic_ntk, ntk_by_parts, yarn, "
-         "llama3, random; got 'yern'. Did you mean +yarn?"),
+         "llama3, random; got 'yern'. Did you mean 'yarn'?"),
         ("alibi+yarn", "alibi+yarn: +yarn scales the frequencies of rotary; got 'alibi'."),
         ("rotary+yarn+random", "rotary+yarn+random: the scaling must come last, since it is added after training; got "
          "'random'."),
+        ("rotary+yarn+ntk", "rotary+yarn+ntk: + must add one scaling at most, since each sets all frequencies of "
+         "rotary; got yarn and ntk."),
+        ("+yarn", "+yarn: + must stand behind an encoding, since something is added to it; got nothing there."),
         ("none/learned", "none/learned: learned must stand in the first layer's place, since it acts once, before all "
          "layers; got it in a later one. Write learned/... or learned&..."),
         ("swin", "encodings must suit text; swin is for images. Use t5."),
-        ("shaw(distance=3)", "shaw takes num_heads, head_dim, max_distance, keys, values, per_head; got 'distance'. "
-         "Did you mean 'max_distance'?"),
         ("shaw(3)", "options must be written shaw(name=value, ...) with plain values, such as shaw(max_distance=32); "
          "got 'shaw(3)'."),
         ("no_such_module:Thing", "name must be MODULE:CLASS with a module that can be imported; got "
@@ -84,18 +86,37 @@ def test_a_list_has_each_method_once_and_commas_in_brackets_do_not_part() -> Non
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_said_in_full(text: str, message: str) -> None:
-    with pytest.raises(ValueError) as caught:  # noqa: PT011
+    with raises_exactly(ValueError, message):
         parse(text)
-    assert str(caught.value) == message
 
 
-@pytest.mark.parametrize("text", ["", " , ", "+yarn"])
+def test_an_option_that_nobody_takes_is_refused_as_everywhere() -> None:
+    message = (
+        "shaw takes num_heads, head_dim, max_distance, keys, values, per_head; got 'distance'. Did you mean "
+        "'max_distance'?"
+    )
+    with raises_exactly(TypeError, message):
+        parse("shaw(distance=3)")
+
+
+@pytest.mark.parametrize("text", ["", " , "])
 def test_nothing_is_no_method(text: str) -> None:
-    with pytest.raises(ValueError, match="encodings must be names parted by commas, such as rotary,alibi; got"):
+    message = f"encodings must be names separated by commas, such as rotary,alibi; got {text!r}."
+    with raises_exactly(ValueError, message):
         parse_all(text)
 
 
-def test_commas_within_brackets_part_no_names() -> None:
-    text = "shaw(max_distance=3), alibi(asymmetric=True, slopes=(0.5, 0.25), slopes_ahead=(1, 2)),rotary"
-    names = ["shaw(max_distance=3)", "alibi(asymmetric=True, slopes=(0.5, 0.25), slopes_ahead=(1, 2))", "rotary"]
-    assert split_names(text) == names
+def test_a_plus_within_brackets_is_a_numbers() -> None:
+    plain, scaled = parse_all("rotary(base=1e+5),rotary(base=1e+5)+yarn")
+    assert (plain.name, plain.trained_as, plain.scaling) == ("rotary(base=1e+5)", "rotary(base=1e+5)", None)
+    assert (scaled.trained_as, scaled.scaling) == ("rotary(base=1e+5)", "yarn")
+    (rotary,) = scaled.encodings(0, SIZES)
+    assert isinstance(rotary, situs.Rotary)
+    assert rotary.base == 1e5
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_options_that_suit_the_length_are_the_encodings_own_and_said_of_it(name: str) -> None:
+    assert set(fitted(name, 64)) <= set(situs.entry(name).options)
+    assert name in FITTED[name].said
+    assert fitted("alibi", 64) == {}

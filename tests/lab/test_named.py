@@ -8,8 +8,8 @@ import torch
 
 import situs
 from situs.lab import named
-from situs.lab.named import subjects
-from situs.lab.portraits import Subject
+from situs.lab.named import from_names
+from situs.lab.portraits import Sitter
 from situs.plots import suiting
 from tests.raising import raises_exactly
 
@@ -32,13 +32,13 @@ class Level(situs.InputEncoding):
 '''
 
 
-def one(text: str, length: int = 32, **others: Any) -> Subject:
-    (found,) = subjects(text, others.pop("options", {}), length=length, **others)
+def one(text: str, length: int = 32, **others: Any) -> Sitter:
+    (found,) = from_names(text, others.pop("options", {}), length=length, **others)
     return found
 
 
-def parameters(subject: Subject) -> list[torch.Tensor]:
-    return [parameter.detach().clone() for each in subject.encodings for parameter in each.parameters()]
+def parameters(sitter: Sitter) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for each in sitter.encodings for parameter in each.parameters()]
 
 
 @pytest.mark.parametrize("name", situs.names())
@@ -54,8 +54,8 @@ def test_every_encoding_is_made_by_its_name_at_the_sizes_of_a_model(name: str) -
     assert suiting(found), name
 
 
-def test_names_are_parted_by_commas_outside_of_brackets() -> None:
-    found = subjects("shaw(max_distance=4, values=False), alibi,rotary", {}, length=32)
+def test_names_are_separated_by_commas_outside_of_brackets() -> None:
+    found = from_names("shaw(max_distance=4, values=False), alibi,rotary", {}, length=32)
     assert [each.name for each in found] == ["shaw(max_distance=4, values=False)", "alibi", "rotary"]
     shaw = found[0].encodings[0]
     assert isinstance(shaw, situs.Shaw)
@@ -63,7 +63,7 @@ def test_names_are_parted_by_commas_outside_of_brackets() -> None:
 
 
 def test_options_go_to_those_that_take_them() -> None:
-    alibi, rotary = subjects("alibi,rotary", {"num_heads": 3, "base": 500.0}, length=32)
+    alibi, rotary = from_names("alibi,rotary", {"num_heads": 3, "base": 500.0}, length=32)
     assert alibi.encodings[0].config["num_heads"] == 3
     assert rotary.encodings[0].config["base"] == 500.0
     nearer = one("alibi(num_heads=5)", options={"num_heads": 3})
@@ -135,6 +135,8 @@ def test_axial_makes_rotary_one_for_images() -> None:
     assert isinstance(rotary, situs.Rotary)
     assert rotary.axes == 2
     assert rotary.split == situs.Axial()
+    (scaled,) = one("rotary+axial+linear").encodings
+    assert (scaled.config["split"], scaled.config["scaling"]) == (situs.Axial(), situs.Linear(factor=4.0))
 
 
 def test_random_numbers_are_the_same_every_time_and_nobody_elses_are_used_up() -> None:
@@ -182,32 +184,35 @@ def test_a_class_of_ones_own_is_found_where_one_works(tmp_path: Path, monkeypatc
         ),
         ("rotary+yarm", {}, f"rotary+yarm: + must be followed by one of {SCALINGS}; got 'yarm'. Did you mean 'yarn'?"),
         ("rotary+", {}, f"rotary+: + must be followed by one of {SCALINGS}; got ''."),
-        ("rotary+yarn+ntk", {}, f"rotary+yarn+ntk: + must be followed by one of {SCALINGS}; got 'yarn+ntk'. Did "
-         "you mean 'yarn'?"),
+        ("rotary+yarn+ntk", {}, "rotary+yarn+ntk: + must add one scaling at most, since each sets all frequencies of "
+         "rotary; got yarn and ntk."),
+        ("rotary+random", {}, f"rotary+random: + must be followed by one of {SCALINGS}; got 'random'."),
         ("alibi+yarn", {}, "alibi+yarn: +yarn changes rotary; got 'alibi'."),
         ("alibi&none+axial", {}, "alibi&none+axial: +axial changes rotary; got 'alibi&none'."),
-        ("", {}, "encodings must be names parted by commas, such as rotary,alibi; got ''."),
-        (
-            "kerple(kernal='log')",
-            {},
-            "kerple takes num_heads, kernel; got 'kernal'. Did you mean 'kernel'?",
-        ),
+        ("", {}, "encodings must be names separated by commas, such as rotary,alibi; got ''."),
         (
             "rotary(8)",
             {},
             "options must be written rotary(name=value, ...) with plain values, such as shaw(max_distance=32); got "
             "'rotary(8)'.",
         ),
-        ("kerple", {"kernal": "log"}, "kerple takes kernel, num_heads; got 'kernal'. Did you mean 'kernel'?"),
-        ("none", {"dim": 8}, "none takes no options; got 'dim'."),
-        (
-            "kerple,sandwich",
-            {"dim": 8},
-            "kerple,sandwich takes base, cosine_dim, kernel, num_heads; got 'dim'.",
-        ),
         ("rotary", {"head_dim": 15}, "head_dim must be even, since rotary turns channel pairs; got 15."),
     ],
 )  # fmt: skip
-def test_names_and_options_that_nobody_has_are_refused(text: str, options: dict[str, Any], message: str) -> None:
+def test_names_that_nobody_has_are_refused(text: str, options: dict[str, Any], message: str) -> None:
     with raises_exactly(ValueError, message):
-        subjects(text, options, length=32)
+        from_names(text, options, length=32)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("kerple(kernal='log')", {}, "kerple takes num_heads, kernel; got 'kernal'. Did you mean 'kernel'?"),
+        ("kerple", {"kernal": "log"}, "kerple takes kernel, num_heads; got 'kernal'. Did you mean 'kernel'?"),
+        ("none", {"dim": 8}, "none takes no options; got 'dim'."),
+        ("kerple,sandwich", {"dim": 8}, "kerple,sandwich takes base, cosine_dim, kernel, num_heads; got 'dim'."),
+    ],
+)
+def test_options_that_nobody_takes_are_refused(text: str, options: dict[str, Any], message: str) -> None:
+    with raises_exactly(TypeError, message):
+        from_names(text, options, length=32)

@@ -13,7 +13,7 @@ import situs
 from situs import Positions
 from situs.lab import portraits
 from situs.lab.acting import normal
-from situs.lab.portraits import Subject
+from situs.lab.portraits import Sitter
 from tests.references import alibi, fire, kerple, rotary, sandwich, scaling, sinusoidal, swin, t5, xpos
 
 FAR = torch.tensor([0, 1, 7, 100, 4095])
@@ -55,8 +55,8 @@ def test_a_table_of_ones_own_needs_no_width() -> None:
 
 
 def test_places_are_as_alike_as_the_cosines_of_their_distance() -> None:
-    subject = Subject("s", (situs.Sinusoidal(dim=16),))
-    found = portraits.similarity(subject, Positions.range(40))
+    sitter = Sitter("s", (situs.Sinusoidal(dim=16),))
+    found = portraits.similarity(sitter, Positions.range(40))
     ladder = sinusoidal.frequencies(16, 10000.0, "interleaved", "exclusive")
     apart = np.subtract.outer(places(40), places(40))
     assert close(found, np.cos(apart[..., None] * ladder).mean(-1))
@@ -70,8 +70,8 @@ def unit_contents(dim: int) -> np.ndarray:
 
 
 def test_contents_as_alike_as_rotary_turns_them() -> None:
-    subject = Subject("r", (situs.Rotary(head_dim=8, pairing="halves"),))
-    found = portraits.similarity(subject, Positions.range(30))
+    sitter = Sitter("r", (situs.Rotary(head_dim=8, pairing="halves"),))
+    found = portraits.similarity(sitter, Positions.range(30))
     contents, ladder = unit_contents(8), rotary.frequencies(8)
     for i, j in ((0, 0), (29, 0), (3, 17)):
         turns = [rotary.matrix(place, ladder, "halves") for place in (i, j)]
@@ -80,8 +80,8 @@ def test_contents_as_alike_as_rotary_turns_them() -> None:
 
 
 def test_contents_are_as_alike_under_xpos_as_their_distance_and_nothing_else_says() -> None:
-    subject = Subject("x", (situs.XPos(head_dim=8, pairing="interleaved"),))
-    found = portraits.similarity(subject, Positions.range(60))
+    sitter = Sitter("x", (situs.XPos(head_dim=8, pairing="interleaved"),))
+    found = portraits.similarity(sitter, Positions.range(60))
     contents, ladder = unit_contents(8), rotary.frequencies(8)
     query, key = (
         np.stack([xpos.rotate(np.tile(each, (60, 1)), places(60).astype(float), ladder, role) for each in contents])
@@ -98,7 +98,7 @@ def test_contents_are_as_alike_under_xpos_as_their_distance_and_nothing_else_say
 @pytest.mark.parametrize("name", ["sinusoidal", "learned", "rotary"])
 def test_every_place_is_most_like_itself(name: str) -> None:
     encoding = situs.entry(name).build(dim=16, head_dim=16, max_length=32)
-    found = portraits.similarity(Subject(name, (encoding,)), Positions.range(32))
+    found = portraits.similarity(Sitter(name, (encoding,)), Positions.range(32))
     assert close(found.diagonal(), 1.0)
     assert float(found.fill_diagonal_(-1).max()) < 0.999
 

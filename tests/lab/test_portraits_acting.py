@@ -14,7 +14,7 @@ from situs import Positions
 from situs.attention.reference import reference
 from situs.lab import portraits
 from situs.lab.acting import Acting, draw_what_is_near_zero, normal
-from situs.lab.portraits import Subject
+from situs.lab.portraits import Sitter
 from tests.raising import raises_exactly
 from tests.references import alibi, attention, rotary
 
@@ -23,8 +23,8 @@ SIZES: dict[str, Any] = {"dim": 16, "head_dim": 8, "num_heads": 2, "max_length":
 Numbers = NDArray[np.float64]
 
 
-def subject(name: str, **options: Any) -> Subject:
-    return Subject(name, (situs.entry(name).build(**{**SIZES, **options}),))
+def sitter(name: str, **options: Any) -> Sitter:
+    return Sitter(name, (situs.entry(name).build(**{**SIZES, **options}),))
 
 
 def projected(length: int, seed: int, dim: int, heads: int, which: int) -> Numbers:
@@ -42,21 +42,21 @@ def softmax(scores: Numbers) -> Numbers:
 
 
 def test_without_positions_scores_do_not_fall() -> None:
-    found = portraits.decay(subject("none"), torch.arange(40))
+    found = portraits.decay(sitter("none"), torch.arange(40))
     for curve in (found.mean, found.low, found.high):
         assert torch.allclose(curve, curve[:, :1].expand_as(curve), atol=1e-5)
     assert bool((found.low < found.mean).all() and (found.mean < found.high).all())
 
 
 def test_under_alibi_scores_fall_by_its_slopes() -> None:
-    found = portraits.decay(subject("alibi", num_heads=6), torch.arange(100))
+    found = portraits.decay(sitter("alibi", num_heads=6), torch.arange(100))
     expected = -alibi.slopes(6)[:, None] * np.arange(100)
     for curve in (found.mean, found.low, found.high):
         assert np.allclose(curve - curve[:, :1], expected, atol=1e-4)
 
 
 def test_under_rotary_scores_sway_as_the_paper_turns_them() -> None:
-    found = portraits.decay(subject("rotary", pairing="halves"), torch.arange(60), contents=5)
+    found = portraits.decay(sitter("rotary", pairing="halves"), torch.arange(60), contents=5)
     weights = normal(3, 8, 8, seed=1).double().numpy()[0] / math.sqrt(8)
     contents = normal(5, 1, 8, seed=3).double().numpy()[:, 0] @ weights
     ladder = rotary.frequencies(8)
@@ -70,7 +70,7 @@ def test_under_rotary_scores_sway_as_the_paper_turns_them() -> None:
 
 @pytest.mark.parametrize("name", [*BY_CONTENT, "rotary", "alibi", "learned", "fire"])
 def test_some_distances_show_what_all_show(name: str) -> None:
-    drawn = subject(name)
+    drawn = sitter(name)
     draw_what_is_near_zero(drawn.encodings)
     chosen = torch.tensor([0, 3, 4, 31])
     some, all_ = portraits.decay(drawn, chosen), portraits.decay(drawn, torch.arange(32))
@@ -80,7 +80,7 @@ def test_some_distances_show_what_all_show(name: str) -> None:
 
 
 def test_cope_counts_every_key_between_and_no_more_than_it_can() -> None:
-    drawn = subject("cope", max_position=40)
+    drawn = sitter("cope", max_position=40)
     draw_what_is_near_zero(drawn.encodings)
     far = portraits.decay(drawn, torch.tensor([0, 31])).mean[:, 1]
     near = portraits.decay(drawn, torch.tensor([0, 1])).mean[:, 1]
@@ -92,16 +92,16 @@ def test_cope_counts_every_key_between_and_no_more_than_it_can() -> None:
 
 
 def test_scalings_by_length_see_the_whole_text_at_few_distances_too() -> None:
-    drawn = subject("rotary", scaling=situs.DynamicNTK(factor=1.0, original_length=16))
+    drawn = sitter("rotary", scaling=situs.DynamicNTK(factor=1.0, original_length=16))
     chosen = torch.tensor([0, 9, 63])
     some, all_ = portraits.decay(drawn, chosen), portraits.decay(drawn, torch.arange(64))
     assert torch.allclose(some.mean, all_.mean[:, chosen], atol=1e-4)
-    assert not torch.allclose(some.mean, portraits.decay(subject("rotary"), chosen).mean, atol=1e-2)
+    assert not torch.allclose(some.mean, portraits.decay(sitter("rotary"), chosen).mean, atol=1e-2)
 
 
 @pytest.mark.parametrize("name", ["rotary", "xpos", "alibi", "t5", "shaw", "learned", "sinusoidal"])
 def test_likeness_hides_keys_ahead_and_depends_on_the_distance_alone_if_relative(name: str) -> None:
-    drawn = subject(name)
+    drawn = sitter(name)
     found = portraits.likeness(drawn, 24)
     assert torch.equal(found.isnan(), torch.ones(24, 24, dtype=torch.bool).triu(1))
     spread = max(float(found.diagonal(-apart).max() - found.diagonal(-apart).min()) for apart in range(24))
@@ -110,7 +110,7 @@ def test_likeness_hides_keys_ahead_and_depends_on_the_distance_alone_if_relative
 
 @pytest.mark.parametrize("name", ["rotary", "alibi", "learned", "shaw"])
 def test_the_last_row_of_likeness_is_the_decay_of_the_same_contents(name: str) -> None:
-    drawn = subject(name)
+    drawn = sitter(name)
     found = portraits.decay(drawn, torch.arange(24), contents=portraits.CONTENTS // 3)
     assert torch.allclose(portraits.likeness(drawn, 24)[-1].flip(0), found.mean.mean(0), atol=1e-4)
 
@@ -131,7 +131,7 @@ def test_terms_are_what_the_encoding_gives_for_these_queries_and_keys(name: str)
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("name", [name for name in situs.names() if name not in ("learned_grid", "swin")])
 def test_weights_of_a_row_sum_to_one_and_the_future_is_hidden(name: str, causal: bool) -> None:
-    found = portraits.attention(subject(name), 20, causal=causal)
+    found = portraits.attention(sitter(name), 20, causal=causal)
     assert torch.allclose(found.sum(-1), torch.ones(found.shape[:2]), atol=1e-5)
     assert bool((found.triu(1) == 0).all()) == causal
 
@@ -139,7 +139,7 @@ def test_weights_of_a_row_sum_to_one_and_the_future_is_hidden(name: str, causal:
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("name", [name for name in situs.names() if name not in ("learned_grid", "swin")])
 def test_weights_are_those_of_reference_attention(name: str, causal: bool) -> None:
-    drawn = subject(name, values=False) if name == "shaw" else subject(name)  # which would add to the values
+    drawn = sitter(name, values=False) if name == "shaw" else sitter(name)  # which would add to the values
     draw_what_is_near_zero(drawn.encodings)
     with drawn.acting() as layer:
         tokens = layer.embedded(normal(1, 20, layer.dim, seed=5), Positions.range(20))
@@ -157,17 +157,17 @@ def test_without_positions_weights_are_the_softmax_of_the_same_content() -> None
     query, key = (projected(20, 5, 16, 2, which) for which in (0, 1))
     expected = softmax(query @ key.transpose(0, 2, 1) / math.sqrt(8))
     for name in ("shaw", "t5", "deberta"):
-        drawn = subject(name, softmax_scale=1.0) if name == "t5" else subject(name)
-        drawn = Subject(name, (*drawn.encodings, situs.Rotary(head_dim=8)))
+        drawn = sitter(name, softmax_scale=1.0) if name == "t5" else sitter(name)
+        drawn = Sitter(name, (*drawn.encodings, situs.Rotary(head_dim=8)))
         found = portraits.attention(drawn, 20, causal=False, positions=False)
         assert np.allclose(found, expected, atol=1e-5), name
-    nothing = subject("none")
+    nothing = sitter("none")
     same = portraits.attention(nothing, 20, causal=True, positions=False)
     assert torch.equal(portraits.attention(nothing, 20, causal=True), same)
 
 
 def test_weights_under_alibi_are_those_of_plain_attention_with_its_bias() -> None:
-    drawn = Subject("both", (situs.ALiBi(num_heads=2), situs.Shaw(num_heads=2, head_dim=8, keys=False)))
+    drawn = Sitter("both", (situs.ALiBi(num_heads=2), situs.Shaw(num_heads=2, head_dim=8, keys=False)))
     query, key = (projected(20, 5, 16, 2, which) for which in (0, 1))
     bias = alibi.bias(alibi.slopes(2), alibi.slopes(2), np.arange(20.0), np.arange(20.0))
     values, allowed = np.stack([np.eye(20)] * 2), np.tril(np.ones((20, 20), dtype=bool))
@@ -178,13 +178,13 @@ def test_weights_under_alibi_are_those_of_plain_attention_with_its_bias() -> Non
 def test_content_weighs_as_much_under_t5s_scale_as_under_others() -> None:
     own, usual = situs.T5Bias(num_heads=2, softmax_scale=1.0), situs.T5Bias(num_heads=2, softmax_scale=None)
     usual.load_state_dict(own.state_dict())
-    scaled, plain = (portraits.attention(Subject("t5", (each,)), 20, causal=True) for each in (own, usual))
+    scaled, plain = (portraits.attention(Sitter("t5", (each,)), 20, causal=True) for each in (own, usual))
     assert torch.allclose(scaled, plain, atol=1e-5)
-    assert not torch.allclose(scaled, portraits.attention(Subject("no", ()), 20, causal=True)[:1], atol=1e-2)
+    assert not torch.allclose(scaled, portraits.attention(Sitter("no", ()), 20, causal=True)[:1], atol=1e-2)
 
 
 def test_scores_without_positions_have_a_variance_of_one() -> None:
-    with subject("t5", num_heads=8).acting() as layer:
+    with sitter("t5", num_heads=8).acting() as layer:
         of_t5 = layer.projected(normal(1, 200, layer.dim, seed=5), 0).var()
     plain = Acting((), dim=512, heads=8)
     query, key = (plain.projected(normal(1, 200, 512, seed=5), which) for which in (0, 1))
@@ -196,7 +196,7 @@ def test_encodings_are_left_as_they_were() -> None:
     encoding = situs.Learned(dim=16, max_length=32, dropout=0.9)
     other = situs.T5Bias(num_heads=2).eval()
     before = {name: value.clone() for name, value in encoding.state_dict().items()}
-    drawn = Subject("both", (encoding, other))
+    drawn = Sitter("both", (encoding, other))
     first = portraits.attention(drawn, 20, causal=True)
     assert torch.equal(portraits.attention(drawn, 20, causal=True), first)  # dropout would differ
     assert torch.equal(portraits.table(encoding, Positions.range(32)), encoding.table.detach())
@@ -213,13 +213,13 @@ def test_encodings_are_left_as_they_were() -> None:
     assert encoding.training
 
 
-def test_subjects_are_one_several_or_by_name() -> None:
+def test_sitters_are_one_several_or_by_name() -> None:
     alibi_, yarn = situs.ALiBi(num_heads=2), situs.Rotary(head_dim=8, scaling=situs.YaRN(factor=2.0, original_length=8))
-    assert [each.name for each in portraits.subjects(yarn)] == ["rotary+YaRN"]
-    assert [each.name for each in portraits.subjects([alibi_, yarn, alibi_, alibi_])] == [
+    assert [each.name for each in portraits.sitters(yarn)] == ["rotary+YaRN"]
+    assert [each.name for each in portraits.sitters([alibi_, yarn, alibi_, alibi_])] == [
         "alibi", "rotary+YaRN", "alibi (2)", "alibi (3)",
     ]  # fmt: skip
-    (both,) = portraits.subjects({"both": [alibi_, yarn]})
+    (both,) = portraits.sitters({"both": [alibi_, yarn]})
     assert (both.name, both.encodings, both.heads, both.head_dim) == ("both", (alibi_, yarn), 2, 8)
 
 
@@ -228,24 +228,24 @@ def test_what_is_no_encoding_is_refused() -> None:
     nothings: list[Any] = [[], {}, None]
     for nothing in nothings:
         with raises_exactly(ValueError, none):
-            portraits.subjects(nothing)
+            portraits.sitters(nothing)
     with raises_exactly(
         TypeError,
         "encoding must be a situs.Encoding or a list of them; got str. Use situs.create('rotary', ...).",
     ):
-        portraits.subjects("rotary")  # type: ignore[arg-type]
+        portraits.sitters("rotary")  # type: ignore[arg-type]
 
 
 def test_sizes_that_are_not_said_follow_from_those_that_are() -> None:
     table, turning = situs.Sinusoidal(dim=32), situs.Rotary(head_dim=8)
-    assert (Subject("s", (table,)).heads, Subject("s", (table,)).head_dim) == (1, 32)
-    assert (Subject("b", (table, situs.ALiBi(num_heads=4))).head_dim) == 8
-    assert Subject("t", (table, turning)).heads == 4
-    assert portraits.attention(Subject("t", (table, turning)), 6, causal=True).shape == (4, 6, 6)
+    assert (Sitter("s", (table,)).heads, Sitter("s", (table,)).head_dim) == (1, 32)
+    assert (Sitter("b", (table, situs.ALiBi(num_heads=4))).head_dim) == 8
+    assert Sitter("t", (table, turning)).heads == 4
+    assert portraits.attention(Sitter("t", (table, turning)), 6, causal=True).shape == (4, 6, 6)
 
 
 def test_those_beside_each_other_are_put_in_layers_of_one_size() -> None:
-    given = portraits.subjects(
+    given = portraits.sitters(
         {"table": situs.Sinusoidal(dim=32), "turns": situs.Rotary(head_dim=8), "bias": situs.ALiBi(num_heads=4)}
     )
     assert [(each.heads, each.head_dim) for each in given] == [(1, 32), (1, 8), (4, 16)]
@@ -254,7 +254,7 @@ def test_those_beside_each_other_are_put_in_layers_of_one_size() -> None:
     assert [(each.name, each.encodings) for each in made] == [(each.name, each.encodings) for each in given]
     same = [portraits.attention(each, 6, causal=True, positions=False) for each in made]
     assert all(torch.equal(each, same[0]) for each in same)
-    (alone,) = portraits.alike([subject("shaw")])
+    (alone,) = portraits.alike([sitter("shaw")])
     assert (alone.heads, alone.head_dim) == (2, 8)
 
 
@@ -290,7 +290,7 @@ def test_those_that_fit_in_no_one_layer_are_refused(what: str) -> None:
         "encodings must be of one size to be drawn beside each other, since they meet the same queries and keys; got "
         f"{said}.",
     ):
-        portraits.alike(portraits.subjects(encodings))
+        portraits.alike(portraits.sitters(encodings))
 
 
 def test_a_class_of_ones_own_has_its_own_name() -> None:

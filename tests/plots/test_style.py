@@ -75,6 +75,12 @@ def test_scalings_share_the_hue_of_what_they_scale_and_nobody_else_has_it() -> N
     assert len({looks[name].marker for name in family}) == len({str(looks[name].dashes) for name in family}) == 4
 
 
+def test_a_plus_in_a_number_makes_no_family() -> None:
+    names = ["rotary(base=1e+5)", "rotary(base=1e+6)", "rotary(base=1e+6)+yarn"]
+    colours = [style.looks(names, LIGHT)[name].colour for name in names]
+    assert colours[0] != colours[1] == colours[2]
+
+
 def test_matplotlib_is_left_as_it_was() -> None:
     before = dict(matplotlib.rcParams)
     style.png(sample(dark=True))

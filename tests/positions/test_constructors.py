@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from situs import Positions, Vision
-from situs.positions import require
+from situs.positions import own_slots, require
 from tests.references import positions as reference
 
 
@@ -88,7 +88,7 @@ def test_packed_documents_restart_and_know_their_own_lengths(lengths: list[int])
     positions = Positions.packed(lengths)
     assert as_list(positions.ids) == [ids.tolist()]
     assert as_list(positions.documents) == [documents.tolist()]
-    assert as_list(positions.slots) == [list(range(sum(lengths)))]
+    assert as_list(positions.slots) == [ids.tolist()]
     assert as_list(positions.sequence_length) == [[count for count in lengths for _ in range(count)]]
     assert positions.length == sum(lengths)
 
@@ -201,6 +201,24 @@ def test_a_batch_of_ranges_gives_each_row_the_slots_it_had() -> None:
     assert as_list(positions.slots) == as_list(expected.slots)
 
 
+def test_parts_of_longer_rows_keep_the_slots_they_had_when_they_are_batched_and_packed() -> None:
+    parts = [Positions.range(13)[10:], Positions.range(6)[4:]]
+    assert as_list(Positions.batch(parts).slots) == [[10, 11, 12], [4, 5, 0]]
+    assert as_list(Positions.pack(parts).slots) == [[10, 11, 12, 4, 5]]
+    from_left = Positions.batch(parts, side="left")
+    assert as_list(from_left.slots) == [[10, 11, 12], [0, 11, 12]]  # rows padded on the left end together
+    keys = Positions.batch([Positions.range(13), Positions.range(6)], side="left")
+    assert as_list(from_left.slots)[1][1:] == as_list(keys.slots)[-1][-2:]
+
+
+def test_bare_ids_with_documents_are_counted_within_each_wherever_its_places_lie() -> None:
+    documents = torch.tensor([[7, 2, 2, 7, 7, 2]])
+    bare = Positions.explicit(torch.arange(6), documents=documents)
+    assert bare.slots is None
+    assert as_list(own_slots(bare)) == [[0, 0, 1, 1, 2, 2]]
+    assert as_list(bare[2:5].slots) == [[1, 1, 2]]
+
+
 def test_pack_numbers_its_rows_as_documents() -> None:
     padded = Positions.from_mask(torch.tensor([[1, 1, 0]]))
     positions = Positions.pack([Positions.range(2, start=8, sequence_length=10), padded])
@@ -218,3 +236,27 @@ def test_of_takes_nothing_a_start_a_tensor_or_positions() -> None:
     given = Positions.range(3)
     assert Positions.of(given, 3, batch=5) is given
     assert Positions.of(given, 3, device="meta").device.type == "meta"
+
+
+def test_whole_and_real_positions_are_joined_without_losing_either() -> None:
+    far, real = torch.tensor([2**24 + 1]), torch.tensor([0.5])
+    for joined in (Positions.batch, Positions.pack):
+        ids = joined([Positions.explicit(far), Positions.explicit(real)]).ids
+        assert ids.flatten().tolist() == [2**24 + 1, 0.5]
+
+
+def test_lengths_of_rows_make_rows() -> None:
+    places = Positions.range(4).with_sequence_length(torch.tensor([[4], [9]]))
+    assert places.rows == 2
+    assert places.row(1).sequence_length.tolist() == [[9]]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("start", [0, torch.tensor([4, 7])], ids=["one start", "starts"])
+def test_ranges_live_where_they_are_told_to(start: int | Tensor) -> None:
+    assert Positions.range(3, start=start, device="meta").ids.device.type == "meta"
+
+
+def test_packed_documents_live_where_they_are_told_to() -> None:
+    bounds = torch.tensor([0, 2, 5])
+    assert Positions.packed(cu_seqlens=bounds, device="meta").ids.device.type == "meta"
+    assert Positions.packed(cu_seqlens=bounds).ids.device.type == "cpu"

@@ -1,11 +1,12 @@
 """Every error of positions, word for word."""
 
+import math
 from collections.abc import Callable
 
 import pytest
 import torch
 
-from situs import Positions
+from situs import Positions, Vision
 from situs.positions import align, require
 from tests.raising import raises_exactly
 
@@ -85,7 +86,43 @@ VALUE_ERRORS: list[tuple[Make, str]] = [
     ),
     (
         lambda: BARE.randomised(20, seed=0),
-        "count must be given for bare ids, since it says how many positions to draw; got none.",
+        "count must be given where nothing tells how long the whole sequence is, since all its parts must draw the "
+        "same sample; got Positions(explicit, length 3).",
+    ),
+    (
+        lambda: Positions.range(1, start=10).randomised(20, seed=0),
+        "count must be given where nothing tells how long the whole sequence is, since all its parts must draw the "
+        "same sample; got Positions(range 10..10, length 1).",
+    ),
+    (
+        lambda: Positions.range(8).gathered(0),
+        "world_size must be 1 or more, since it counts ranks; got 0.",
+    ),
+    (
+        lambda: Positions.batch([BARE], side="middle"),  # type: ignore[arg-type]
+        'side must be "left" or "right", since padding stands at an end of each row; got \'middle\'.',
+    ),
+    (
+        lambda: Positions.from_mask(torch.tensor([[1, 1, 2, 2]])),
+        "mask must hold 0 and 1, since it marks real tokens; got 2. Documents that share a row go to "
+        "Positions.packed(), or explicit(documents=...).",
+    ),
+    (
+        lambda: Positions.range(8).with_sequence_length(-1),
+        "sequence_length must be 0 or more, since it counts places; got -1.",
+    ),
+    (
+        lambda: Positions.range(8).with_sequence_length(torch.tensor([8, 9])),
+        "sequence_length must be a number, or a tensor of shape (batch, 1) or (batch, sequence), since rows or places "
+        "may differ; got shape (2,). Use lengths[:, None] for one a row.",
+    ),
+    (
+        lambda: Vision(3, 2, 2, -1),
+        "time_step must be 0 or more and finite, since frames follow one another; got -1.",
+    ),
+    (
+        lambda: Vision(3, 2, 2, math.inf),
+        "time_step must be 0 or more and finite, since frames follow one another; got inf.",
     ),
     (
         lambda: Positions.range(8).randomised(7, seed=0),

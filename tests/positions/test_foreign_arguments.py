@@ -23,6 +23,66 @@ FOREIGN: list[tuple[type[Exception], Callable[[], object], str]] = [
         "ids must be a tensor of positions; got ndarray. Use torch.as_tensor(...) on lists and arrays.",
     ),
     (
+        TypeError,
+        lambda: Positions.explicit(IDS, valid=torch.ones(2, 5, dtype=torch.int64)),
+        "valid must be bool, true at real tokens, since others are padding; got dtype torch.int64. Use valid.bool().",
+    ),
+    (
+        TypeError,
+        lambda: Positions.explicit(IDS, valid=[True] * 5),  # type: ignore[arg-type]
+        "valid must be a tensor; got list. Use torch.as_tensor(...) on lists and arrays.",
+    ),
+    (
+        TypeError,
+        lambda: Positions.explicit(IDS, documents=torch.zeros(5)),
+        "documents must be whole numbers, since they number the document of each place; got dtype torch.float32.",
+    ),
+    (
+        TypeError,
+        lambda: Positions.from_mask([[1, 1, 0]]),  # type: ignore[arg-type]
+        "mask must be a tensor; got list. Use torch.as_tensor(...) on lists and arrays.",
+    ),
+    (
+        TypeError,
+        lambda: Positions.packed(cu_seqlens=[0, 3]),  # type: ignore[arg-type]
+        "cu_seqlens must be a tensor; got list. Use torch.as_tensor(...) on lists and arrays.",
+    ),
+    (
+        TypeError,
+        lambda: Positions.packed(cu_seqlens=torch.tensor([0.0, 3.0])),
+        "cu_seqlens must be whole numbers, since they are the places where documents end; got dtype torch.float32.",
+    ),
+    (
+        TypeError,
+        lambda: Positions.packed([2.7, 3.2]),  # type: ignore[list-item]
+        "lengths must be a whole number, since they count tokens; got 2.7.",
+    ),
+    (
+        TypeError,
+        lambda: Positions.range(3.5),  # type: ignore[arg-type]
+        "length must be a whole number, since it counts places; got 3.5.",
+    ),
+    (
+        TypeError,
+        lambda: Positions.range(3, start=[1, 2]),  # type: ignore[arg-type]
+        "start must be a whole number, since it is a place; got [1, 2].",
+    ),
+    (
+        TypeError,
+        lambda: Positions.grid((2, 3)),  # type: ignore[arg-type]
+        "sizes must be a whole number, since they count cells; got (2, 3).",
+    ),
+    (
+        TypeError,
+        lambda: Positions.batch([torch.arange(3)]),  # type: ignore[list-item]
+        "batch joins Positions; got Tensor. Use Positions.explicit(...) on tensors.",
+    ),
+    (
+        TypeError,
+        lambda: Positions.mixed([3, (1, 2, 2)]),  # type: ignore[list-item]
+        "a segment must be a number of text tokens, or a Vision; got (1, 2, 2).",
+    ),
+    (
         ValueError,
         lambda: Positions.mixed([3, Vision(1, 0, 2)]),
         "time, height and width must be 1 or more, since they count tokens; got 1, 0 and 2.",
@@ -58,3 +118,8 @@ def test_what_cannot_be_meant_is_refused_by_name(
 ) -> None:
     with raises_exactly(error, message):
         make()
+
+
+def test_whole_numbers_of_other_libraries_are_taken() -> None:
+    assert Positions.packed(np.array([3, 5])).document_lengths == (3, 5)
+    assert Positions.packed(torch.tensor([3, 5])).document_lengths == (3, 5)

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from situs import Positions, Rotary, Vision
+from situs.positions import own_slots
+from tests.raising import raises_exactly
 from tests.references import positions as reference
 
 MASK = torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 1, 1]])
@@ -48,7 +50,7 @@ def test_chunks_of_a_prefill_are_parts_of_the_whole(kind: str, cuts: tuple[int, 
     for first, last in itertools.pairwise(cuts):
         part = whole[first:last]
         assert part.length == last - first
-        expected = held_by(whole) | ({} if whole.slots is not None else {"slots": torch.arange(8).unsqueeze(0)})
+        expected = held_by(whole) | ({} if whole.slots is not None else {"slots": own_slots(whole)})
         for name, value in held_by(part).items():
             same_for_all = name == "sequence_length" and expected[name].shape[1] == 1
             assert torch.equal(value, expected[name] if same_for_all else expected[name][:, first:last])
@@ -103,11 +105,12 @@ def test_shards_put_back_in_order_are_the_whole_sequence(world_size: int, size: 
     lengths = [length // 3, length - length // 3]
     for whole in (Positions.range(length), Positions.packed(lengths), Positions.explicit(torch.arange(length) * 7)):
         shards = [whole.shard(rank, world_size, layout=layout) for rank in range(world_size)]  # type: ignore[arg-type]
-        slots = torch.cat([held_by(shard)["slots"] for shard in shards], 1)
-        order = slots[0].argsort()
-        assert slots[0, order].tolist() == list(range(length))
+        places = [Positions.range(length).shard(rank, world_size, layout=layout) for rank in range(world_size)]  # type: ignore[arg-type]
+        order = torch.cat([held_by(shard)["slots"] for shard in places], 1)[0].argsort()
+        assert all("slots" in held_by(shard) for shard in shards)
         for name, expected in held_by(whole).items():
             assert torch.equal(torch.cat([held_by(shard)[name] for shard in shards], 1)[:, order], expected)
+        assert whole.gathered(world_size, layout=layout).in_order == (layout == "contiguous" or world_size == 1)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("length", "world_size"), [(8, 2), (24, 3), (1024, 8)])
@@ -157,7 +160,7 @@ def test_another_seed_draws_other_positions() -> None:
 @pytest.mark.parametrize("kind", ["padded", "packed", "grid", "mixed"])
 def test_randomising_replaces_each_position_by_that_of_its_rank(kind: str) -> None:
     whole = KINDS[kind]
-    sample = Positions.range(8).randomised(5000, seed=3).ids[0]
+    sample = Positions.range(whole.below or 8).randomised(5000, seed=3).ids[0]
     drawn = whole.randomised(5000, seed=3)
     real = slice(None) if whole.valid is None else whole.valid
     assert torch.equal(drawn.ids[real], sample[whole.ids][real])
@@ -250,6 +253,16 @@ def test_decoding_continues_after_a_range_and_after_images() -> None:
     assert torch.equal(after.ids, whole[7:].ids)
     assert after.runs == whole[7:].runs
     assert torch.equal(after[1:].ids, whole[8:].ids)
+    longer = Positions.mixed([2, Vision(1, 2, 2), 4])
+    assert torch.equal(after.continued(1).ids, longer[9:].ids)
+    part = prompt[:3]
+    with raises_exactly(
+        ValueError,
+        f"positions must reach to the end of text among images to be continued, since the images tell how far "
+        f"positions lag behind; got {part!r}. Continue the whole, not a part of it.",
+    ):
+        part.continued(1)
+    assert_same(prompt[3:].continued(2), after)
     with pytest.raises(ValueError, match=r"^positions must be a range or mixed to be continued, .*; got Positions"):
         Positions.packed([2, 2]).continued(1)
 

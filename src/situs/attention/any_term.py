@@ -10,13 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from situs.attention.blockwise import GatheringTerm, Gradients, Part, Pull, accumulate
 from situs.attention.request import Request
 from situs.attention.scratch import Scratch
 from situs.attention.segments import Segment
 from situs.attention.task import Task
+from situs.attention.term import GatheringTerm, Gradients, Part, Pull, accumulate
 from situs.attention.visibility import query_slots, shown, visibility
-from situs.encodings.base import computing_dtype
+from situs.encodings.base import Encoding, computing_dtype
+from situs.encodings.score import ScoreEncoding
 from situs.positions import Positions
 
 FEW_QUERIES = 64  # of a block, where a term by content passes through many tensors of its size on the way
@@ -39,10 +40,11 @@ class AnyTerm(GatheringTerm):
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self.asked = nn.ModuleList(_Asked(each) for each in (*request.biases, *request.contents, *request.values))
-        named = dict(self.asked.named_parameters(remove_duplicate=False))  # one encoding may be asked twice
-        self.names = list(named)
-        self.parameters: list[Tensor] = list(named.values())
+        self.asked = [_Asked(each) for each in (*request.biases, *request.contents, *request.values)]
+        held = [_held(each) for each in self.asked]
+        self.names = [list(each) for each in held]
+        # a parameter that is held twice, or of an encoding that is asked twice, is handed over as often
+        self.parameters: list[Tensor] = [parameter for each in held for parameter in each.values()]
         if request.mask is not None and request.mask.is_floating_point():
             self.parameters.append(request.mask)
         self.adds_to_output = bool(request.values)
@@ -61,7 +63,7 @@ class AnyTerm(GatheringTerm):
         allowed = None if allowed is None else allowed[:, None]
         mask = self._mask(part, tensors)
         if mask is not None:
-            allowed = shown(allowed, mask)
+            allowed = shown(allowed, mask, key.length)
         wide = computing_dtype(q.dtype)
         term: Tensor | None = None if mask is None or mask.dtype == torch.bool else mask.to(wide)
         for number in range(len(request.biases) + len(request.contents)):
@@ -112,23 +114,31 @@ class AnyTerm(GatheringTerm):
         return mask[..., part.keys] if mask.shape[-1] > 1 else mask
 
     def _ask(self, number: int, tensors: Sequence[Tensor], method: str, *args: Any, **kwargs: Any) -> Tensor:
-        prefix = f"{number}."
-        own = {
-            name.removeprefix(prefix): tensor
-            for name, tensor in zip(self.names, tensors, strict=False)  # a mask may follow
-            if name.startswith(prefix)
-        }
-        result: Tensor = torch.func.functional_call(self.asked[number], own, (method, *args), kwargs)
+        names, first = self.names[number], sum(map(len, self.names[:number]))
+        own = dict(zip(names, tensors[first : first + len(names)], strict=True))
+        asked = self.asked[number]
+        result: Tensor = torch.func.functional_call(asked, own, (method, *args), kwargs, tie_weights=False)
         return result
 
 
 class _Asked(nn.Module):
-    """An encoding whose methods can be called with other parameters than its own."""
+    """An encoding whose methods can be called with other parameters than its own, and than those it borrows."""
 
-    def __init__(self, encoding: nn.Module) -> None:
+    def __init__(self, encoding: Encoding) -> None:
         super().__init__()
         self.encoding = encoding
+        self.borrowed = nn.ModuleList(encoding.borrowed if isinstance(encoding, ScoreEncoding) else ())
 
     def forward(self, method: str, *args: Any, **kwargs: Any) -> Tensor:
         result: Tensor = getattr(self.encoding, method)(*args, **kwargs)
         return result
+
+
+def _held(module: nn.Module) -> dict[str, Tensor]:
+    """All parameters by the name of where they are held. A place that several names lead to, as in a module that is
+    there twice, has one of them: handed over under two, what it held before would not be put back."""
+    return {
+        name: parameter
+        for prefix, part in module.named_modules()
+        for name, parameter in part.named_parameters(prefix, recurse=False, remove_duplicate=False)
+    }

@@ -9,8 +9,7 @@ the term and the kernel that reads it. Keys that are so far that positions no lo
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +17,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from situs.attention.any_term import AnyTerm, any_task
+from situs.attention.contextual_term import ContextualTerm
+from situs.attention.contextual_term import serves as contextual_serves
+from situs.attention.offset_term import offset_term
 from situs.attention.partial import merge, partial
+from situs.attention.request import Request
 from situs.attention.scratch import Scratch
-from situs.attention.segments import Segment
 from situs.attention.tails import Stretch, Tail, attend_tail, tail_backward
 from situs.attention.task import Task, each_query_once
+from situs.attention.term import GatheringTerm, Gradients, Part, Pull, Term, accumulate
 from situs.encodings.base import computing_dtype
 
 BLOCK = 256
@@ -30,89 +34,24 @@ SCORES = 1 << 18  # of one block, for each thread: a megabyte in float32
 KEPT = 1 << 18  # so few scores in all are not formed again
 
 
-@dataclass(frozen=True)
-class Part:
-    """A block, the heads of it that are worked on, and where both lie in the tensors."""
-
-    block: Segment
-    rows: slice
-    heads: slice
-    queries: slice
-    keys: slice
-    side: int = 0
-    """-1 or 1 for a tail before or behind the queries."""
-    first: bool = True
-    """Whether its queries met no keys before."""
-
-    def of_queries(self, tensor: Tensor) -> Tensor:
-        """Its part of queries, or of anything that has one for each."""
-        return tensor[self.rows, self.heads, self.queries]
-
-    def of_keys(self, tensor: Tensor) -> Tensor:
-        """Its part of keys or values."""
-        return tensor[self.rows, self.heads, self.keys]
-
-    def of(self, stretch: Stretch) -> Stretch:
-        """Its part of all of them."""
-        query, key, value, plain_query, plain_key = stretch
-        return Stretch(
-            self.of_queries(query), self.of_keys(key), self.of_keys(value), self.of_queries(plain_query),
-            self.of_keys(plain_key),
-        )  # fmt: skip
+def cannot(request: Request) -> str | None:
+    """Why blocks do not serve; None if they do."""
+    return "dropout needs every weight" if request.dropout else None
 
 
-def with_tails(block: Segment, before: int, behind: int, *, causal: bool, least: int = 1) -> list[tuple[Segment, int]]:
-    """A block's keys in stretches: those with an index below ``before``, and from ``behind`` on, are tails, as far as
-    all queries see them and there are at least so many."""
-    if causal:
-        before, behind = min(before, 1 - block.slot_offset), block.keys
-    before = min(before, block.keys) if before >= least else 0
-    behind = max(behind, 0) if block.keys - behind >= least else block.keys
-    ends = (0, before, -1), (before, behind, 0), (behind, block.keys, 1)
-    return [(block.part(0, block.queries, first, last - first), side) for first, last, side in ends if last > first]
-
-
-Gradients = Sequence[Tensor | None]
-Pull = Callable[[Tensor, Tensor, Tensor, Gradients], None]
-
-
-class Term(ABC):
-    """What is added to the scaled scores of a part."""
-
-    heads_apart: bool = True
-    """Whether heads can be worked on one after another."""
-    queries: int | None = None
-    """Queries of a block, where they should be fewer than usual."""
-    may_be_kept: bool = False
-    """Whether what ``form_again`` gives stays valid while others are formed."""
-
-    def pieces(self, block: Segment, whole: Stretch, tensors: Sequence[Tensor]) -> list[tuple[Segment, int]]:
-        """A block's keys in stretches, and the side of those that are tails."""
-        return [(block, 0)]
-
-    def tail(self, side: int, tensors: Sequence[Tensor]) -> Tail:
-        """What a tail adds to the scores of all heads: nothing, unless positions of such keys still do."""
-        return Tail()
-
-    @abstractmethod
-    def form(self, part: Part, q: Tensor, k: Tensor, tensors: Sequence[Tensor], scratch: Scratch) -> Tensor | None:
-        """The term, -inf where a query may not see a key. It may lie in ``scratch``."""
-
-    @abstractmethod
-    def form_again(
-        self, part: Part, q: Tensor, k: Tensor, tensors: Sequence[Tensor], scratch: Scratch
-    ) -> tuple[Tensor | None, Pull]:
-        """The term, and a function that takes its gradient and adds to those of q, k and the tensors."""
-
-
-class GatheringTerm(Term):
-    """A term that may add to the output too."""
-
-    adds_to_output: bool = False
-
-    @abstractmethod
-    def gathered(self, part: Part, weights: Tensor, tensors: Sequence[Tensor]) -> Tensor:
-        """What weights gather besides values, where ``adds_to_output``."""
+def run(request: Request) -> Tensor:
+    """Terms by offset where that can be, else encodings asked block by block."""
+    query, key = request.turned()
+    key, value = request.shared(key), request.shared(request.value)
+    plain_key = key if request.key is key else request.shared(request.key)
+    if request.segments_cannot is None and request.by_offset:
+        by_offset, tensors, content_bias = offset_term(request, request.task)
+        work = Work(request.task, by_offset)
+        query = query if content_bias is None else query + content_bias.to(query.dtype).unsqueeze(-2)
+    else:
+        anything = ContextualTerm(request) if contextual_serves(request) else AnyTerm(request)
+        work, tensors = Work(any_task(request), anything), anything.parameters
+    return attend_blockwise(query, key, value, request.query, plain_key, work, tensors)
 
 
 @dataclass(frozen=True)
@@ -214,8 +153,10 @@ class _Blockwise(torch.autograd.Function):
         gradient = gradient.to(wide)
         delta = (gradient * out.to(wide)).sum(-1, keepdim=True)
         totals = Stretch(*(torch.zeros_like(source, dtype=wide) for source in whole))
-        wanted = ctx.needs_input_grad[7:]
-        others = [torch.zeros_like(each) if need else None for each, need in zip(tensors, wanted, strict=True)]
+        others = [
+            torch.zeros_like(each, dtype=computing_dtype(each.dtype)) if wanted else None
+            for each, wanted in zip(tensors, ctx.needs_input_grad[7:], strict=True)
+        ]
         scratch = Scratch(wide, out.device)
         tails = _Tails(work.term, tensors)
         for number, part in enumerate(ctx.parts):
@@ -242,7 +183,8 @@ class _Blockwise(torch.autograd.Function):
             total.key.add_(change.transpose(-2, -1) @ q, alpha=work.task.scale)
             pull(change, total.plain_query, total.plain_key, others)
         tails.reach(others)
-        return None, None, *(grad.to(source.dtype) for grad, source in zip(totals, whole, strict=True)), *others
+        found = zip((*totals, *others), (*whole, *tensors), strict=True)
+        return None, None, *(None if total is None else total.to(source.dtype) for total, source in found)
 
 
 class _Tails:
@@ -319,10 +261,3 @@ def _through_gathered(
     change, *found = torch.autograd.grad(gathered, leaves, gradient, allow_unused=True)
     accumulate(others, found)
     return change
-
-
-def accumulate(totals: Gradients, found: Gradients) -> None:
-    """Add to each total what was found for it."""
-    for total, each in zip(totals, found, strict=True):
-        if total is not None and each is not None:
-            total += each

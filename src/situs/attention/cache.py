@@ -1,24 +1,28 @@
 """The cache of keys and values, allocated once: prefill, chunks, single tokens, rows of unequal length, eviction.
 
-Keys are kept as the attention needs them: turned already, where an encoding turns them. Each row has its own length, so
-that a batch of unequal prompts decodes without padding between: a new token goes right behind its row's last.
+Keys are kept as the attention needs them: turned already, where an encoding turns them, and the cache knows by which.
+Each row has its own length, so that a batch of unequal prompts decodes without padding between: a new token goes right
+behind its row's last.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, final
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from situs.encodings.base import QueryKeyEncoding
 from situs.encodings.rotation import RotationEncoding
 from situs.functional.rotation import RotationTable
-from situs.positions import Positions
+from situs.positions import Positions, is_deferred
 
 STEPS = 64  # of a generation, whose angles are made at once
 
 
+@final
 class KVCache:
     """Keys and values of the tokens so far."""
 
@@ -52,9 +56,14 @@ class KVCache:
         self.values = torch.zeros(*shape, value_dim or head_dim, dtype=dtype, device=device)
         self.max_length = max_length
         self.length = 0
-        """Tokens of the longest row."""
+        """Places in use: tokens of the longest row, and what padding came with the last; where reading the rows'
+        lengths would make the host wait, all padding so far."""
         self.lengths: Int[Tensor, "batch"] | None = None
         """Tokens of each row, where they differ."""
+        self.turned_by: list[QueryKeyEncoding] = []
+        """What turned the keys before they were appended: `Attention` notes it."""
+        self.sequence_length: int | Tensor | None = None
+        """How long the sequence is for which they were turned, where that was told."""
         self.vectors: dict[Any, Any] = {}
         """Biases over offsets and the like, kept for the steps of one generation; parameters must not change
         meanwhile."""
@@ -63,6 +72,11 @@ class KVCache:
         """Where the next tokens stand: right behind each row's last."""
         start: Any = self.length if self.lengths is None else self.lengths
         return Positions.range(count, start=start, sequence_length=sequence_length, device=self.keys.device)
+
+    def slots_of_next(self, count: int) -> Int[Tensor, "#batch count"]:
+        """The same as a tensor."""
+        ahead = torch.arange(count, device=self.keys.device)
+        return (self.length if self.lengths is None else self.lengths[:, None]) + ahead[None]
 
     def positions(self) -> Positions:
         """Where the cached tokens stand."""
@@ -97,6 +111,8 @@ class KVCache:
         """Add tokens behind each row's last, and return all keys and values so far. ``valid`` tells real tokens of
         right-padded rows: the next ones of a row go where its padding was."""
         count = keys.shape[2]
+        if self.lengths is not None and not is_deferred(self.lengths):
+            self.length = int(self.lengths.max())
         if self.length + count > self.max_length:
             raise ValueError(
                 f"max_length must be at least {self.length + count} for {count} more tokens, since the cache holds "
@@ -107,19 +123,17 @@ class KVCache:
             self.keys[:, :, here], self.values[:, :, here] = keys, values
             if valid is not None:
                 self.lengths = self.length + valid.sum(-1)
-            self.length += count
         else:
-            rows = torch.arange(len(self.lengths), device=self.keys.device)[:, None]
-            places = self.lengths[:, None] + torch.arange(count, device=self.keys.device)
+            rows, places = torch.arange(len(self.lengths), device=self.keys.device)[:, None], self.slots_of_next(count)
             self.keys[rows, :, places] = keys.transpose(1, 2).to(self.keys.dtype)
             self.values[rows, :, places] = values.transpose(1, 2).to(self.values.dtype)
             self.lengths = self.lengths + (count if valid is None else valid.sum(-1))
-            self.length = min(self.length + count, self.max_length)
+        self.length += count
         return self.keys[:, :, : self.length], self.values[:, :, : self.length]
 
-    def evict(self, count: int, *, sinks: int = 0, encoding: RotationEncoding | None = None) -> None:
+    def evict(self, count: int, *, sinks: int = 0) -> None:
         """Forget ``count`` tokens behind the first ``sinks``, and move the rest up, positions and all (attention sinks,
-        Xiao et al. 2023). ``encoding`` is the one that turned the keys: they are turned on to their new positions."""
+        Xiao et al. 2023). Keys that were turned are turned on to their new positions."""
         if self.lengths is not None:
             raise ValueError("rows must be as long as each other to be evicted, since they move together; got others.")
         if not 0 <= count <= self.length - sinks or sinks < 0:
@@ -130,9 +144,17 @@ class KVCache:
         kept = self.length - sinks - count
         old, new = slice(sinks + count, self.length), slice(sinks, sinks + kept)
         keys = self.keys[:, :, old].clone()
-        if encoding is not None and kept:
-            before = Positions.range(kept, start=sinks + count, device=keys.device)
-            keys = encoding.rerotate(keys, before, Positions.range(kept, start=sinks, device=keys.device))
+        before, after = (
+            replace(Positions.range(kept, start=start, device=keys.device), sequence_length=self.sequence_length)
+            for start in (sinks + count, sinks)
+        )
+        for each in self.turned_by:
+            if not isinstance(each, RotationEncoding):
+                raise TypeError(
+                    f"keys must be turned by rotations to be moved, since others cannot be turned on; got "
+                    f"{type(each).__name__}."
+                )
+            keys = each.rerotate(keys, before, after)
         self.keys[:, :, new] = keys
         self.values[:, :, new] = self.values[:, :, old].clone()
         self.length -= count

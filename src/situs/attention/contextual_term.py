@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from situs.attention.any_term import AnyTerm
-from situs.attention.blockwise import with_tails
 from situs.attention.request import Request
 from situs.attention.segments import Segment
 from situs.attention.tails import Stretch, Tail
+from situs.attention.term import with_tails
 from situs.encodings.base import computing_dtype
 from situs.encodings.cope import CoPE
 from situs.functional.offsets import toeplitz

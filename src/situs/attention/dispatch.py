@@ -40,12 +40,24 @@ def attend(
     """Attention with any encodings, at the speed and memory of attention without where that can be.
 
     Queries are the last of the keys unless told otherwise, as in decoding with a cache; fewer key heads than query
-    heads are shared. ``mask`` is true where a query may see a key, or a float to add to the scores; ``window`` is how
-    many places a query sees, its own included. ``scale`` is the encodings' own, or ``1 / sqrt(head_dim)``, if left
-    out. Rows that may see nothing give zeros. ``impl`` names a kernel, which raises if it cannot serve; ``explain``
-    tells what "auto" takes.
+    heads are shared. ``mask`` is true where a query may see a key, or a float to add to the scores, and broadcasts to
+    (batch, heads, query, key); padding is told by ``positions``. ``window`` is how many places a query sees, its own
+    included. ``scale`` is the encodings' own, or ``1 / sqrt(head_dim)``, if left out. Rows that may see nothing give
+    zeros. ``impl`` names a kernel, which raises if it cannot serve; ``explain`` tells what "auto" takes.
     """
-    request = make_request(query, key, value, encoding, causal, positions, key_positions, mask, window, scale, dropout)
+    request = make_request(
+        query,
+        key,
+        value,
+        encoding=encoding,
+        causal=causal,
+        positions=positions,
+        key_positions=key_positions,
+        mask=mask,
+        window=window,
+        scale=scale,
+        dropout=dropout,
+    )
     return attend_request(request, impl)
 
 
@@ -55,7 +67,7 @@ def attend_request(request: Request, impl: Impl) -> Float[Tensor, "batch heads q
     if not query.numel() or not value.numel():
         return value.new_zeros(*query.shape[:3], value.shape[-1])
     with autocast_off(query.device.type):
-        return KERNELS[name][1](request)
+        return KERNELS[name].run(request)
 
 
 @dataclass(frozen=True)
@@ -87,13 +99,25 @@ def explain(
     impl: Impl = "auto",
 ) -> Explanation:
     """Which kernel ``attend`` would take for this call, and why not the others."""
-    request = make_request(query, key, value, encoding, causal, positions, key_positions, mask, window, scale, dropout)
+    request = make_request(
+        query,
+        key,
+        value,
+        encoding=encoding,
+        causal=causal,
+        positions=positions,
+        key_positions=key_positions,
+        mask=mask,
+        window=window,
+        scale=scale,
+        dropout=dropout,
+    )
     chosen = _choose(request, impl)
     preferred = PREFERENCES.get(query.device.type, PREFERENCES["cuda"])
     others = {}
-    for name, (cannot, _) in KERNELS.items():
+    for name, kernel in KERNELS.items():
         if name != chosen:
-            why = cannot(request)
+            why = kernel.cannot(request)
             later = "slower here" if name in preferred else "not the fastest on this device"
             others[name] = f"cannot: {why}" if why else f"could: {later}"
     return Explanation(chosen, others)
@@ -102,9 +126,9 @@ def explain(
 def _choose(request: Request, impl: str) -> str:
     require_choice("impl", impl, ("auto", *KERNELS), "each names a kernel")
     if impl != "auto":
-        why = KERNELS[impl][0](request)
+        why = KERNELS[impl].cannot(request)
         if why:
             raise ValueError(f'impl="{impl}" cannot serve this call, since {why}. Use impl="auto".')
         return impl
     preferred = PREFERENCES.get(request.query.device.type, PREFERENCES["cuda"])
-    return next(name for name in preferred if KERNELS[name][0](request) is None)
+    return next(name for name in preferred if KERNELS[name].cannot(request) is None)

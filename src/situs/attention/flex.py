@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from situs.attention.request import Request
-from situs.attention.visibility import key_slots, query_slots
+from situs.attention.visibility import query_slots
+from situs.positions import own_slots
 
 
 def cannot(request: Request) -> str | None:
@@ -67,7 +68,7 @@ def _block_mask(request: Request) -> Any:
     from torch.nn.attention.flex_attention import create_block_mask
 
     query, key = request.query_positions, request.key_positions
-    q_slots, k_slots = query_slots(query, key), key_slots(key)
+    q_slots, k_slots = query_slots(query, key), own_slots(key)
     rules: list[Callable[[Tensor, Tensor, Tensor], Tensor]] = []
     if request.causal:
         rules.append(lambda b, q, k: _at(k_slots, b, k) <= _at(q_slots, b, q))

@@ -10,7 +10,8 @@ out = layer(token, cache=cache)                           decoding
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import replace
+from typing import Any, final
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -25,6 +26,7 @@ from situs.encodings.score import ScoreEncoding
 from situs.positions import Positions, PositionsLike, is_deferred
 
 
+@final
 class Attention(nn.Module):
     """Multi-head attention with any encodings."""
 
@@ -124,19 +126,42 @@ class Attention(nn.Module):
                 positions = Positions.range(x.shape[1], device=x.device)
             of_keys = positions if context is None else context_positions
             request = make_request(
-                query, key, value, own, self.causal and context is None, positions, of_keys, mask, self.window, None,
-                dropout,
-            )  # fmt: skip
+                query,
+                key,
+                value,
+                encoding=own,
+                causal=self.causal and context is None,
+                positions=positions,
+                key_positions=of_keys,
+                mask=mask,
+                window=self.window,
+                scale=None,
+                dropout=dropout,
+            )
         else:
             given = cache.positions_of_next(x.shape[1]) if positions is None else positions
             places = Positions.of(given, x.shape[1], batch=x.shape[0], device=x.device)
+            places = _following(places, cache)
             query, key, left, scale = _turned_once(own, query, key, places, cache)
-            _require_following(places, cache, left)
+            _require_places(places, left)
             keys, values = cache.append(key, value, places.valid)
+            of_keys = cache.positions()
+            if any(isinstance(each, RotationEncoding) for each in left):  # keys are turned now, for this length
+                of_keys = replace(of_keys, sequence_length=places.sequence_length)
             request = make_request(
-                query, keys, values, left, self.causal, places, cache.positions(), mask, self.window, scale, dropout,
-                cache.vectors,
-            )  # fmt: skip
+                query,
+                keys,
+                values,
+                encoding=left,
+                causal=self.causal,
+                positions=places,
+                key_positions=of_keys,
+                mask=mask,
+                window=self.window,
+                scale=scale,
+                dropout=dropout,
+                kept=cache.vectors,
+            )
         out = attend_request(request, impl)
         return self.out(out.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
@@ -157,29 +182,57 @@ def _turned_once(
     if not any(isinstance(each, ScoreEncoding) for each in encodings):
         for each in encodings:
             if isinstance(each, RotationEncoding):
+                if cache.length and each.by_length:
+                    each.require_agreement(places, replace(cache.positions(), sequence_length=cache.sequence_length))
                 table = cache.table_of(each, places, computing_dtype(query.dtype))
                 query, key = each.both(query, key, places if table is None else table)
             elif isinstance(each, QueryKeyEncoding):
                 query, key = each(query, places), each(key, places, role="key")
         left = [each for each in encodings if not isinstance(each, QueryKeyEncoding)]
+        if not cache.length:
+            cache.turned_by = [each for each in encodings if isinstance(each, QueryKeyEncoding)]
+            cache.sequence_length = places.sequence_length
     return query, key, left, scale / math.prod([each.softmax_factor for each in left])
 
 
-def _require_following(places: Positions, cache: KVCache, left: list[Encoding]) -> None:
-    """Raise unless new tokens stand behind the cached ones: padding may only follow, and encodings of the scores read a
-    key's position off its place in the cache."""
+def _following(places: Positions, cache: KVCache) -> Positions:
+    """Positions with the slots behind those in the cache; raise where they tell others, or have padding elsewhere than
+    on the right."""
+    if places.start is not None and cache.lengths is None and places.start == cache.length:
+        return places
     valid = places.valid
     if valid is not None and not is_deferred(valid) and bool((valid[:, 1:] & ~valid[:, :-1]).any()):
         raise ValueError(
             f"padding must stand on the right with a cache, since the next token of a row goes where its padding was; "
             f"got {places!r}."
         )
-    follows = places.start == cache.length or places.structure == "padded" or places.note == "range by row"
-    if left and not follows:
+    slots = cache.slots_of_next(places.length)
+    if places.slots is not None and not _agree(places.slots, slots, valid):
         raise ValueError(
-            f"positions must follow those in the cache, {cache.length} so far, since {type(left[0]).__name__} reads a "
-            f"key's position off its place; got {places!r}."
+            f"positions must follow those in the cache, {cache.length} so far, since a token sees what stands before "
+            f"it; got {places!r}. Leave them out, or slice those of the whole sequence: positions[first:last]."
         )
+    return replace(places, given_slots=slots, tables={})
+
+
+def _require_places(places: Positions, left: list[Encoding]) -> None:
+    """Raise unless new tokens have the positions that encodings of the scores read off a key's place in the cache."""
+    if not left or places.start is not None:
+        return
+    assert places.given_slots is not None
+    if places.axes > 1 or not _agree(places.ids, places.given_slots, places.valid):
+        raise ValueError(
+            f"positions must count the tokens in the cache, since {type(left[0]).__name__} reads a key's position off "
+            f"its place; got {places!r}."
+        )
+
+
+def _agree(given: Tensor, slots: Tensor, valid: Tensor | None) -> bool:
+    """Whether real tokens have these slots, as far as can be told without a wait."""
+    if is_deferred(given) or is_deferred(slots):
+        return True
+    same = given == slots
+    return bool((same if valid is None else same | ~valid).all())
 
 
 def _fitting(encoding: Encoding, layer: Attention) -> Encoding:

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from situs.attention.blockwise import GatheringTerm, Gradients, Part, Pull, with_tails
 from situs.attention.request import Request
 from situs.attention.scratch import Scratch
 from situs.attention.segments import Segment
 from situs.attention.tails import Stretch, Tail
 from situs.attention.task import Task
+from situs.attention.term import GatheringTerm, Gradients, Part, Pull, with_tails
 from situs.encodings.base import QueryKeyEncoding, computing_dtype
 from situs.encodings.score import OffsetScore, ValueEncoding
 from situs.functional.offsets import skew, skew_keys, toeplitz, unskew

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from situs.attention.visibility import shown, visibility
+from situs.attention.visibility import require_mask, shown, visibility
 from situs.encodings.base import (
     Encoding,
     Encodings,
@@ -32,6 +33,31 @@ from situs.encodings.rotation import RotationEncoding
 from situs.encodings.score import ScoreEncoding, ValueEncoding
 from situs.functional.heads import share_heads
 from situs.positions import Positions, PositionsLike, align
+
+if TYPE_CHECKING:
+    from situs.attention.request import Request
+
+
+def cannot(request: Request) -> str | None:
+    """Why the reference does not serve: never."""
+    return None
+
+
+def run(request: Request) -> Tensor:
+    """The definition of what is right, of a request."""
+    return reference(
+        request.query,
+        request.key,
+        request.value,
+        encoding=request.encodings,
+        causal=request.causal,
+        positions=request.query_positions,
+        key_positions=request.key_positions,
+        mask=request.mask,
+        window=request.window,
+        scale=request.given_scale,
+        dropout=request.dropout,
+    )
 
 
 @without_autocast
@@ -52,7 +78,8 @@ def reference(
     """Attention with any encodings. Rows that may see nothing give zeros.
 
     Encodings of the input have acted already, before the projections, and change nothing here. ``mask`` is true
-    where a query may see a key, or a float to add to the scores. Fewer key heads than query heads are shared.
+    where a query may see a key, or a float to add to the scores, and broadcasts to (batch, heads, query, key). Fewer
+    key heads than query heads are shared.
     """
     encodings = as_encodings(encoding)
     heads = query.shape[1]
@@ -63,8 +90,9 @@ def reference(
     allowed = visibility(of_queries, of_keys, causal=causal, window=window)
     allowed = None if allowed is None else allowed[:, None]
     if mask is not None:
+        require_mask(mask, (*query.shape[:3], key.shape[-2]))
         mask = mask[(None,) * (4 - mask.ndim)]
-        allowed = shown(allowed, mask)
+        allowed = shown(allowed, mask, key.shape[-2])
     factor = softmax_scale(encodings, query.shape[-1], scale)
     scores = scores_of(q, k, encodings, of_queries, of_keys, scale=factor, visible=allowed)
     if not key.shape[2]:
@@ -93,7 +121,7 @@ def scores_of(
     of_keys: Positions,
     *,
     scale: float,
-    visible: Bool[Tensor, "#batch #heads query key"] | None,
+    visible: Bool[Tensor, "#batch #heads #query key"] | None,
 ) -> Float[Tensor, "batch heads query key"]:
     """Every score, those of keys that a query may not see as well: ``visible`` is for terms that count keys."""
     q, k = query, key  # as they come for terms by content: turned, they would tie these to absolute positions

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
@@ -14,7 +15,7 @@ from situs.attention.partial import serves_flash
 from situs.attention.reference import softmax_scale
 from situs.attention.segments import Segment, segments
 from situs.attention.task import Task
-from situs.attention.visibility import require_documents, require_window
+from situs.attention.visibility import require_documents, require_mask, require_window
 from situs.encodings.base import (
     Encoding,
     Encodings,
@@ -52,7 +53,6 @@ class Request:
     dropout: float
     kept: dict[Any, Any] | None = None
     """Vectors over offsets of earlier steps, where a cache keeps them."""
-    found: dict[str, Any] = field(default_factory=dict)
 
     @property
     def biases(self) -> list[BiasEncoding]:
@@ -62,7 +62,7 @@ class Request:
     @property
     def contents(self) -> list[ScoreEncoding]:
         """Encodings that add to the scores by content; those that have nothing to add are left out."""
-        return [each for each in self.encodings if isinstance(each, ScoreEncoding) and getattr(each, "keys", True)]
+        return [each for each in self.encodings if isinstance(each, ScoreEncoding) and each.acts_on_scores]
 
     @property
     def products(self) -> list[PlaceScore]:
@@ -74,13 +74,21 @@ class Request:
         """Encodings that add to what is gathered."""
         return [each for each in self.encodings if isinstance(each, ValueEncoding) and each.acts_on_values]
 
-    @property
+    @cached_property
     def segments(self) -> list[Segment] | None:
-        """Stretches of neighbouring positions, if these are such; found once."""
-        if "segments" not in self.found:
-            self.found["segments"] = segments(self.query_positions, self.key_positions)
-        stretches: list[Segment] | None = self.found["segments"]
-        return stretches
+        """Stretches of neighbouring positions, if these are such."""
+        return segments(self.query_positions, self.key_positions)
+
+    @property
+    def segments_cannot(self) -> str | None:
+        """Why segments do not tell all that a kernel must know; None if they do."""
+        if self.mask is not None:
+            return "a mask of the caller's own has no offsets"
+        if self.dropout:
+            return "dropout needs every weight"
+        if self.segments is None:
+            return f"{self.query_positions!r} are no stretches of neighbours that the host knows of"
+        return None
 
     @property
     def task(self) -> Task:
@@ -186,6 +194,10 @@ class Request:
         query, key = (_padded(torch.cat(parts, -1), width) for parts in (queries, keys))
         return query, key, _padded(value, width)
 
+    def narrowed(self, out: Tensor) -> Tensor:
+        """What a kernel gave, without the channels that were added, and with heads as they were asked for."""
+        return out.reshape(*self.query.shape[:3], -1)[..., : self.value.shape[-1]]
+
     def shared(self, tensor: Tensor) -> Tensor:
         """Keys or values for every query head."""
         return share_heads(tensor, self.query.shape[1])
@@ -203,6 +215,7 @@ def make_request(
     query: Tensor,
     key: Tensor,
     value: Tensor,
+    *,
     encoding: Encodings,
     causal: bool,
     positions: PositionsLike,
@@ -231,11 +244,24 @@ def make_request(
                 f"query must have {each.num_heads} heads, since {type(each).__name__} was made for as many; got shape "
                 f"{tuple(query.shape)}."
             )
+    if mask is not None:
+        require_mask(mask, (*query.shape[:3], key.shape[2]))
     require_window(window)
     require_dropout(dropout)
-    factor = softmax_scale(encodings, query.shape[-1], scale)
     return Request(
-        query, key, value, encodings, of_queries, of_keys, causal, window, mask, factor, scale, dropout, kept
+        query=query,
+        key=key,
+        value=value,
+        encodings=encodings,
+        query_positions=of_queries,
+        key_positions=of_keys,
+        causal=causal,
+        window=window,
+        mask=mask,
+        scale=softmax_scale(encodings, query.shape[-1], scale),
+        given_scale=scale,
+        dropout=dropout,
+        kept=kept,
     )
 
 

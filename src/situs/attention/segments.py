@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from situs.attention.visibility import key_slots, query_slots
-from situs.positions import Positions, is_deferred
+from situs.attention.visibility import query_slots
+from situs.positions import Positions, is_deferred, own_slots
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def segments(query: Positions, key: Positions, most: int = 64) -> list[Segment] 
     rows = max(query.rows, key.rows)
     found: list[Segment] = []
     for row in range(rows):
-        of_queries, of_keys = _runs(query, query_slots(query, key), row, most), _runs(key, key_slots(key), row, most)
+        of_queries, of_keys = _runs(query, query_slots(query, key), row, most), _runs(key, own_slots(key), row, most)
         if of_queries is None or of_keys is None:
             return None
         pairs = [pair for pair in itertools.product(of_queries, of_keys) if pair[0].document == pair[1].document]
@@ -110,7 +110,7 @@ def _runs(places: Positions, slots: Tensor, row: int, most: int) -> list[_Run] |
     if places.document_starts is not None and places.document_lengths is not None and places.valid is None:
         ends = list(itertools.accumulate(places.document_lengths, initial=0))
         each = zip(ends, places.document_lengths, places.document_starts, strict=False)
-        return [_Run(end, count, start, end, number) for number, (end, count, start) in enumerate(each) if count]
+        return [_Run(end, count, start, start, number) for number, (end, count, start) in enumerate(each) if count]
     ids = places.ids
     if is_deferred(ids) or ids.is_floating_point():
         return None

@@ -11,6 +11,7 @@ number longer than they are read, diagonals become columns. Memory is O(length x
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,13 +19,60 @@ from jaxtyping import Float
 from torch import Tensor
 
 from situs.attention.partial import merge, partial, partial_backward, serves_flash
+from situs.attention.request import Request
 from situs.attention.scratch import Scratch
 from situs.attention.segments import Segment
+from situs.attention.step import is_step, run_step
 from situs.attention.task import Task, each_query_once, of_rows
+from situs.encodings.bias import OffsetBias
+from situs.encodings.score import PlaceScore
 
 # Blocks of queries: small ones waste less above the diagonal, large ones let the kernel work in larger tiles.
 BLOCK, LARGE_BLOCK, LONG = 256, 768, 6144
 GRADIENT_BLOCK = 128
+
+
+def cannot(request: Request) -> str | None:
+    """Why strided views do not serve; None if they do."""
+    others = [each for each in request.contents if not isinstance(each, PlaceScore)]
+    if others or request.values:
+        return f"{type((*others, *request.values)[0]).__name__} depends on the content"
+    for bias in request.biases:
+        if not isinstance(bias, OffsetBias) or bias.axes > 1:
+            return f"{type(bias).__name__} is no function of one offset"
+    return request.segments_cannot
+
+
+def run(request: Request) -> Tensor:
+    """All biases as one vector over offsets."""
+    return run_step(request) if is_step(request) else in_segments(request)
+
+
+def in_segments(request: Request) -> Tensor:
+    """Attention segment by segment."""
+    task = request.task
+    query, key, value = request.widened()
+    vector = request.numbers(task.lowest, task.highest)
+    q, k, v = grouped(query, key, value)
+    batch, kv_heads = key.shape[:2]
+    if q.shape[:2] != query.shape[:2] and len(vector) > 1:
+        vector = vector.view(kv_heads, -1, vector.shape[-1]).repeat(batch, 1, 1)
+    else:
+        vector = vector.unsqueeze(0)
+    rows = 1 if kv_heads == query.shape[1] else kv_heads
+    return request.narrowed(attend_toeplitz(q, k, v, vector, replace(task, rows_each=rows)))
+
+
+def grouped(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Query heads that share a key head as heads of their own row, so that keys are shared without a copy."""
+    batch, heads = query.shape[:2]
+    kv_heads = key.shape[1]
+    if heads == kv_heads:
+        return query, key, value
+    group = heads // kv_heads
+    query = query.reshape(batch * kv_heads, group, *query.shape[2:])
+    key, value = (each.reshape(batch * kv_heads, 1, *each.shape[2:]).expand(-1, group, -1, -1) for each in (key, value))
+    return query, key, value
 
 
 def attend_toeplitz(

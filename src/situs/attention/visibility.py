@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
-from situs.positions import Positions
+from situs.positions import Positions, own_slots
 
 
 def visibility(
@@ -28,7 +28,7 @@ def visibility(
     if query.documents is not None and key.documents is not None:
         allowed = _both(allowed, query.documents[:, :, None] == key.documents[:, None, :])
     if causal or window is not None:
-        ahead = query_slots(query, key)[:, :, None] - key_slots(key)[:, None, :]
+        ahead = query_slots(query, key)[:, :, None] - own_slots(key)[:, None, :]
         if causal:
             allowed = _both(allowed, ahead >= 0)
         if window is not None:
@@ -36,10 +36,28 @@ def visibility(
     return None if allowed is None else allowed.expand(-1, query.length, key.length)
 
 
-def shown(allowed: Bool[Tensor, "..."] | None, mask: Tensor) -> Bool[Tensor, "..."]:
+def shown(
+    allowed: Bool[Tensor, "#batch 1 query key"] | None, mask: Shaped[Tensor, "#batch #heads #query #key"], keys: int
+) -> Bool[Tensor, "#batch #heads #query key"]:
     """Who is allowed and not hidden by a mask, which is true where a query may see a key, or -inf where not."""
     seen = mask if mask.dtype == torch.bool else mask != -math.inf
-    return seen if allowed is None else allowed & seen
+    return (seen if allowed is None else allowed & seen).expand(-1, -1, -1, keys)
+
+
+def require_mask(mask: Tensor, scores: tuple[int, ...]) -> None:
+    """Raise unless a mask can be read, for scores of that shape."""
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise TypeError(
+            f"mask must be bool, true where a query may see a key, or a float to add to the scores; got dtype "
+            f"{mask.dtype}. Use mask.bool()."
+        )
+    given = tuple(mask.shape)
+    from_the_last = zip(reversed(given), reversed(scores), strict=False)
+    if len(given) > len(scores) or any(own not in (1, size) for own, size in from_the_last):
+        raise ValueError(
+            f"mask must broadcast to (batch, heads, query, key) = {scores}, since it tells which query may see which "
+            f"key; got shape {given}. For padding, use positions=Positions.from_mask(...)."
+        )
 
 
 def require_window(window: int | None) -> None:
@@ -61,16 +79,8 @@ def _both(one: Tensor | None, other: Tensor) -> Tensor:
     return other if one is None else one & other
 
 
-def key_slots(key: Positions) -> Int[Tensor, "batch key"]:
-    slots = key.slots
-    return torch.arange(key.length, device=key.device).unsqueeze(0) if slots is None else slots
-
-
 def query_slots(query: Positions, key: Positions) -> Int[Tensor, "batch query"]:
-    slots = query.slots
-    if slots is not None:
-        return slots
-    # bare ids do not say where they lie: they take the place of the last keys
-    if query.length <= key.length:
-        return key_slots(key)[:, key.length - query.length :]
-    return torch.arange(query.length, device=query.device).unsqueeze(0)
+    """Where queries lie; bare ids do not say it: they take the place of the last keys."""
+    if query.slots is None and query.length <= key.length:
+        return own_slots(key)[:, key.length - query.length :]
+    return own_slots(query)

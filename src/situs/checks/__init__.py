@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from situs.checks import handling, invariants, properties
+from situs.checks import configurations, handling, invariants, properties
 from situs.checks.subject import Subject
 from situs.encodings.base import Encoding
 
@@ -24,7 +24,8 @@ CHECKS: tuple[Check, ...] = (
     invariants.padded_equals_alone,
     invariants.packed_equals_separate,
     invariants.remembers_nothing,
-    invariants.configurations_apart,
+    invariants.serves_any_heads,
+    configurations.configurations_apart,
     invariants.forms_agree,
     handling.cast_equals_plain,
     handling.half_equals_plain,
@@ -79,7 +80,8 @@ class CheckReport:
 def check_encoding(encoding: Encoding, *, raise_on_failure: bool = True) -> CheckReport:
     """Run the whole contract over an encoding and report every failure at once.
 
-    Works on a copy, in evaluation mode, on the CPU, in float32. Raises `EncodingCheckError` unless told not to.
+    Works on a copy, on the CPU, in float32, and in evaluation mode but where training is what is checked. Raises
+    `EncodingCheckError` unless told not to.
     """
     if not isinstance(encoding, Encoding):
         raise TypeError(

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from situs.checks.subject import Subject, require_close, require_equal
-from situs.encodings.base import LEGACY_KEYS, Encoding, InputEncoding, QueryKeyEncoding
-from situs.encodings.bias import BiasEncoding
+from situs.encodings.base import LEGACY_KEYS, Encoding
 from situs.positions import Positions
+
+BEYOND_HALF = 70_000  # float16 ends at 65,504
 
 
 def cast_equals_plain(subject: Subject) -> None:
@@ -32,38 +33,34 @@ def cast_equals_plain(subject: Subject) -> None:
 
 def half_equals_plain(subject: Subject) -> None:
     """Half-precision tokens are encoded as exactly as their own rounding allows, far from position 0 too."""
-    count, start = _somewhere_far(subject)
-    positions = subject.places(count, start)
+    if subject.encoding.place == "nowhere":
+        return
     for dtype in (torch.bfloat16, torch.float16):
-        cast = copy.deepcopy(subject.encoding).to(dtype)
-        plain = copy.deepcopy(cast).to(torch.float32)
-        x = subject.tokens(count, dtype=dtype)
-        if isinstance(cast, (InputEncoding, QueryKeyEncoding)):  # projections round too; only the encoding is asked
-            given = subject.direct(x)
-            actual, expected = cast(given, positions), plain(given.float(), subject.places(count, start))
-            tolerance = 2 * torch.finfo(dtype).eps
-        else:  # scores are float32 whatever the parameters are
-            actual = subject.with_encoding(cast).encode(x.float(), positions)
-            expected = subject.with_encoding(plain).encode(x.float(), positions)
-            tolerance = 1e-6
-        require_close(actual, expected, f"{dtype} tokens", tolerance)
+        cast = subject.with_encoding(copy.deepcopy(subject.encoding).to(dtype))
+        plain = subject.with_encoding(copy.deepcopy(cast.encoding).to(torch.float32))
+        count = subject.length(16, dtype)
+        given = subject.given(subject.tokens(count, dtype=dtype))  # projections round too; only the encoding is asked
+        widened = tuple(each.float() for each in given)
+        handed = widened if subject.acts_on_scores else given  # scores are float32 whatever the parameters are
+        tolerance = 1e-6 if subject.acts_on_scores else 2 * torch.finfo(dtype).eps
+        for start in subject.starts(count, 1000, BEYOND_HALF, dtype=dtype):
+            for first_key in (start, 0) if subject.acts_on_scores and subject.extent is None else (start,):
+                actual, expected = (
+                    each.apply(vectors, subject.places(count, start), subject.places(count, first_key))
+                    for each, vectors in ((cast, handed), (plain, widened))
+                )
+                require_close(actual, expected, f"{dtype} tokens from position {start:,} on", tolerance)
 
 
 def autocast_equals_plain(subject: Subject) -> None:
     """Under autocast the encoding of float32 tokens, and what is added to scores, is what it is without."""
-    count, start = _somewhere_far(subject)
-    x, positions = subject.tokens(count), subject.places(count, start)
-    given: tuple[Tensor, ...]
-    if subject.acts_on_scores:
-        query, key = subject.heads_of(x, 0), subject.heads_of(x, 1)
-        given = () if isinstance(subject.encoding, BiasEncoding) else (query, key)
-    elif isinstance(subject.encoding, (InputEncoding, QueryKeyEncoding)):
-        given = (subject.direct(x),)
-    else:
+    if subject.encoding.place == "nowhere":
         return
-    expected = subject.encoding(*given, positions)
+    count, start = _somewhere_far(subject)
+    given = subject.given(subject.tokens(count))
+    expected = subject.apply(given, subject.places(count, start))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        actual = subject.encoding(*given, subject.places(count, start))
+        actual = subject.apply(given, subject.places(count, start))
     require_equal(actual, expected, "under bfloat16 autocast")
 
 
@@ -137,7 +134,7 @@ def exported_equals_plain(subject: Subject) -> None:
 def _somewhere_far(subject: Subject) -> tuple[int, int]:
     """A few places past 257, where bfloat16 would merge neighbours, if the encoding reaches so far."""
     count = subject.length(16)
-    return count, 1000 if subject.limit is None else subject.limit - count
+    return count, subject.starts(count, 1000)[0]
 
 
 def _require_same(subject: Subject, other: Encoding, situation: str) -> None:

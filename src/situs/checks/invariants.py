@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sized
+
 import torch
 from torch import Tensor
 
+from situs.attention.reference import reference
 from situs.checks.subject import Subject, require_close, require_equal
 from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding
 from situs.encodings.bias import BiasEncoding, OffsetBias
@@ -26,22 +30,28 @@ def cached_equals_full(subject: Subject) -> None:
 
 
 def padded_equals_alone(subject: Subject) -> None:
-    """A padded row gives what it gives by itself, wherever the padding stands."""
-    short, long = subject.length(7), subject.length(13)
+    """Every row of a padded batch gives what it gives by itself, wherever the padding stands."""
+    long = subject.length(13)
+    short = (long + 1) // 2
     x = subject.tokens(long, rows=2)
-    alone = subject.attend(x[:1, :short], subject.places(short))
+    # rows that differ by more than a shift, which an encoding of distances would not notice
+    spaced = Positions.explicit(subject.places(long).ids[:, ::2], sequence_length=long)
+    rows = spaced, subject.places(long)
+    alone = [subject.attend(x[number : number + 1, : row.length], row) for number, row in enumerate(rows)]
     for side in ("left", "right"):
-        positions = Positions.batch([subject.places(short), subject.places(long)], side=side)
         where = slice(long - short, long) if side == "left" else slice(0, short)
         padded = torch.zeros_like(x)
         padded[0, where], padded[1] = x[0, :short], x[1]
-        require_close(subject.attend(padded, positions)[:1, :, where], alone, f"padding on the {side}")
+        together = subject.attend(padded, Positions.batch(rows, side=side))
+        require_close(together[:1, :, where], alone[0], f"a row with padding on the {side}")
+        require_close(together[1:], alone[1], f"a whole row beside one with padding on the {side}")
     if subject.encoding.axes == 1:
         mask = torch.ones(1, short + 2, dtype=torch.bool)
-        mask[0, [0, short // 2]] = False
+        mask[0, [0, 1 + short // 2]] = False
         holes = torch.zeros(1, short + 2, subject.dim)
         holes[:, mask[0]] = x[:1, :short]
-        require_close(subject.attend(holes, Positions.from_mask(mask))[:, :, mask[0]], alone, "padding in holes")
+        expected = subject.attend(x[:1, :short], subject.places(short))
+        require_close(subject.attend(holes, Positions.from_mask(mask))[:, :, mask[0]], expected, "padding in holes")
 
 
 def packed_equals_separate(subject: Subject) -> None:
@@ -61,28 +71,40 @@ def remembers_nothing(subject: Subject) -> None:
     """A long call leaves no trace: a short one after it gives what it gave before, and the module is unchanged."""
     short, long = subject.length(8), subject.length(300)
     x = subject.tokens(long)
-    before = _state(subject.encoding)
-    first = subject.attend(x[:, :short], subject.places(short))
-    subject.attend(x, subject.places(long))
-    require_equal(subject.attend(x[:, :short], subject.places(short)), first, "a short call after a long one")
-    after = _state(subject.encoding)
-    changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
-    if changed:
-        raise AssertionError(f"forward wrote to {', '.join(changed)}; state kept on a module goes stale")
+    for mode in ("evaluation", "training"):
+        subject.encoding.train(mode == "training")
+        before = _state(subject.encoding)
+        first = _seeded(subject, x[:, :short])
+        _seeded(subject, x)
+        require_equal(_seeded(subject, x[:, :short]), first, f"in {mode}, a short call after a long one")
+        after = _state(subject.encoding)
+        changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+        if changed:
+            raise AssertionError(f"in {mode}, forward wrote to {', '.join(changed)}; state kept on a module goes stale")
 
 
-def configurations_apart(subject: Subject) -> None:
-    """Two encodings that differ in their base give different results, in any order of calls."""
-    base = subject.encoding.config.get("base")
-    if not isinstance(base, (int, float)):
+def _seeded(subject: Subject, x: Tensor) -> Tensor:
+    """The layer's output, with the same channels dropped in every call that drops any."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return subject.attend(x, subject.places(x.shape[1]))
+
+
+def serves_any_heads(subject: Subject) -> None:
+    """Without a ``num_heads`` of its own it serves any number of heads, and fewer of keys, and treats all alike."""
+    encoding = subject.encoding
+    if isinstance(encoding, InputEncoding) or getattr(encoding, "num_heads", None) is not None:
         return
-    count = subject.length(16)
+    count = subject.length(9)
     x, positions = subject.tokens(count), subject.places(count)
-    own = subject.encode(x, positions)
-    other = subject.with_encoding(type(subject.encoding)(**{**subject.encoding.config, "base": 50 * base}))
-    if torch.equal(other.encode(x, positions), own):
-        raise AssertionError(f"base {base} and base {50 * base} give one result; a table is shared that should not be")
-    require_equal(subject.encode(x, positions), own, "after another configuration was used")
+    query, key, value = (subject.heads_of(x, which) for which in range(3))
+
+    def run(heads: list[int], key_heads: list[int]) -> Tensor:
+        heads_of_each = zip((query, key, value), (heads, key_heads, key_heads), strict=True)
+        return reference(*(each[:, chosen] for each, chosen in heads_of_each), encoding=encoding, positions=positions)
+
+    require_close(run([0, 1, 0], [0, 1, 0]), run([0, 1], [0, 1])[:, [0, 1, 0]], "3 heads instead of 2")
+    require_close(run([0, 1, 0, 1], [0, 1]), run([0, 1, 0, 1], [0, 0, 1, 1]), "2 heads of keys for 4 of queries")
 
 
 def forms_agree(subject: Subject) -> None:
@@ -113,17 +135,16 @@ def _by_score_mod(encoding: BiasEncoding, query: Positions, key: Positions) -> T
 
 def keeps_shape_and_dtype(subject: Subject) -> None:
     """The result has the shape and dtype of what went in."""
-    count = subject.length(6)
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
-        x = subject.tokens(count, dtype=dtype)
-        result = subject.attend(x, subject.places(count))
+        count = subject.length(6, dtype)
+        x, places = subject.tokens(count, dtype=dtype), subject.places(count)
+        result = subject.attend(x, places)
         if result.dtype != dtype:
             raise AssertionError(f"{dtype} tokens give a result of {result.dtype}")
         if isinstance(subject.encoding, (InputEncoding, QueryKeyEncoding)):
-            given = subject.direct(x)
-            shape = subject.encoding(given, subject.places(count)).shape
-            if shape != given.shape:
-                raise AssertionError(f"vectors of shape {tuple(given.shape)} come back as {tuple(shape)}")
+            shape, given = (tuple(each.shape[-3:]) for each in (subject.encode(x, places), subject.given(x)[0]))
+            if shape != given:
+                raise AssertionError(f"vectors of shape {given} come back as {shape}")
         if not bool(torch.isfinite(result).all()):
             raise AssertionError(f"{dtype} tokens give a result that is not finite")
 
@@ -139,8 +160,14 @@ def _state(encoding: Encoding) -> dict[str, object]:
                         None if tensor is None else (tensor._version, tuple(tensor.shape), tensor.data_ptr())
                     )
             elif name != "_modules":
-                seen[f"{path}{'.' * bool(path)}{name}"] = (
-                    id(value),
-                    len(value) if hasattr(value, "__len__") else repr(value),
-                )
+                seen[f"{path}{'.' * bool(path)}{name}"] = _mark(value)
     return seen
+
+
+def _mark(value: object) -> tuple[object, ...]:
+    """What changes when a value is written to."""
+    if isinstance(value, Tensor):
+        return id(value), value._version
+    if isinstance(value, (dict, list, set, deque)):
+        return id(value), *map(id, value.values() if isinstance(value, dict) else value)
+    return id(value), len(value) if isinstance(value, Sized) else repr(value)

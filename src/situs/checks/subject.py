@@ -34,13 +34,17 @@ class Subject:
         self._projections = torch.randn(shape, generator=generator, dtype=torch.float64) / self.dim**0.5
 
     @property
-    def limit(self) -> int | None:
-        """Positions the encoding has, where it ends."""
-        extent = getattr(self.encoding, "extent", None)
-        if extent is not None:
-            return int(extent[0] * min(4, extent[1]))
-        end: int | None = getattr(self.encoding, "usable_length", None)
-        return end
+    def extent(self) -> tuple[int, ...] | None:
+        """Sizes of the window that all places must fit into, wherever it lies."""
+        window: tuple[int, ...] | None = getattr(self.encoding, "extent", None)
+        return window
+
+    def end(self, dtype: torch.dtype = torch.float32) -> float:
+        """Where positions end: with a table's last row, or halfway to the reach, which is shorter the sooner the
+        dtype's numbers end."""
+        rows: int | None = getattr(self.encoding, "usable_length", None)
+        room = math.log(torch.finfo(dtype).max) / math.log(torch.finfo(torch.float32).max)
+        return min(math.inf if rows is None else rows, self.encoding.reach * min(1.0, room) / 2)
 
     @property
     def acts_on_scores(self) -> bool:
@@ -51,19 +55,29 @@ class Subject:
         """The same layer around another encoding."""
         return Subject(encoding)
 
-    def length(self, wanted: int) -> int:
+    def length(self, wanted: int, dtype: torch.dtype = torch.float32) -> int:
         """A sequence length, cut to what the encoding can take."""
-        return wanted if self.limit is None else min(wanted, self.limit)
+        cells = math.inf if self.extent is None else self.extent[0] * math.prod(self._other_sides)
+        return max(1, int(min(wanted, self.end(dtype), cells)))
+
+    def starts(self, count: int, *wanted: int, dtype: torch.dtype = torch.float32) -> list[int]:
+        """The wanted first positions, or the last from which ``count`` places still lie before the end."""
+        return sorted({max(0, int(min(start, self.end(dtype) - count))) for start in wanted})
 
     def places(self, count: int, start: int = 0) -> Positions:
         """One row of positions such as the encoding takes: a range, or cells of a grid moved by ``start``."""
-        axes = self.encoding.axes
-        if axes == 1:
+        if self.encoding.axes == 1:
             return Positions.range(count, start=start, sequence_length=count)
-        extent = getattr(self.encoding, "extent", None) or (None, 4)
-        others = (min(4, extent[1]),) if axes == 2 else (2, 2)
-        grid = Positions.grid(-(-count // math.prod(others)), *others)[:count]
-        return Positions.explicit(grid.ids + start, sequence_length=count)[:count]
+        sides = self._other_sides
+        cells = torch.unravel_index(torch.arange(count), (-(-count // math.prod(sides)), *sides))
+        return Positions.explicit(torch.stack(cells, -1)[None] + start, sequence_length=count)
+
+    @property
+    def _other_sides(self) -> tuple[int, ...]:
+        """Sides of the grid that its places fill, but for the first, which grows."""
+        side = 4 if self.encoding.axes == 2 else 2
+        window = (side,) * self.encoding.axes if self.extent is None else self.extent
+        return tuple(min(side, size) for size in window[1:])
 
     def tokens(self, count: int, *, rows: int = 1, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
         """Random token vectors, (rows, count, dim)."""
@@ -74,10 +88,6 @@ class Subject:
         """Queries (0), keys (1) or values (2) of token vectors."""
         projected: Tensor = x @ self._projections[which].to(x.dtype)
         return projected.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
-
-    def direct(self, x: Tensor) -> Tensor:
-        """What the encoding itself is handed: token vectors, or queries made of them."""
-        return x if isinstance(self.encoding, InputEncoding) else self.heads_of(x, 0)
 
     def embed(self, x: Tensor, positions: PositionsLike) -> Tensor:
         """Token vectors as the first layer sees them."""
@@ -131,22 +141,30 @@ class Subject:
 
     def encode(self, x: Tensor, positions: Positions) -> Tensor:
         """What the encoding itself gives, whatever its place; for scores, the bias or term."""
-        if isinstance(self.encoding, InputEncoding):
-            return self.embed(x, positions)
-        if self.encoding.place == "nowhere":
-            return self.attend(x, positions)
-        if isinstance(self.encoding, QueryKeyEncoding):
-            encoded: Tensor = self.encoding(self.heads_of(x, 0), positions)
-            return encoded
-        return self.scores(x, positions, positions)
+        return self.attend(x, positions) if self.encoding.place == "nowhere" else self.apply(self.given(x), positions)
 
-    def scores(self, x: Tensor, query_positions: Positions, key_positions: Positions) -> Tensor:
-        """What an encoding of the scores adds to them."""
-        if isinstance(self.encoding, BiasEncoding):
-            added: Tensor = self.encoding(query_positions, key_positions)
+    def given(self, x: Tensor) -> tuple[Tensor, ...]:
+        """What the encoding is handed: token vectors, queries and keys made of them, or nothing but positions."""
+        if isinstance(self.encoding, InputEncoding):
+            return (x,)
+        return () if isinstance(self.encoding, BiasEncoding) else (self.heads_of(x, 0), self.heads_of(x, 1))
+
+    def apply(self, given: tuple[Tensor, ...], positions: Positions, key_positions: Positions | None = None) -> Tensor:
+        """What it makes of them: vectors, queries and keys one after the other, or what is added to the scores."""
+        applied: Tensor
+        if isinstance(self.encoding, QueryKeyEncoding):
+            query, key = given
+            applied = torch.stack((self.encoding(query, positions), self.encoding(key, positions, role="key")))
+        elif isinstance(self.encoding, InputEncoding):
+            applied = self.encoding(*given, positions)
         else:
-            added = self.encoding(self.heads_of(x, 0), self.heads_of(x, 1), query_positions, key_positions)
-        return added
+            applied = self.encoding(*given, positions, positions if key_positions is None else key_positions)
+        return applied
+
+
+def share_parameters(taker: Encoding, giver: Encoding) -> None:
+    """Load the giver's parameters, but no table that it saves."""
+    taker.load_state_dict({name: parameter.detach() for name, parameter in giver.named_parameters()}, strict=False)
 
 
 def require_close(actual: Tensor, expected: Tensor, situation: str, tolerance: float = 2e-5) -> None:

@@ -8,7 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import situs
-from situs.registry import find_class
+from situs.encodings.finding import find_entry
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -58,4 +58,4 @@ def load(name: str, options: dict[str, Any]) -> situs.Encoding:
     """A registered encoding, or a class of the user's own."""
     if ":" not in name:
         return situs.create(name, **options) if options else situs.entry(name).build(**SIZES)
-    return find_class(name)(**options)
+    return find_entry(name).cls(**options)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from situs.lab.engines import Engine
     from situs.lab.plan import Plan
     from situs.lab.store import Store
 
@@ -63,7 +64,7 @@ def whole_numbers(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError as problem:
         raise argparse.ArgumentTypeError(
-            f"must be whole numbers parted by commas, such as 1,2,4; got {text!r}"
+            f"must be whole numbers separated by commas, such as 1,2,4; got {text!r}"
         ) from problem
 
 
@@ -155,7 +156,7 @@ def _require_engine(options: argparse.Namespace) -> None:
         raise ValueError(f"gpus-per-trial must not be negative; got {options.gpus_per_trial}.")
 
 
-def _engine(options: argparse.Namespace) -> Callable[..., None]:
+def _engine(options: argparse.Namespace) -> Engine:
     if options.engine == "local":
         from situs.lab.engines import local
 

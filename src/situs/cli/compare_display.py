@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, final
 
 from rich.console import Console
 from rich.live import Live
@@ -15,69 +15,81 @@ from rich.table import Table
 from rich.text import Text
 
 from situs.lab import trial as lab
+from situs.lab.costs import LONG
 from situs.lab.summary import LOSS, Point, Row, Scores
 from situs.plots.comparison.view import View
 
 
-def watch(*, quiet: bool) -> Watcher:
+def watch(*, quiet: bool) -> LineWatcher | LiveWatcher:
     """Someone to tell: live on a terminal, lines elsewhere; always on the error stream, so that output can be piped."""
     console = Console(stderr=True, quiet=quiet)
-    return Live_(console) if console.is_terminal and not quiet else Watcher(console)
+    return LiveWatcher(console) if console.is_terminal and not quiet else LineWatcher(console)
 
 
-class Watcher:
-    """Writes a line for every trial that has ended."""
+@final
+class Tally:
+    """How many trials there are, how many of them have ended, and how long the rest will take."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self.total = self.done = self.before = 0
+    def __init__(self, total: int = 0, before: int = 0) -> None:
+        self.total, self.before, self.done = total, before, 0
         self.began = monotonic()
 
-    def __enter__(self) -> Watcher:
-        return self
+    def __str__(self) -> str:
+        known = f", {self.before} of them finished before" if self.before else ""
+        return f"{self.total} trials{known}."
 
-    def __exit__(self, *problem: object) -> None:
-        if problem[0] is KeyboardInterrupt:
-            self.console.print("Stopped. What is finished is kept; the same command goes on from here.")
+    @property
+    def ended(self) -> int:
+        """Those of before, too."""
+        return self.before + self.done
 
-    def planned(self, trials: Sequence[lab.Trial], finished: int) -> None:
-        """Say how much there is to do."""
-        self.total, self.before, self.began = len(trials), finished, monotonic()
-        known = f", {finished} of them finished before" if finished else ""
-        self.console.print(f"{len(trials)} trials{known}.")
-
-    def finished(self, record: dict[str, Any]) -> None:
-        """A line."""
-        self.done += 1
-        trial = record["trial"]
-        seconds = sum(record["seconds"].values())
-        said = {"done": f"{seconds:.0f} s"}.get(record["status"], record.get("error") or record["status"])
-        number = f"[{self.before + self.done}/{self.total}]"
-        self.console.print(
-            f"{number} {trial['method']} on {trial['task']}, seed {trial['seed']}: {said}{self.left()}", markup=False
-        )
-
+    @property
     def left(self) -> str:
         """The time left, by what the finished ones took."""
-        remaining = self.total - self.before - self.done
+        remaining = self.total - self.ended
         if not remaining or not self.done:
             return ""
         return f" (about {_duration((monotonic() - self.began) / self.done * remaining)} left)"
 
+
+@final
+class LineWatcher:
+    """Writes a line for every trial that has ended."""
+
+    def __init__(self, console: Console) -> None:
+        self.console, self.tally = console, Tally()
+
+    def __enter__(self) -> LineWatcher:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        _say_what_is_kept(self.console, problem[0])
+
+    def planned(self, trials: Sequence[lab.Trial], finished: int) -> None:
+        """Say how much there is to do."""
+        self.tally = Tally(len(trials), finished)
+        self.remark(str(self.tally))
+
+    def finished(self, record: dict[str, Any]) -> None:
+        """A line."""
+        self.tally.done += 1
+        self.remark(f"[{self.tally.ended}/{self.tally.total}] {_ending(record)}{self.tally.left}")
+
     def measuring(self, method: str) -> None:
         """A line."""
-        self.console.print(f"measuring the cost and the properties of {method}", markup=False)
+        self.remark(_measuring(method))
 
     def remark(self, text: str) -> None:
         """A line."""
         self.console.print(text, markup=False)
 
 
-class Live_(Watcher):  # noqa: N801
+@final
+class LiveWatcher:
     """Shows every worker's trial, its loss and the time left."""
 
     def __init__(self, console: Console) -> None:
-        super().__init__(console)
+        self.console, self.tally = console, Tally()
         self.workers: dict[int, tuple[str, lab.Progress]] = {}
         self.doing = ""
         self.bar = Progress(
@@ -87,17 +99,18 @@ class Live_(Watcher):  # noqa: N801
         self.all = self.bar.add_task("trials", total=None, left="")
         self.live = Live(console=console, refresh_per_second=4, get_renderable=self._picture, transient=True)
 
-    def __enter__(self) -> Watcher:
+    def __enter__(self) -> LiveWatcher:
         self.live.start()
         return self
 
     def __exit__(self, *problem: object) -> None:
         self.live.stop()
-        super().__exit__(*problem)
+        _say_what_is_kept(self.console, problem[0])
 
     def planned(self, trials: Sequence[lab.Trial], finished: int) -> None:
-        """Set the bar."""
-        super().planned(trials, finished)
+        """Say how much there is to do, and set the bar."""
+        self.tally = Tally(len(trials), finished)
+        self.remark(str(self.tally))
         self.bar.update(self.all, total=len(trials), completed=finished)
 
     def going(self, worker: int, trial: lab.Trial, progress: lab.Progress) -> None:
@@ -106,17 +119,19 @@ class Live_(Watcher):  # noqa: N801
 
     def finished(self, record: dict[str, Any]) -> None:
         """Move the bar; only what went wrong gets a line."""
-        self.done += 1
-        self.bar.update(self.all, completed=self.before + self.done, left=self.left())
+        self.tally.done += 1
+        self.bar.update(self.all, completed=self.tally.ended, left=self.tally.left)
         if record["status"] != "done":
-            trial = record["trial"]
-            said = record.get("error") or record["status"]
-            self.remark(f"{trial['method']} on {trial['task']}, seed {trial['seed']}: {said}")
+            self.remark(_ending(record))
 
     def measuring(self, method: str) -> None:
         """Say so below the bar."""
         self.workers.clear()
-        self.doing = f"measuring the cost and the properties of {method}"
+        self.doing = _measuring(method)
+
+    def remark(self, text: str) -> None:
+        """A line above the bar."""
+        self.console.print(text, markup=False)
 
     def _picture(self) -> Table:
         grid = Table.grid(padding=(0, 2))
@@ -127,6 +142,23 @@ class Live_(Watcher):  # noqa: N801
         if self.doing:
             grid.add_row(Text(self.doing))
         return grid
+
+
+def _ending(record: Mapping[str, Any]) -> str:
+    """A trial, and how long it took or why it has no result."""
+    trial, said = record["trial"], record.get("error") or record["status"]
+    if record["status"] == "done":
+        said = f"{sum(record['seconds'].values()):.0f} s"
+    return f"{trial['method']} on {trial['task']}, seed {trial['seed']}: {said}"
+
+
+def _measuring(method: str) -> str:
+    return f"measuring the cost and the properties of {method}"
+
+
+def _say_what_is_kept(console: Console, problem: object) -> None:
+    if problem is KeyboardInterrupt:
+        console.print("Stopped. What is finished is kept; the same command goes on from here.")
 
 
 def show(view: View, folder: Path, console: Console | None = None) -> None:
@@ -175,18 +207,20 @@ def _signed(change: Point) -> str:
 
 def _costs(rows: Sequence[Row], train_length: int) -> Table:
     table = Table(title="cost over plain attention, and properties that were measured", title_justify="left")
-    columns = {"encoding": "left", "parameters": "right", f"time at {train_length}": "right", "time at 4096": "right",
-               "memory at 4096": "right", "decoding": "right", "properties": "left"}  # fmt: skip
-    for name, side in columns.items():
+    lengths = list(dict.fromkeys((train_length, LONG)))  # once, where it was trained at that length
+    columns = [
+        ("encoding", "left"), ("parameters", "right"), *((f"time at {length}", "right") for length in lengths),
+        (f"memory at {LONG}", "right"), ("decoding", "right"), ("properties", "left"),
+    ]  # fmt: skip
+    for name, side in columns:
         table.add_column(name, justify="right" if side == "right" else "left")
     for row in rows:
         at = row.cost.get("lengths", {})
         table.add_row(
             row.method,
             str(row.cost.get("parameters", "–")),
-            _times(at.get(str(train_length)), "time"),
-            _times(at.get("4096"), "time"),
-            _times(at.get("4096"), "memory"),
+            *(_times(at.get(str(length)), "time") for length in lengths),
+            _times(at.get(str(LONG)), "memory"),
             _times(row.cost.get("decode"), "time"),
             ", ".join(name.replace("_", "-") for name, found in row.properties.items() if found.get("holds")),
         )

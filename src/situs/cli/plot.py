@@ -69,8 +69,8 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError("--json goes with --list, since a figure is no data; got it without.")
     out = None if options.out is None else _writable(options.out)
     try:
-        kind, subjects, chosen = _wanted(options)
-        figure = kind.draw(subjects, dark=options.dark, **chosen)
+        kind, sitters, chosen = _wanted(options)
+        figure = kind.draw(sitters, dark=options.dark, **chosen)
     except (MemoryError, RuntimeError) as problem:
         if isinstance(problem, RuntimeError) and "allocate" not in str(problem):
             raise
@@ -87,8 +87,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _wanted(options: argparse.Namespace) -> tuple[Kind, list[Any], dict[str, Any]]:
-    """The kind, its subjects and its choices."""
-    from situs.lab.named import TRAINED, scaled, subjects
+    """The kind, its sitters and its choices."""
+    from situs.lab.named import TRAINED, from_names, scaled
     from situs.plots import KINDS, suiting
 
     if options.kind is not None and options.kind not in KINDS:
@@ -97,12 +97,12 @@ def _wanted(options: argparse.Namespace) -> tuple[Kind, list[Any], dict[str, Any
     names = [option for option in options.options if option in situs.names() or ":" in option.partition("=")[0]]
     if names:
         joined = ",".join([options.names, *names])
-        raise ValueError(f"names must be parted by commas; got {names[0]!r} behind a space. Write {joined}.")
+        raise ValueError(f"names must be separated by commas; got {names[0]!r} behind a space. Write {joined}.")
     own = dict(parse(option) for option in options.options)
     given = _given(options)
     length, trained = given.get("length"), given.get("train_length")
     if options.kind is None:
-        seen = subjects(options.names, own, length=2)
+        seen = from_names(options.names, own, length=2)
         fitting = [name for name in suiting(seen[0]) if all(name in suiting(each) for each in seen)]
         kinds = [KINDS[name] for name in fitting if KINDS[name].many or len(seen) == 1]
         if not kinds:
@@ -122,7 +122,7 @@ def _wanted(options: argparse.Namespace) -> tuple[Kind, list[Any], dict[str, Any
     trained = trained or TRAINED
     default = kind.default_length
     stretched = length if length is not None and length > trained else None
-    made = subjects(options.names, own, length=length or default or 2, trained=trained, stretched=stretched)
+    made = from_names(options.names, own, length=length or default or 2, trained=trained, stretched=stretched)
     if stretching and default is None and "length" in kind.options:  # for scalings that choose by the text's length
         given.setdefault("length", stretched or min(4 * trained, kind.longest))
     return kind, made, {name: value for name, value in given.items() if name in kind.options}
@@ -146,7 +146,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _value(name: str, text: str) -> int | tuple[int, ...]:
-    """A choice as it was written: a number, several parted by commas, or two parted by an x."""
+    """A choice as it was written: a number, several separated by commas, or two separated by an x."""
     form, example = {"channels": (r"\d+(,\d+)*", "0,1,8"), "size": (r"\d+x\d+", "14x14")}.get(name, (r"\d+", "64"))
     if not re.fullmatch(form, text):
         raise ValueError(f"{_flag(name)} must be written like {example}; got {text!r}.")
@@ -181,12 +181,12 @@ def _write(data: bytes, out: Path) -> None:
 
 def _list(chosen: str | None, *, as_json: bool) -> int:
     """Print the kinds, then which suit which encoding: all of them, or those that were named."""
-    from situs.lab.methods import split_names
-    from situs.lab.named import subjects
+    from situs.lab.grammar import split_names
+    from situs.lab.named import from_names
     from situs.plots import KINDS, suiting
 
     names = [*situs.names(), "rotary+axial", "sinusoidal(axes=2)"] if chosen is None else split_names(chosen)
-    suited = {name: suiting(subjects(name, {}, length=2)[0]) for name in names}
+    suited = {name: suiting(from_names(name, {}, length=2)[0]) for name in names}
     if as_json:
         kinds = [
             {"name": kind.name, "about": kind.about, "suits": kind.suits.words, "several": kind.many,

@@ -4,7 +4,7 @@ from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding
 from situs.encodings.bias import BiasEncoding, OffsetBias, PairBias
 from situs.encodings.rotation import RotationEncoding
 from situs.encodings.scaling import ScaledFrequencies, Scaling
-from situs.encodings.score import OffsetScore, OffsetVectors, ScoreEncoding, ValueEncoding
+from situs.encodings.score import OffsetScore, OffsetVectors, PlaceScore, ScoreEncoding, ValueEncoding
 from situs.encodings.split import Split
 from situs.registry import expect
 
@@ -16,6 +16,7 @@ __all__ = [
     "OffsetScore",
     "OffsetVectors",
     "PairBias",
+    "PlaceScore",
     "QueryKeyEncoding",
     "RotationEncoding",
     "ScaledFrequencies",

@@ -17,8 +17,9 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
@@ -74,9 +75,22 @@ class Encoding(nn.Module, ABC):
     resolved: Mapping[str, object] = {}
     """What the options came to, for ``describe``."""
 
+    settled: frozenset[str] = frozenset()
+    """Options that other numbers were computed from when it was made, and that cannot be assigned to later."""
+
     def __init__(self) -> None:
         super().__init__()
         self.register_load_state_dict_pre_hook(_drop_legacy_keys)  # type: ignore[no-untyped-call]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.settled and name in self.__dict__:
+            made = type(self).__name__
+            raise AttributeError(
+                f"{name} must be given when {made} is made, since what it computes with follows from it then; got "
+                f"{name}={value!r} for one made with {name}={self.__dict__[name]!r}. Make a new one: "
+                f"{made}(**(encoding.config | {{{name!r}: ...}}))."
+            )
+        super().__setattr__(name, value)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -163,8 +177,18 @@ def _drop_legacy_keys(
             del state[key]
 
 
+def require_positions(positions: object, reason: str) -> None:
+    """Raise unless these are a `Positions`."""
+    if not isinstance(positions, Positions):
+        kind = type(positions).__name__
+        raise TypeError(
+            f"positions must be a situs.Positions, since {reason}; got {kind}. Use Positions.explicit(ids) for a "
+            f"tensor of positions, or Positions.range(length)."
+        )
+
+
 def require_axes(encoding: Encoding, positions: Positions) -> None:
-    """Raise if positions have more or fewer coordinates than the encoding takes; one may stand for all."""
+    """Raise if positions have more or fewer coordinates than the encoding takes."""
     if positions.axes != encoding.axes:
         raise ValueError(
             f"positions must have {encoding.axes} coordinate{'s' * (encoding.axes > 1)} a place, since this "
@@ -188,25 +212,84 @@ def require_choice(name: str, value: object, choices: tuple[object, ...], reason
         raise ValueError(f"{name} must be one of {listed}, since {reason}; got {value!r}.")
 
 
-def require_base(base: float | Sequence[float]) -> None:
-    """Raise unless wavelengths grow."""
-    if min((base,) if isinstance(base, (int, float)) else base, default=0) <= 1:
-        raise ValueError(f"base must be more than 1, since wavelengths grow by its powers; got {base}.")
+def require_number(name: str, value: Any, reason: str) -> float | int:
+    """A real number as Python's own; NumPy's and tensors without axes are taken too. Raise for anything else."""
+    if type(value) in (int, float):
+        return value  # type: ignore[no-any-return]
+    if not isinstance(value, (str, bytes, bool, complex)) and not getattr(value, "ndim", 0):
+        try:
+            return float(value)
+        except (TypeError, ValueError, RuntimeError):
+            pass
+    raise TypeError(f"{name} must be a number, since {reason}; got {value!r}.")
+
+
+def require_finite(name: str, value: Any, reason: str) -> float | int:
+    """The same, but neither infinite nor not a number."""
+    number = require_number(name, value, reason)
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be finite, since {reason}; got {value}.")
+    return number
+
+
+def require_count(name: str, value: Any, reason: str) -> int:
+    """A whole number as Python's own, NumPy's too. Raise for anything else."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be a whole number, since {reason}; got {value!r}.")
+    return operator.index(value)
+
+
+def require_base(base: Any) -> float | int:
+    """A base as Python's own number; raise unless wavelengths grow by it."""
+    bases = require_bases(base)
+    if isinstance(bases, tuple):
+        raise TypeError(f"base must be a number, since wavelengths grow by its powers; got {base!r}.")
+    return bases
+
+
+def require_bases(base: Any) -> float | int | tuple[float, ...]:
+    """The same for one base, or a sequence of them."""
+    reason = "wavelengths grow by its powers"
+    several = isinstance(base, Iterable) and not isinstance(base, (str, bytes)) and getattr(base, "ndim", 1) != 0
+    bases = tuple(require_number("base", each, reason) for each in (base if several else (base,)))
+    if not bases or not all(each > 1 for each in bases):
+        raise ValueError(f"base must be more than 1, since {reason}; got {base}.")
+    if math.inf in bases:
+        raise ValueError(f"base must be finite, since {reason}; got {base}.")
+    return tuple(map(float, bases)) if several else bases[0]
 
 
 def require_dropout(dropout: float) -> None:
     """Raise unless it is a probability below 1."""
     if not 0 <= dropout < 1:
-        raise ValueError(f"dropout must lie in 0 .. 1, since it is a probability; got {dropout}.")
+        raise ValueError(
+            f"dropout must be at least 0 and below 1, since it is a probability and 1 leaves nothing; got {dropout}."
+        )
 
 
 def require_width(encoding: Encoding, name: str, x: Tensor, width: int) -> None:
-    """Raise unless the last axis of ``x`` has the encoding's width."""
+    """Raise unless the last axis of ``x`` has the encoding's width, and its numbers can hold fractions."""
     if x.shape[-1] != width:
         raise ValueError(
             f"x must have {width} channels, since {type(encoding).__name__} was made with {name}={width}; "
             f"got shape {tuple(x.shape)}."
         )
+    if not x.is_floating_point():
+        cure = "Hand over torch.view_as_real(x).flatten(-2)" if x.is_complex() else "Convert it with x.float()"
+        raise TypeError(
+            f"x must be of a real floating-point dtype, since {type(encoding).__name__} computes with real fractions; "
+            f"got {x.dtype}. {cure}."
+        )
+
+
+def require_embeddings(encoding: Encoding, x: Tensor, dim: int) -> None:
+    """Raise unless ``x`` is (batch, sequence, dim), in numbers that can hold fractions."""
+    if x.ndim != 3:
+        raise ValueError(
+            f"x must have shape (batch, sequence, {dim}), since {type(encoding).__name__} is added to embeddings; "
+            f"got shape {tuple(x.shape)}."
+        )
+    require_width(encoding, "dim", x, dim)
 
 
 def autocast_off(device: str) -> AbstractContextManager[object]:

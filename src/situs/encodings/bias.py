@@ -26,7 +26,7 @@ from torch import Tensor
 from situs.encodings.base import Encoding, computing_dtype, require_axes, require_whole, without_autocast
 from situs.functional.angles import widest
 from situs.functional.offsets import range_offsets, toeplitz
-from situs.positions import Positions, is_deferred
+from situs.positions import Positions, require
 
 Rule: TypeAlias = Callable[..., Tensor]
 ScoreMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -199,11 +199,16 @@ def _require_extent(encoding: BiasEncoding, query: Positions, key: Positions) ->
     for axis, size in enumerate(encoding.extent):
         lowest, highest = zip(*(_ends(places, axis) for places in (query, key)), strict=True)
         spread = torch.maximum(*highest) - torch.minimum(*lowest)
-        rule = f"positions must span at most {size} cells along axis {axis}, since {type(encoding).__name__} ends there"
-        if is_deferred(spread):
-            torch._assert_async((spread < size).all(), f"{rule}.")
-        elif bool((spread >= size).any()):
-            raise ValueError(f"{rule}; got {int(spread.max()) + 1}. Use resize() for a larger window.")
+        _require_span(type(encoding).__name__, axis, size, spread)
+
+
+def _require_span(name: str, axis: int, size: int, spread: Tensor) -> None:
+    require.everywhere(
+        spread < size,
+        f"positions must span at most {size} cells along axis {axis}, since {name} ends there",
+        lambda: int(spread.max()) + 1,
+        "Use resize() for a larger window.",
+    )
 
 
 def _ends(places: Positions, axis: int) -> tuple[Tensor, Tensor]:

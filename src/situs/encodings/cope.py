@@ -25,7 +25,7 @@ from situs.encodings.base import computing_dtype, without_autocast
 from situs.encodings.score import ScoreEncoding, placed
 from situs.functional.contextual import between_rows, gate_counts
 from situs.functional.heads import share_heads
-from situs.positions import Positions, PositionsLike
+from situs.positions import PositionsLike
 from situs.registry import register
 
 
@@ -99,10 +99,5 @@ class CoPE(ScoreEncoding):
         if visible is not None:
             gates = gates * visible
         products = q @ self.table.to(dtype).transpose(-2, -1)
-        term = between_rows(products, gate_counts(gates, _order_of(of_keys)))
+        term = between_rows(products, gate_counts(gates, None if of_keys.in_order else of_keys.slots))
         return scale * term if self.scaled else term
-
-
-def _order_of(keys: Positions) -> Tensor | None:
-    """Slots, where keys do not lie in memory as they follow one another: in zigzag shards, and where rows differ."""
-    return keys.slots if keys.given_slots is not None or (keys.runs is not None and len(keys.runs) > 1) else None

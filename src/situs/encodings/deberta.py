@@ -143,6 +143,11 @@ class Deberta(OffsetScore):
         self._tied = (query, key)  # in a tuple, so that the module does not claim them
         return self
 
+    @property
+    def borrowed(self) -> tuple[nn.Module, ...]:
+        """The attention's projections, where they are tied."""
+        return self._tied
+
     def vectors(self, offsets: Int[Tensor, "offsets"], dtype: torch.dtype) -> OffsetVectors:
         """Projected rows: of the key projection for queries, of the query projection for keys."""
         query, key = self._projections()

@@ -5,8 +5,8 @@ Acts on  the input.    Learned: yes, rows x dim.    Relative: no.
 
     x_n + table[n + offset]
 
-The table ends. A position past it is an error here, not a wrap, a clamp or a crash: raise ``extend`` to make it
-longer. OPT, BART and RoBERTa keep their first rows for other uses (``offset=2``).
+The table ends. A position past it is an error here, not a wrap, a clamp or a crash: call ``extend`` for a longer
+one. OPT, BART and RoBERTa keep their first rows for other uses (``offset=2``).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from situs.encodings.base import InputEncoding, require_axes, require_choice, require_dropout, require_width
+from situs.encodings.base import InputEncoding, require_axes, require_choice, require_dropout, require_embeddings
 from situs.functional.tables import stretch, with_more_rows
-from situs.positions import Positions, PositionsLike, is_deferred
+from situs.positions import Positions, PositionsLike, require
 from situs.registry import register
 
 
@@ -35,6 +35,7 @@ class Learned(InputEncoding):
     """Add a trained vector for each position."""
 
     tags = frozenset({"unique", "learned", "bounded"})
+    settled = frozenset({"dim", "max_length", "offset"})
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class Learned(InputEncoding):
         self, x: Float[Tensor, "batch sequence dim"], positions: PositionsLike = None
     ) -> Float[Tensor, "batch sequence dim"]:
         """``x`` plus each position's row."""
-        require_width(self, "dim", x, self.dim)
+        require_embeddings(self, x, self.dim)
         places = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
         require_axes(self, places)
         require_rows(places, self.usable_length, "Use extend() for a longer table.")
@@ -127,6 +128,8 @@ class Learned(InputEncoding):
             fresh = torch.empty(new_length - len(learnt), self.dim).normal_(std=float(learnt.float().std(correction=0)))
             rows = with_more_rows(learnt, fresh)
         longer.table.copy_(torch.cat((reserved, rows)))
+        if self.padding_row is not None:  # its row may have been stretched over, or into others
+            longer.table[self.padding_row] = 0
         return longer.train(self.training)
 
 
@@ -134,25 +137,16 @@ def require_rows(positions: Positions, usable_length: int, cure: str) -> None:
     """Raise if a position has no row. A range is judged by its ends and tensors on the host by their values;
     on an accelerator, or in a graph, a device-side assertion stands in, which makes nobody wait."""
     message = f"positions must lie in 0 .. {usable_length - 1}, since the table has a row for {usable_length} positions"
+    from_zero = "Count from 0, as Positions.from_mask() does for padded rows."  # no longer table has a row below
     if positions.start is not None:
         last = positions.start + positions.length - 1
-        if positions.length and not (positions.start >= 0 and last < usable_length):
-            raise ValueError(_outside(message, positions.start, last, cure))
+        if positions.length and positions.start < 0:
+            raise ValueError(f"{message}; got {positions.start}. {from_zero}")
+        if positions.length and last >= usable_length:
+            raise ValueError(f"{message}; got {last}. {cure}")
         return
     ids = positions.ids
     if ids.is_floating_point():
         raise TypeError(f"positions must be whole numbers, since each picks a row of the table; got dtype {ids.dtype}.")
-    if not is_deferred(ids):
-        if ids.numel():
-            low, high = int(ids.min()), int(ids.max())
-            if low < 0 or high >= usable_length:
-                raise ValueError(_outside(message, low, high, cure))
-    elif ids.device.type != "meta":
-        torch._assert_async(((ids >= 0) & (ids < usable_length)).all(), f"{message}. {cure}")
-
-
-def _outside(message: str, low: int, high: int, cure: str) -> str:
-    """The message with the position that has no row. No longer table has one for a negative position."""
-    if low < 0:
-        return f"{message}; got {low}. Count from 0, as Positions.from_mask() does for padded rows."
-    return f"{message}; got {high}. {cure}"
+    require.everywhere(ids >= 0, message, lambda: int(ids.min()), from_zero)
+    require.everywhere(ids < usable_length, message, lambda: int(ids.max()), cure)

@@ -11,16 +11,17 @@ are kept. Sizes are given as (height, width), never guessed from a square root o
 
 from __future__ import annotations
 
-from typing import Literal, final
+from collections.abc import Sequence
+from typing import Any, Literal, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from situs.encodings.base import InputEncoding, require_axes, require_choice, require_width
+from situs.encodings.base import InputEncoding, require_axes, require_choice, require_count, require_embeddings
 from situs.encodings.learned import require_rows
 from situs.functional.tables import resize_grid
-from situs.positions import Positions, PositionsLike, is_deferred
+from situs.positions import Positions, PositionsLike, require
 from situs.registry import register
 
 
@@ -34,6 +35,7 @@ class LearnedGrid(InputEncoding):
     """Add a trained vector for each patch of an image."""
 
     tags = frozenset({"unique", "learned", "bounded"})
+    settled = frozenset({"dim", "size", "prefix"})
 
     def __init__(self, *, dim: int, size: tuple[int, int], prefix: int = 0, init_std: float = 0.02) -> None:
         """
@@ -44,7 +46,7 @@ class LearnedGrid(InputEncoding):
         """
         super().__init__()
         self.dim = dim
-        self.size = (int(size[0]), int(size[1]))
+        self.size = require_size(size)
         self.prefix = prefix
         self.init_std = init_std
         if dim < 1 or min(self.size) < 1 or prefix < 0:
@@ -67,7 +69,7 @@ class LearnedGrid(InputEncoding):
         self, x: Float[Tensor, "batch sequence dim"], positions: PositionsLike = None
     ) -> Float[Tensor, "batch sequence dim"]:
         """``x`` plus each token's row. Positions count tokens, prefix first, or are (row, column) of patches."""
-        require_width(self, "dim", x, self.dim)
+        require_embeddings(self, x, self.dim)
         places = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
         if places.axes == 2:
             places = self._flattened(places)
@@ -85,6 +87,7 @@ class LearnedGrid(InputEncoding):
     ) -> LearnedGrid:
         """A copy for images of another size; the same size is the identity, and prefix rows are kept as they are."""
         require_choice("mode", mode, ("bicubic", "bilinear"), "rows between patches are interpolated one of these ways")
+        size = require_size(size)
         if min(size) < 1:
             raise ValueError(f"size must be (height, width) in patches, each 1 or more; got {size}.")
         resized = LearnedGrid(**{**self.config, "size": size}).to(self.table)
@@ -94,13 +97,20 @@ class LearnedGrid(InputEncoding):
 
     def _flattened(self, places: Positions) -> Positions:
         rows, columns = places.ids.unbind(-1)
-        if not is_deferred(places.ids):
-            height, width = self.size
-            outside = ((places.ids < 0) | (places.ids >= places.ids.new_tensor(self.size))).any(-1)
-            if bool(outside.any()):
-                row, column = places.ids[outside][0].tolist()
-                raise ValueError(
-                    f"positions must lie in a grid of {height} x {width}, the table's size; got row {row}, "
-                    f"column {column}. Use resize() for another size."
-                )
+        height, width = self.size
+        within = ((places.ids >= 0) & (places.ids < places.ids.new_tensor(self.size))).all(-1)
+        require.everywhere(
+            within,
+            f"positions must lie in a grid of {height} x {width}, the table's size",
+            lambda: "row {}, column {}".format(*places.ids[~within][0].tolist()),
+            "Use resize() for another size.",
+        )
         return Positions.explicit(self.prefix + rows * self.size[1] + columns)
+
+
+def require_size(size: Any) -> tuple[int, int]:
+    """A height and a width; raise for anything else."""
+    if isinstance(size, str) or not isinstance(size, Sequence) or len(size) != 2:
+        raise ValueError(f"size must be (height, width), since a picture's patches are counted both ways; got {size}.")
+    height, width = (require_count("size", each, "it counts patches") for each in size)
+    return height, width

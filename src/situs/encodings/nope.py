@@ -14,7 +14,11 @@ from __future__ import annotations
 
 from typing import final
 
-from situs.encodings.base import Encoding
+from jaxtyping import Shaped
+from torch import Tensor
+
+from situs.encodings.base import Encoding, Role
+from situs.positions import PositionsLike
 from situs.registry import register
 
 
@@ -29,3 +33,9 @@ class NoPE(Encoding):
 
     place = "nowhere"
     tags = frozenset({"relative", "bounded", "far"})
+
+    def forward(
+        self, x: Shaped[Tensor, "*shape"], positions: PositionsLike = None, *, role: Role = "query"
+    ) -> Shaped[Tensor, "*shape"]:
+        """``x`` as it is, whether embeddings, queries or keys: it can stand where another encoding does."""
+        return x

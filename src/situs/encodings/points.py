@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float
 from torch import Tensor
 
 from situs.functional.angles import RANGE_SPLIT_LENGTH, range_unit_circle, unit_circle, widest
@@ -15,7 +15,7 @@ from situs.positions import Positions
 def points(
     positions: Positions,
     coordinates: Callable[[Positions], Tensor],
-    frequencies: Float64[Tensor, "*rows_or_1 sequence_or_1 pairs"],
+    frequencies: Float[Tensor, "*rows_or_1 sequence_or_1 pairs"],
     dtype: torch.dtype,
 ) -> tuple[Float[Tensor, "*rows sequence pairs"], Float[Tensor, "*rows sequence pairs"]]:
     """Cosine and sine of every coordinate times its frequency; ``coordinates`` shapes those of ``positions`` to

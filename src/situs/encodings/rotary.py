@@ -19,23 +19,22 @@ from collections.abc import Sequence
 from typing import final
 
 import torch
-from jaxtyping import Float64, Int64, Num
+from jaxtyping import Float, Float64, Int64, Num
 from torch import Tensor
 
-from situs.encodings.base import Role, require_axes, require_base
-from situs.encodings.rotation import (
-    RotationEncoding,
-    can_compare,
-    check_head,
-    require_length,
-    require_same_length,
-)
+from situs.encodings.base import Role, require_axes, require_bases
+from situs.encodings.lengths import have_lengths_apart, require_length, require_same_length
+from situs.encodings.rotation import RotationEncoding, check_head
 from situs.encodings.scaling import ScaledFrequencies, Scaling
 from situs.encodings.split import Split
+from situs.functional.angles import widest
 from situs.functional.frequencies import rotary_frequencies
 from situs.functional.rotation import Pairing
 from situs.positions import Positions
 from situs.registry import register
+
+# Factors that differ by less are one.
+SAME = 1e-9
 
 
 @final
@@ -51,6 +50,8 @@ from situs.registry import register
 )
 class Rotary(RotationEncoding):
     """Turn every channel pair of queries and keys by an angle proportional to the position."""
+
+    settled = frozenset({"head_dim", "base", "rotary_dim", "pairing", "scaling", "split"})
 
     def __init__(
         self,
@@ -72,15 +73,17 @@ class Rotary(RotationEncoding):
         """
         super().__init__()
         self.head_dim = head_dim
-        self.base = base if isinstance(base, (int, float)) else tuple(float(each) for each in base)
+        self.base = require_bases(base)
         self.rotary_dim = head_dim if rotary_dim is None else rotary_dim
         self.pairing = pairing
         self.scaling = scaling
         self.split = split
-        self.axes = 1 if split is None else split.axes
-        self.num_heads = None if isinstance(self.base, (int, float)) else len(self.base)
         check_head(head_dim, self.rotary_dim, pairing)
-        require_base(base)
+        require_kind("scaling", scaling, Scaling, "how frequencies change", "YaRN(factor=4.0, original_length=4096)")
+        require_kind("split", split, Split, "which coordinate turns a pair", "Axial(axes=2)")
+        self.axes = 1 if split is None else split.axes
+        self.text_has_one = split is not None and split.text_has_one
+        self.num_heads = None if isinstance(self.base, (int, float)) else len(self.base)
         self.by_length = scaling is not None and scaling.by_length
         if self.by_length and not isinstance(self.base, (int, float)):
             raise ValueError(
@@ -105,6 +108,10 @@ class Rotary(RotationEncoding):
             "axes": self.axes,
             "dialect": getattr(scaling, "dialect", None),
         }
+        if scaling is not None:
+            self.resolved["short_context"] = self._change_of_short_contexts(scaling, scaled)
+            if scaling.unused:
+                self.resolved["unused"] = scaling.unused
 
     @property
     def frequencies(self) -> Float64[Tensor, "heads pairs"]:
@@ -122,13 +129,17 @@ class Rotary(RotationEncoding):
             return positions.ids[:, None, :, None]  # on several axes, text: one position stands for every coordinate
         return positions.ids[:, None][..., list(self._axis_of_pair)]
 
-    def frequencies_at(self, positions: Positions) -> Float64[Tensor, "#batch #heads #sequence pairs"]:
+    def frequencies_at(self, positions: Positions) -> Float[Tensor, "#batch #heads #sequence pairs"]:
         """The scaled ladder, for the sequence's length where the scaling chooses by it."""
-        if positions.axes != 1 or self.split is None or not self.split.text_has_one:
+        if positions.axes != 1 or not self.text_has_one:
             require_axes(self, positions)
         if self.scaling is None or not self.by_length:
             return self._frequencies
         length = require_length(positions, type(self.scaling).__name__)
+        if torch.compiler.is_compiling() and not isinstance(length, Tensor):
+            # as a tensor it stays symbolic: one graph serves every length
+            device = positions.device if widest(positions.device) == torch.float64 else "cpu"
+            length = torch.full((), length, dtype=torch.int64, device=device)
         frequencies, _ = self._dealt(self._scaled(length).frequencies)
         return frequencies[:, None] if frequencies.ndim == 3 else frequencies[None, None, None]
 
@@ -140,22 +151,49 @@ class Rotary(RotationEncoding):
         """Raise if a scaling that chooses by length was given two lengths that it treats differently."""
         if self.scaling is None or not self.by_length or query is key:
             return
-        ours, theirs = query.sequence_length, key.sequence_length
-        if can_compare(ours, theirs):
-            same = torch.equal(self._scaled(ours).frequencies, self._scaled(theirs).frequencies)
-            require_same_length(query, key, type(self.scaling).__name__, not same)
+        require_same_length(query, key, type(self.scaling).__name__, have_lengths_apart(query, key, self._turn_apart))
+
+    def _turn_apart(self, ours: int | Tensor, theirs: int | Tensor) -> Tensor:
+        """Whether two lengths, or each two, have different frequencies."""
+        return (self._scaled(ours).frequencies != self._scaled(theirs).frequencies).any(-1)
+
+    def _change_of_short_contexts(self, scaling: Scaling, scaled: ScaledFrequencies) -> str:
+        """What the scaling does to lengths that the model was trained on, in words."""
+        plain = rotary_frequencies(self._ladder_dim, self._bases)
+        ratios = (scaled.frequencies / plain).flatten()
+        slowest, fastest = float(ratios.min()), float(ratios.max())
+        changes = []
+        if max(abs(slowest - 1), abs(fastest - 1)) > SAME:
+            span = "" if fastest - slowest <= SAME else f" to x{fastest:.4g}"
+            changes.append(f"frequencies x{slowest:.4g}{span}")
+        for name, factor in (("cos and sin", scaled.rotation_factor), ("softmax scale", scaled.softmax_factor)):
+            if abs(factor - 1) > SAME:
+                changes.append(f"{name} x{factor:.4g}")
+        where = f"up to {getattr(scaling, 'original_length', None)}" if scaling.by_length else "at every length"
+        already = "already " if scaling.by_length else ""
+        return f"changed {already}{where}: {', '.join(changes)}" if changes else f"unchanged {where}"
+
+    @property
+    def _bases(self) -> float | Tensor:
+        if isinstance(self.base, tuple):
+            return torch.tensor(self.base, dtype=torch.float64, device="cpu")
+        return self.base
 
     def _scaled(self, sequence_length: int | Tensor | None) -> ScaledFrequencies:
-        base = (
-            self.base
-            if isinstance(self.base, (int, float))
-            else torch.tensor(self.base, dtype=torch.float64, device="cpu")
-        )
         if self.scaling is None:
-            return ScaledFrequencies(rotary_frequencies(self._ladder_dim, base))
-        return self.scaling.resolve(self._ladder_dim, base, sequence_length)
+            return ScaledFrequencies(rotary_frequencies(self._ladder_dim, self._bases))
+        return self.scaling.resolve(self._ladder_dim, self._bases, sequence_length)
 
     def _dealt(self, ladder: Tensor) -> tuple[Tensor, Tensor]:
         if self.split is None:
             return ladder, torch.zeros(ladder.shape[-1], dtype=torch.int64, device="cpu")
         return self.split.deal(ladder)
+
+
+def require_kind(name: str, value: object, kind: type, what: str, example: str) -> None:
+    """Raise unless ``value`` is None or of a kind."""
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(
+            f"{name} must be a situs.{kind.__name__} or None, since it tells {what}; got {value!r}. Make "
+            f"one, such as situs.{example}."
+        )

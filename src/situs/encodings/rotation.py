@@ -6,18 +6,43 @@ and carried from one set of frequencies to another exactly.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Float64, Num
 from torch import Tensor
 
-from situs.encodings.base import QueryKeyEncoding, Role, computing_dtype, require_choice, require_width
+from situs.encodings.base import (
+    QueryKeyEncoding,
+    Role,
+    computing_dtype,
+    require_choice,
+    require_count,
+    require_finite,
+    require_positions,
+    require_width,
+)
 from situs.encodings.points import points
 from situs.functional.angles import widest
 from situs.functional.rotation import PAIRINGS, Pairing, RotationTable, rotate, rotate_both, rotation_matrix
-from situs.positions import Positions, PositionsLike, align, is_deferred
+from situs.positions import Positions, PositionsLike, align, require
+
+WIDE = (torch.float32, torch.float64)
+
+
+class Maker(NamedTuple):
+    """Who made a table, and for what: a table's ``made_by``."""
+
+    identity: Hashable
+    role: Role | None
+    """None where queries and keys are turned alike."""
+
+    farthest: float | Tensor
+    """How far from the centre it goes."""
 
 
 class RotationEncoding(QueryKeyEncoding):
@@ -32,17 +57,32 @@ class RotationEncoding(QueryKeyEncoding):
     """Whether queries and keys are turned differently."""
 
     by_length: bool = False
-    """Whether the frequencies depend on the sequence's length."""
+    """Whether the sequence's length tells how vectors are turned."""
+
+    text_has_one: bool = False
+    """Whether a single position may stand for all coordinates, as text's does among images."""
 
     identity: Hashable
     """The whole configuration: two encodings that differ in anything differ in it."""
+
+    reaches: Mapping[torch.dtype, float] = MappingProxyType({})
+    """How far from the centre positions may lie for vectors of dtypes that hold less than float32 does."""
+
+    def reach_in(self, dtype: torch.dtype) -> float:
+        """How far from the centre positions may lie for vectors of this dtype."""
+        return self.reaches.get(dtype, self.reach)
+
+    def farthest_of(self, positions: Positions) -> float | int | Tensor:
+        """How far from the centre positions go, where magnitudes grow with that: the farthest of them, or each where
+        only the device knows."""
+        return 0.0
 
     @abstractmethod
     def coordinates_at(self, positions: Positions) -> Num[Tensor, "batch 1 sequence pairs_or_1"]:
         """What each pair's frequency is multiplied by."""
 
     @abstractmethod
-    def frequencies_at(self, positions: Positions) -> Float64[Tensor, "#batch #heads #sequence pairs"]:
+    def frequencies_at(self, positions: Positions) -> Float[Tensor, "#batch #heads #sequence pairs"]:
         """Radians a position for each pair."""
 
     @abstractmethod
@@ -96,9 +136,16 @@ class RotationEncoding(QueryKeyEncoding):
                 f"got shape {tuple(x.shape)}."
             )
         if isinstance(positions, RotationTable):
-            return positions
-        places = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
-        return self.table(places, dtype=computing_dtype(x.dtype), role=role)
+            table = positions
+            made_by = table.made_by
+            if made_by is not None and (made_by.identity is not self.identity or self.treats_roles_apart):
+                self._require_own(made_by, role)
+        else:
+            places = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
+            table = self.table(places, dtype=computing_dtype(x.dtype), role=role)
+        if self.reaches and x.dtype in self.reaches and table.made_by is not None:
+            self._require_reach(table.made_by.farthest, x.dtype)
+        return table
 
     @abstractmethod
     def require_agreement(self, query: Positions, key: Positions) -> None:
@@ -108,6 +155,9 @@ class RotationEncoding(QueryKeyEncoding):
         """Cosines and sines of these positions, magnitude included. Made once for each `Positions` object:
         layers that are handed the same one share it."""
         require_choice("role", role, ("query", "key"), "a vector is one or the other")
+        if dtype not in WIDE:
+            require_choice("dtype", dtype, WIDE, "angles are kept in float32 or wider")
+        require_positions(positions, "a table is kept with it")
         if torch.compiler.is_compiling() and not positions.in_graph:
             return self._make_table(positions, dtype, role)  # a graph leaves nothing in an object from outside
         # a table made in inference mode cannot serve training later
@@ -128,6 +178,7 @@ class RotationEncoding(QueryKeyEncoding):
         """Undo ``forward``: turn back, and divide by the magnitude."""
         require_width(self, "head_dim", x, self.head_dim)
         places = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
+        self._require_reach(self.farthest_of(places), x.dtype)
         cos, sin = self._points(places, computing_dtype(x.dtype))
         magnitude = self.magnitude_of(places, role)
         return rotate(x, _scaled(cos, -sin, 1 / magnitude), self.pairing)
@@ -147,6 +198,11 @@ class RotationEncoding(QueryKeyEncoding):
         """
         require_width(self, "head_dim", keys, self.head_dim)
         source = self if source is None else source
+        if not isinstance(source, RotationEncoding):
+            raise TypeError(
+                f"source must be a RotationEncoding, since it tells how keys were turned; got "
+                f"{type(source).__name__}. Keys that were not turned are turned with encoding(keys, role='key')."
+            )
         if (source.rotary_dim, source.pairing) != (self.rotary_dim, self.pairing):
             raise ValueError(
                 f"source must turn the same channels, since keys are moved pair by pair; got rotary_dim="
@@ -156,6 +212,8 @@ class RotationEncoding(QueryKeyEncoding):
             Positions.of(given, keys.shape[-2], batch=keys.shape[0], device=keys.device)
             for given in (old_positions, new_positions)
         ]
+        for each, where in zip((source, self), places, strict=True):
+            each._require_reach(each.farthest_of(where), keys.dtype)
         wide = widest(keys.device)
         old_cos, old_sin = source._points(places[0], wide)
         new_cos, new_sin = self._points(places[1], wide)
@@ -165,11 +223,24 @@ class RotationEncoding(QueryKeyEncoding):
         return rotate(keys, RotationTable(turn.cos.to(dtype), turn.sin.to(dtype)), self.pairing)
 
     def rotation_matrix(
-        self, position: float, *, role: Role = "query", sequence_length: int | None = None
+        self,
+        position: float | int | Sequence[float | int] | Tensor,
+        *,
+        role: Role = "query",
+        sequence_length: int | None = None,
     ) -> Float64[Tensor, "*heads head_dim head_dim"]:
-        """The map of one position as a dense float64 matrix; channels that do not turn have ones.
-        ``sequence_length`` is for methods that choose by it."""
-        ids = torch.full((1, 1, self.axes), float(position), dtype=torch.float64, device="cpu")
+        """The map of one position as a dense float64 matrix; channels that do not turn have ones. On several axes
+        ``position`` has a number for each, or one for text. ``sequence_length`` is for methods that choose by it."""
+        reason = f"this {type(self).__name__} encodes that many"
+        given: Any = position.tolist() if isinstance(position, Tensor) else position
+        place = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+        if len(place) != self.axes and not (self.text_has_one and len(place) == 1):
+            raise ValueError(
+                f"position must have {self.axes} coordinate{'s' * (self.axes > 1)}, since {reason}; got {position}."
+                + f" Give ({', '.join([str(given)] * self.axes)}) for the same on every axis." * (len(place) == 1)
+            )
+        numbers = [require_finite("position", each, "it is multiplied by frequencies") for each in place]
+        ids = torch.tensor(numbers, dtype=torch.float64, device="cpu")[None, None]
         at = Positions.explicit(ids, sequence_length=sequence_length)
         table = self._make_table(at, torch.float64, role)
         turned = rotation_matrix(table.cos[0, :, 0], table.sin[0, :, 0], self.pairing)
@@ -182,8 +253,55 @@ class RotationEncoding(QueryKeyEncoding):
         return points(positions, self.coordinates_at, self.frequencies_at(positions), dtype)
 
     def _make_table(self, positions: Positions, dtype: torch.dtype, role: Role) -> RotationTable:
+        farthest: float | Tensor = 0.0
+        if self.reach < math.inf:
+            farthest = self.farthest_of(positions)
+            self._require_reach(farthest, dtype)
         cos, sin = self._points(positions, dtype)
-        return _scaled(cos, sin, self.magnitude_of(positions, role))
+        table = _scaled(cos, sin, self.magnitude_of(positions, role))
+        table.made_by = Maker(self.identity, role if self.treats_roles_apart else None, farthest)
+        return table
+
+    def _require_own(self, made_by: Maker, role: Role) -> None:
+        """Raise if another encoding made a table, or this one for the other role."""
+        name, (identity, made_for, _) = type(self).__name__, made_by
+        if identity != self.identity:
+            raise ValueError(
+                f"table must be made by this {name} or an equal one, since others turn otherwise; got one made by "
+                f"{self._told_apart(identity)}. Use encoding.table(positions)."
+            )
+        if self.treats_roles_apart and made_for != role:
+            raise ValueError(
+                f"table must be made for role={role!r}, since {name} turns queries and keys apart; got one made for "
+                f"role={made_for!r}. Use encoding.table(positions, role={role!r})."
+            )
+
+    def _told_apart(self, identity: Any) -> str:
+        """Another encoding, with the options that it has otherwise."""
+        kind, *values = identity
+        own = self.config
+        if kind is not type(self) or len(values) != len(own):
+            return str(kind.__name__)
+        options = [
+            f"{name}={value!r}" for (name, mine), value in zip(own.items(), values, strict=True) if mine != value
+        ]
+        return f"{kind.__name__}({', '.join(options)})"
+
+    def _require_reach(self, farthest: float | int | Tensor, dtype: torch.dtype) -> None:
+        """Raise if the magnitude of some place leaves what vectors of this dtype hold."""
+        reach, narrow = self.reach_in(dtype), dtype in self.reaches
+        if not isinstance(farthest, Tensor) and farthest <= reach:
+            return
+        holder = str(dtype if narrow else torch.float32).removeprefix("torch.")
+        rule = (
+            f"positions must lie within {reach:.0f} of the centre, since beyond it {type(self).__name__}'s factor "
+            f"leaves {holder}"
+        )
+        cure = "Set centre to a position in the middle of those in use" + ", or use bfloat16 or float32" * narrow + "."
+        if isinstance(farthest, Tensor):
+            require.everywhere(farthest <= reach, rule, lambda: f"{float(farthest.max()):.0f}", cure)
+        else:
+            raise ValueError(f"{rule}; got {farthest:.0f}. {cure}")
 
 
 def _scaled(cos: Tensor, sin: Tensor, magnitude: float | Tensor) -> RotationTable:
@@ -194,6 +312,8 @@ def _scaled(cos: Tensor, sin: Tensor, magnitude: float | Tensor) -> RotationTabl
 
 def check_head(head_dim: int, rotary_dim: int, pairing: Pairing) -> None:
     """Raise unless these sizes can be turned in pairs."""
+    for name, size in (("head_dim", head_dim), ("rotary_dim", rotary_dim)):
+        require_count(name, size, "it counts channels")
     require_choice("pairing", pairing, PAIRINGS, "checkpoints pair neighbouring channels or the two halves")
     if head_dim < 2 or head_dim % 2:
         raise ValueError(f"head_dim must be even, since rotary turns channel pairs; got {head_dim}.")
@@ -201,32 +321,4 @@ def check_head(head_dim: int, rotary_dim: int, pairing: Pairing) -> None:
         raise ValueError(
             f"rotary_dim must be even and at most head_dim={head_dim}, since it counts the channels that turn in "
             f"pairs; got {rotary_dim}."
-        )
-
-
-def require_length(positions: Positions, method: str) -> int | Tensor:
-    """The length of the whole sequence; raise where it is unknown and ``method`` chooses by it."""
-    if positions.sequence_length is None:
-        raise ValueError(
-            f"positions must tell how long the whole sequence is, since {method} chooses by it and keys cached "
-            f"earlier must agree; got {positions!r}. Slice the positions of the whole sequence, or use "
-            f"positions.with_sequence_length(n)."
-        )
-    return positions.sequence_length
-
-
-def can_compare(ours: int | Tensor | None, theirs: int | Tensor | None) -> bool:
-    """Whether two lengths are both on the host, and so can be compared without a wait."""
-    if isinstance(ours, Tensor) and isinstance(theirs, Tensor):
-        return not is_deferred(ours) and not is_deferred(theirs) and ours.shape == theirs.shape
-    return isinstance(ours, int) and isinstance(theirs, int)
-
-
-def require_same_length(query: Positions, key: Positions, method: str, differs: bool) -> None:
-    """Raise if queries and keys were made for sequences that ``method`` treats differently."""
-    if differs:
-        raise ValueError(
-            f"queries and keys must be made for one sequence length, since {method} chooses by it and a mixed cache "
-            f"gives wrong scores; got lengths {query.sequence_length} and {key.sequence_length}. Plan both with "
-            f"positions.with_sequence_length(n), or move cached keys with rerotate()."
         )

@@ -23,6 +23,11 @@ class Scaling(ABC):
     by_length: ClassVar[bool] = False
     """Whether the frequencies depend on how long the sequence is."""
 
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Options that were given and that nothing follows from, as in the released code."""
+        return ()
+
     @abstractmethod
     def resolve(self, dim: int, base: float | Tensor, sequence_length: int | Tensor | None = None) -> ScaledFrequencies:
         """Frequencies of ``dim / 2`` pairs; a tensor of bases gives one ladder a head, a tensor of lengths

@@ -1,12 +1,14 @@
 """Scalings: how a rotary model's frequencies are changed for a longer context, one object a method.
 
 A scaling is frozen and stateless. ``resolve`` gives three things that others mix up: the frequencies, the
-factor of cosine and sine (both queries and keys carry it) and the factor of the softmax scale. Give any
-two of ``factor``, ``original_length`` and ``target_length``; the third follows.
+factor of cosine and sine (both queries and keys carry it) and the factor of the softmax scale. Of ``factor``,
+``original_length`` and ``target_length`` any two give the third, and all three must agree; methods that do not
+measure against the original length take ``factor`` alone.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, final
@@ -15,10 +17,13 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from situs.encodings.base import require_choice
+from situs.encodings.base import require_choice, require_finite, require_number
 from situs.encodings.scaling import ScaledFrequencies, Scaling
 from situs.functional import scaling
+from situs.functional.angles import widest
 from situs.functional.frequencies import rotary_frequencies
+
+_DIVIDES = "they divide the frequencies"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +38,7 @@ class _Stretch(Scaling):
         name = type(self).__name__
         factor, original, target = self.factor, self.original_length, self.target_length
         for label, length in (("original_length", original), ("target_length", target)):
-            if length is not None and length < 1:
+            if length is not None and require_finite(label, length, "it counts tokens") < 1:
                 raise ValueError(f"{label} must be 1 or more, since it counts tokens; got {length}.")
         if factor is None:
             if original is None or target is None:
@@ -42,7 +47,8 @@ class _Stretch(Scaling):
                     f"got factor={factor}, original_length={original}, target_length={target}."
                 )
             factor = target / original
-        elif original is not None and target is not None and not _agree(factor, original, target):
+        factor = require_finite("factor", factor, "a context is stretched by it")
+        if original is not None and target is not None and not _agree(factor, original, target):
             raise ValueError(
                 f"factor, original_length and target_length must agree, since factor = target / original; "
                 f"got factor={factor}, but {target} / {original} = {target / original:g}. Leave one of them out."
@@ -54,6 +60,11 @@ class _Stretch(Scaling):
             if original < 1:
                 raise ValueError(
                     f"original_length must be 1 or more, since it counts tokens; got {original}. "
+                    f"It is target_length / factor, {target} / {factor}."
+                )
+            if not _agree(factor, original, target):
+                raise ValueError(
+                    f"original_length must be a whole number, since it counts tokens; got {target / factor:g}. "
                     f"It is target_length / factor, {target} / {factor}."
                 )
         elif target is None and original is not None:
@@ -77,8 +88,15 @@ class _Stretch(Scaling):
 
 
 def _agree(factor: float, original: int, target: int) -> bool:
-    """Whether either length is the other's, stretched and rounded to a whole number."""
-    return round(original * factor) == target or round(target / factor) == original
+    """Whether the target is the original length, stretched, but for a token and the digits that a factor is written
+    with."""
+    return abs(original * factor - target) <= max(1, 1e-6 * target)
+
+
+def _require_attention_factor(factor: float | None) -> None:
+    reason = "cosines and sines are multiplied by it"
+    if factor is not None and require_finite("attention_factor", factor, reason) <= 0:
+        raise ValueError(f"attention_factor must be more than 0, since {reason}; got {factor}.")
 
 
 @final
@@ -135,10 +153,17 @@ class _Parts(_Stretch):
         require_choice(
             "dialect", self.dialect, ("hf", "paper"), "released models ramp over pairs, the paper over turns"
         )
+        for name in ("beta_slow", "beta_fast"):
+            require_finite(name, getattr(self, name), "it counts turns")
         if not 0 < self.beta_slow < self.beta_fast:
             raise ValueError(
                 f"beta_slow and beta_fast must satisfy 0 < slow < fast, since the ramp runs between them; "
                 f"got beta_slow={self.beta_slow}, beta_fast={self.beta_fast}."
+            )
+        if self.dialect == "paper" and not self.truncate:
+            raise ValueError(
+                f"truncate must be left out with dialect='paper', since the paper's ramp runs over turns and rounds no "
+                f"bounds to whole pairs; got truncate={self.truncate}."
             )
 
     def _frequencies(self, dim: int, base: float | Tensor) -> Float64[Tensor, "*heads pairs"]:
@@ -170,12 +195,26 @@ class YaRN(_Parts):
 
     ``attention_factor`` is used as given, even 1.0; left out, it is ``0.1 ln(factor) + 1``. With both
     ``mscale`` and ``mscale_all_dim`` it is their ratio, and ``mscale_all_dim`` goes, squared, to the softmax,
-    as DeepSeek's models have it.
+    as DeepSeek's models have it. ``mscale`` without ``mscale_all_dim``, or beside ``attention_factor``, changes
+    nothing, as in transformers; ``describe()`` then lists it as unused.
     """
 
     attention_factor: float | None = None
     mscale: float | None = None
     mscale_all_dim: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_attention_factor(self.attention_factor)
+        for name in ("mscale", "mscale_all_dim"):
+            if getattr(self, name) is not None:
+                require_finite(name, getattr(self, name), "it weighs a logarithm")
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """``mscale``, where no ratio is formed of it."""
+        used = self.attention_factor is None and bool(self.mscale_all_dim)
+        return () if self.mscale is None or used else ("mscale",)
 
     def resolve(self, dim: int, base: float | Tensor, sequence_length: int | Tensor | None = None) -> ScaledFrequencies:
         softmax_factor = scaling.yarn_magnitude(self._factor, self.mscale_all_dim) ** 2 if self.mscale_all_dim else 1.0
@@ -212,11 +251,15 @@ class LongRoPE(_Stretch):
             raise ValueError(
                 f"original_length must be 2 or more, since LongRoPE divides by its logarithm; got {self._original}."
             )
-        object.__setattr__(self, "short_factors", tuple(float(each) for each in self.short_factors))
-        object.__setattr__(self, "long_factors", tuple(float(each) for each in self.long_factors))
+        _require_attention_factor(self.attention_factor)
+        for name in ("short_factors", "long_factors"):
+            factors = tuple(float(require_number(name, each, _DIVIDES)) for each in getattr(self, name))
+            if not all(0 < each < math.inf for each in factors):
+                raise ValueError(f"{name} must be positive and finite, since {_DIVIDES}; got {factors}.")
+            object.__setattr__(self, name, factors)
         if not self.short_factors or len(self.short_factors) != len(self.long_factors):
             raise ValueError(
-                f"short_factors and long_factors must have one number a pair each, since they divide the frequencies; "
+                f"short_factors and long_factors must have one number a pair each, since {_DIVIDES}; "
                 f"got {len(self.short_factors)} and {len(self.long_factors)}."
             )
 
@@ -236,9 +279,9 @@ class LongRoPE(_Stretch):
             for factors in (self.short_factors, self.long_factors)
         )
         if isinstance(sequence_length, Tensor):
-            device = sequence_length.device
+            device, dtype = sequence_length.device, widest(sequence_length.device)
             beyond = (sequence_length > self._original).unsqueeze(-1)
-            frequencies = torch.where(beyond, long.to(device), short.to(device))
+            frequencies = torch.where(beyond, long.to(device, dtype), short.to(device, dtype))
         else:
             frequencies = long if sequence_length is not None and self.is_long(sequence_length) else short
         factor = self.attention_factor
@@ -260,6 +303,8 @@ class Llama3(_Stretch):
     def __post_init__(self) -> None:
         super().__post_init__()
         _ = self._original
+        for name in ("low_frequency_factor", "high_frequency_factor"):
+            require_finite(name, getattr(self, name), "it divides the original length")
         if not 0 < self.low_frequency_factor < self.high_frequency_factor:
             raise ValueError(
                 f"the frequency factors must satisfy 0 < low < high, since the blend runs between them; "
@@ -286,7 +331,7 @@ class Proportional(Scaling):
     def __post_init__(self) -> None:
         if not 0 <= self.fraction <= 1:
             raise ValueError(f"fraction must lie in 0 .. 1, since it is a part of the pairs; got {self.fraction}.")
-        if self.factor < 1:
+        if require_finite("factor", self.factor, "a context is stretched by it") < 1:
             raise ValueError(f"factor must be 1 or more, since a context is stretched by it; got {self.factor}.")
 
     def resolve(self, dim: int, base: float | Tensor, sequence_length: int | Tensor | None = None) -> ScaledFrequencies:

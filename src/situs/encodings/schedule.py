@@ -10,12 +10,12 @@ A layer is named by what it has, never by what it lacks, so that no flag can be 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from torch import nn
 
 from situs.encodings.base import Encoding
-from situs.registry import did_you_mean, entry
+from situs.registry import did_you_mean, entry, require_options
 
 Single: TypeAlias = str | tuple[str, Mapping[str, Any]] | Encoding
 Layer: TypeAlias = Single | Sequence[Single]
@@ -24,7 +24,7 @@ Layer: TypeAlias = Single | Sequence[Single]
 def schedule(pattern: Sequence[Layer], *, num_layers: int, **sizes: Any) -> nn.ModuleList:
     """One encoding for each layer, by a pattern that repeats; hand each to the attention of its layer.
 
-    An item is a name, a name with options of its own, an encoding, or a list of these that act together. Names get
+    An item is a name, a name with options of its own, an encoding, or several of these that act together. Names get
     those of ``sizes`` that they know, and every layer its own parameters; an encoding that was made already is shared
     by the layers it stands for, as T5 shares its table.
     """
@@ -43,9 +43,17 @@ def schedule(pattern: Sequence[Layer], *, num_layers: int, **sizes: Any) -> nn.M
 
 
 def _layer(item: Layer, sizes: Mapping[str, Any]) -> nn.Module:
-    if isinstance(item, list):
+    if _is_several(item):
         return nn.ModuleList(_single(each, sizes) for each in item)
     return _single(item, sizes)
+
+
+def _is_several(item: Any) -> TypeGuard[Sequence[Single]]:
+    return isinstance(item, Sequence) and not isinstance(item, str) and not _has_options(item)
+
+
+def _has_options(item: Any) -> TypeGuard[tuple[str, Mapping[str, Any]]]:
+    return isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) and isinstance(item[1], Mapping)
 
 
 def _single(item: Any, sizes: Mapping[str, Any]) -> Encoding:
@@ -54,9 +62,7 @@ def _single(item: Any, sizes: Mapping[str, Any]) -> Encoding:
     else:
         name, options = _named(item)
         found = entry(name)
-        unknown = [option for option in options if option not in found.options]
-        if unknown:
-            raise TypeError(f"{name} takes {', '.join(found.options) or 'no options'}; got {unknown[0]!r}.")
+        require_options(name, found.options, options)
         encoding = found.build(**{**sizes, **options})
     if encoding.place == "input":
         raise ValueError(
@@ -69,8 +75,8 @@ def _single(item: Any, sizes: Mapping[str, Any]) -> Encoding:
 def _named(item: Any) -> tuple[str, Mapping[str, Any]]:
     if isinstance(item, str):
         return item, {}
-    if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) and isinstance(item[1], Mapping):
-        return item[0], item[1]
+    if _has_options(item):
+        return item
     raise TypeError(
         f'an item of the pattern must be a name, ("name", {{options}}), an encoding, or a list of these; got {item!r}.'
     )
@@ -78,7 +84,7 @@ def _named(item: Any) -> tuple[str, Mapping[str, Any]]:
 
 def _require_known(sizes: Mapping[str, Any], items: Sequence[Layer]) -> None:
     """A size that no encoding of the pattern takes is a mistake, not a wish."""
-    singles = [each for item in items for each in (item if isinstance(item, list) else [item])]
+    singles = [each for item in items for each in (item if _is_several(item) else [item])]
     taken = {option for each in singles if not isinstance(each, Encoding) for option in entry(_named(each)[0]).options}
     for name in sizes:
         if name not in taken:

@@ -16,7 +16,7 @@ from typing import final
 
 import torch
 from jaxtyping import Bool, Float, Int, Num
-from torch import Tensor
+from torch import Tensor, nn
 
 from situs.encodings.base import Encoding, computing_dtype, require_axes, require_whole, without_autocast
 from situs.functional.heads import share_heads
@@ -28,6 +28,23 @@ class ScoreEncoding(Encoding):
     """Adds to every score a term that depends on the content too."""
 
     place = "score"
+
+    num_heads: int | None = None
+    """Heads of the queries that it is made for; None where any will do."""
+
+    head_dim: int | None = None
+    """Channels of a head that it is made for; None where any will do."""
+
+    @property
+    def acts_on_scores(self) -> bool:
+        """Whether this one does so at all; where not, its term is 0 and need not be formed."""
+        return True
+
+    @property
+    def borrowed(self) -> tuple[nn.Module, ...]:
+        """Modules that are another's and that it computes with, such as the attention's own projections. Their
+        parameters are not its own, but learn through its term as well."""
+        return ()
 
     @abstractmethod
     def forward(
@@ -53,6 +70,9 @@ class PlaceScore(ScoreEncoding):
     Vectors of places are more channels of queries and keys, so that any kernel adds such a term; a part that depends on
     the offset alone is a bias beside.
     """
+
+    num_heads: int
+    head_dim: int
 
     adds_by_offset: bool = False
     """Whether there is such a part."""
@@ -283,7 +303,8 @@ def placed(
 
 def require_sizes(encoding: ScoreEncoding, query: Tensor, key: Tensor) -> None:
     """Raise unless queries have the encoding's heads and width, and keys fit them."""
-    heads, width = getattr(encoding, "num_heads", query.shape[1]), getattr(encoding, "head_dim", query.shape[-1])
+    heads = query.shape[1] if encoding.num_heads is None else encoding.num_heads
+    width = query.shape[-1] if encoding.head_dim is None else encoding.head_dim
     if query.ndim != 4 or (query.shape[1], query.shape[-1]) != (heads, width):
         raise ValueError(
             f"query must have shape (batch, {heads}, sequence, {width}), since {type(encoding).__name__} was made for "

@@ -82,6 +82,11 @@ class Shaw(OffsetScore, ValueEncoding):
                 nn.init.xavier_uniform_(rows)
 
     @property
+    def acts_on_scores(self) -> bool:
+        """Whether queries meet vectors."""
+        return self.keys
+
+    @property
     def acts_on_values(self) -> bool:
         """Whether values have vectors."""
         return self.values

@@ -27,8 +27,10 @@ from situs.encodings.base import (
     require_axes,
     require_base,
     require_choice,
+    require_count,
     require_dropout,
-    require_width,
+    require_embeddings,
+    require_positions,
 )
 from situs.encodings.points import points
 from situs.functional.sinusoids import SinusoidLayout, Spacing, frequencies_of, shift_matrix, sinusoids
@@ -48,6 +50,8 @@ from situs.registry import register
 )
 class Sinusoidal(InputEncoding):
     """Add sines and cosines of geometrically growing wavelengths."""
+
+    settled = frozenset({"dim", "base", "layout", "spacing", "axes"})
 
     def __init__(
         self,
@@ -71,8 +75,8 @@ class Sinusoidal(InputEncoding):
         dropout: probability of dropping a channel of the sum, in training.
         """
         super().__init__()
-        self.dim = dim
-        self.base = base
+        self.dim = require_count("dim", dim, "it counts channels")
+        self.base = base = require_base(base)
         self.layout = layout
         self.spacing = spacing
         self.axes = axes
@@ -85,7 +89,6 @@ class Sinusoidal(InputEncoding):
         require_choice("axes", axes, (1, 2, 3), "positions have that many coordinates")
         if dim < 2 * axes:
             raise ValueError(f"dim must be at least {2 * axes}, since every axis needs a sine and a cosine; got {dim}.")
-        require_base(base)
         require_dropout(dropout)
         self._widths = tuple(dim // axes + (axis < dim % axes) for axis in range(axes))
         # host constants, not buffers: no cast, move, meta device or checkpoint can touch them
@@ -104,6 +107,7 @@ class Sinusoidal(InputEncoding):
 
     def encode(self, positions: Positions, dtype: torch.dtype = torch.float32) -> Float[Tensor, "#batch sequence dim"]:
         """The encodings alone, p_n."""
+        require_positions(positions, "it tells where tokens stand")
         require_axes(self, positions)
         parts = [
             sinusoids(*points(positions, partial(_coordinate, axis), ladder[None, None], dtype), width, self.layout)
@@ -115,7 +119,7 @@ class Sinusoidal(InputEncoding):
         self, x: Float[Tensor, "batch sequence dim"], positions: PositionsLike = None
     ) -> Float[Tensor, "batch sequence dim"]:
         """``x + p``, rounded once to the dtype of ``x``."""
-        require_width(self, "dim", x, self.dim)
+        require_embeddings(self, x, self.dim)
         places = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
         wide = computing_dtype(x.dtype)
         scaled = x.to(wide) * math.sqrt(self.dim) if self.scale_embeddings else x.to(wide)

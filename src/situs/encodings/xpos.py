@@ -6,28 +6,24 @@ Acts on  queries and keys.    Learned: no.    Relative: yes.
     q'_m = z^((m - c)/B) R(m) q_m,   k'_n = z^(-(n - c)/B) R(n) k_n,   z_i = (2i/d + g) / (1 + g)
     q'_m . k'_n = sum over pairs of z_i^((m - n)/B) q_m,i . R(n - m) k_n,i
 
-The centre c cancels in the scores; it only keeps the two factors within a number's range. The released code
-takes the middle of the current call, so keys cached from a shorter call no longer fit. Here ``centre`` is
-"origin" (the paper's, c = 0), "middle" (the released code's ceil(L/2), but of the whole sequence, by
-``Positions.sequence_length``) or a number.
+The centre c cancels in the scores; it only keeps the two factors within a number's range, which is exp(88) in
+float32 and bfloat16 and exp(9.7) in float16 (``reach_in``). The released code takes the middle of the current call,
+so keys cached from a shorter call no longer fit. Here ``centre`` is "origin" (the paper's, c = 0), "middle" (the
+released code's ceil(L/2), but of the whole sequence, by ``Positions.sequence_length``) or a number.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Literal, final
 
 import torch
 from jaxtyping import Float64, Num
 from torch import Tensor
 
-from situs.encodings.base import Role, require_axes, require_base
-from situs.encodings.rotation import (
-    RotationEncoding,
-    can_compare,
-    check_head,
-    require_length,
-    require_same_length,
-)
+from situs.encodings.base import Role, require_axes, require_base, require_finite
+from situs.encodings.lengths import have_lengths_apart, require_length, require_same_length
+from situs.encodings.rotation import RotationEncoding, check_head
 from situs.functional.angles import widest
 from situs.functional.frequencies import rotary_frequencies
 from situs.functional.rotation import Pairing
@@ -36,6 +32,9 @@ from situs.registry import register
 
 # exp(88) is the largest power of e that float32 holds
 LARGEST_EXPONENT = 88.0
+
+# exp(-9.7) is the smallest that float16 holds with all its digits; exp(9.7) leaves room for entries up to 4
+LARGEST_EXPONENT_OF_FLOAT16 = 9.7
 
 
 @final
@@ -52,6 +51,7 @@ class XPos(RotationEncoding):
     """Rotary whose products also fade with distance, faster in faster pairs. For causal attention."""
 
     treats_roles_apart = True
+    settled = frozenset({"head_dim", "base", "gamma", "scale_base", "pairing", "centre"})
 
     def __init__(
         self,
@@ -73,28 +73,31 @@ class XPos(RotationEncoding):
         """
         super().__init__()
         self.head_dim = self.rotary_dim = head_dim
-        self.base = base
-        self.gamma = gamma
-        self.scale_base = scale_base
+        self.base = base = require_base(base)
+        self.gamma = gamma = require_finite("gamma", gamma, "it sets the decay")
+        self.scale_base = scale_base = require_finite("scale_base", scale_base, "it sets the decay")
         self.pairing = pairing
         self.centre = centre
+        self.by_length = centre == "middle"
         check_head(head_dim, head_dim, pairing)
-        require_base(base)
         if gamma <= 0 or scale_base <= 0:
             raise ValueError(
                 f"gamma and scale_base must be positive, since they set the decay; got {gamma} and {scale_base}."
             )
-        if isinstance(centre, str) and centre not in ("origin", "middle"):
+        if centre not in ("origin", "middle") and not (isinstance(centre, (int, float)) and math.isfinite(centre)):
             raise ValueError(f'centre must be "origin", "middle" or a number, since it is a position; got {centre!r}.')
         self.identity = (type(self), head_dim, base, gamma, scale_base, pairing, centre)
         # host constants, not buffers: no cast, move, meta device or checkpoint can touch them
         self._frequencies = rotary_frequencies(head_dim, base)[None, None, None]
         zeta = (torch.arange(0, head_dim, 2, dtype=torch.float64, device="cpu") / head_dim + gamma) / (1 + gamma)
         self._log_decay = zeta.log() / scale_base
-        self.reach = LARGEST_EXPONENT / -float(self._log_decay.min())
+        fastest = -float(self._log_decay.min())
+        self.reach = LARGEST_EXPONENT / fastest
+        self.reaches = {torch.float16: LARGEST_EXPONENT_OF_FLOAT16 / fastest}
         self.tags = frozenset({"relative", "unique", "real", "decaying"})
         self.resolved = {
             "reach": self.reach,
+            "reach_in_float16": self.reach_in(torch.float16),
             "dialect": centre if isinstance(centre, str) else "fixed centre",
         }
 
@@ -110,15 +113,25 @@ class XPos(RotationEncoding):
     def magnitude_of(self, positions: Positions, role: Role) -> Float64[Tensor, "#batch 1 sequence pairs"]:
         """``z^((n - c)/B)`` for queries, its inverse for keys."""
         distance = positions.ids.to(widest(positions.device)) - self._centre(positions)
-        self._require_reach(positions, distance)
         exponent = distance[:, None, :, None] * self._log_decay.to(distance)
         return exponent.exp() if role == "query" else (-exponent).exp()
 
     def require_agreement(self, query: Positions, key: Positions) -> None:
         """Raise if the middle is taken of two different sequences."""
-        ours, theirs = query.sequence_length, key.sequence_length
-        if self.centre == "middle" and can_compare(ours, theirs):
-            require_same_length(query, key, 'XPos(centre="middle")', not bool(torch.as_tensor(ours == theirs).all()))
+        if self.centre == "middle" and query is not key:
+            differs = have_lengths_apart(query, key, lambda ours, theirs: ours != theirs)
+            require_same_length(query, key, 'XPos(centre="middle")', differs)
+
+    def farthest_of(self, positions: Positions) -> float | int | Tensor:
+        """How far from the centre positions go. A range is judged by its ends."""
+        centre, start = self._centre(positions), positions.start
+        if start is not None and not isinstance(centre, Tensor) and not torch.compiler.is_compiling():
+            ends = (start, start + positions.length - 1) if positions.length else ()
+            return max((abs(end - centre) for end in ends), default=0.0)
+        distances = (positions.ids.to(widest(positions.device)) - centre).abs()
+        if is_deferred(distances):
+            return distances
+        return float(distances.max()) if distances.numel() else 0.0
 
     def _centre(self, positions: Positions) -> float | int | Tensor:
         if self.centre == "origin":
@@ -126,12 +139,3 @@ class XPos(RotationEncoding):
         if self.centre == "middle":
             return (require_length(positions, 'XPos(centre="middle")') + 1) // 2
         return float(self.centre)
-
-    def _require_reach(self, positions: Positions, distance: Tensor) -> None:
-        if not is_deferred(distance) and distance.numel():
-            farthest = float(distance.abs().max())
-            if farthest > self.reach:
-                raise ValueError(
-                    f"positions must lie within {self.reach:.0f} of the centre, since beyond it XPos's factor leaves "
-                    f"float32; got {farthest:.0f}. Set centre to a position in the middle of those in use."
-                )

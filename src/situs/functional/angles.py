@@ -27,7 +27,7 @@ def widest(device: torch.device) -> torch.dtype:
 
 
 def unit_circle(
-    positions: Num[Tensor, "..."], frequencies: Float64[Tensor, "..."], dtype: torch.dtype
+    positions: Num[Tensor, "..."], frequencies: Float[Tensor, "..."], dtype: torch.dtype
 ) -> tuple[Float[Tensor, "*places pairs"], Float[Tensor, "*places pairs"]]:
     """``cos`` and ``sin`` of ``positions * frequencies``, rounded once to ``dtype``; shapes broadcast."""
     if positions.device.type in WITHOUT_FLOAT64:
@@ -60,16 +60,15 @@ def range_unit_circle(
     return points.real.to(dtype).contiguous(), points.imag.to(dtype).contiguous()
 
 
-def reduced_angles(
-    positions: Num[Tensor, "..."], frequencies: Float64[Tensor, "..."]
-) -> Float[Tensor, "*places pairs"]:
+def reduced_angles(positions: Num[Tensor, "..."], frequencies: Float[Tensor, "..."]) -> Float[Tensor, "*places pairs"]:
     """The same angles less whole turns, with float32 arithmetic only.
 
     A position is ``sum_k digit_k 4096^k + fraction``. For every k the turns of ``4096^k`` positions are
     known on the host to 48 bits and kept as two 12-bit halves and a rest, so that digit times half is
-    exact in float32 and its whole turns can be dropped without loss.
+    exact in float32 and its whole turns can be dropped without loss. Frequencies that only the device knows are as
+    exact as its float32 and stay there, since reading them would make the host wait.
     """
-    turns_per_position = frequencies.cpu() / (2 * math.pi)
+    turns_per_position = frequencies / (2 * math.pi)
     whole = positions.floor() if positions.is_floating_point() else positions
     fraction = (positions - whole).float() if positions.is_floating_point() else None
     sign = torch.where(whole < 0, -1.0, 1.0)
@@ -87,7 +86,7 @@ def reduced_angles(
     return (turns - turns.round()) * (2 * math.pi)
 
 
-def _exact_parts(values: Float64[Tensor, "*shape"]) -> list[Float[Tensor, "*shape"]]:
+def _exact_parts(values: Float[Tensor, "*shape"]) -> list[Float[Tensor, "*shape"]]:
     """``values`` in [0, 1) as the sum of two 12-bit numbers and a float32 rest."""
     high = (values * 2**DIGIT_BITS).floor() / 2**DIGIT_BITS
     middle = ((values - high) * 4**DIGIT_BITS).floor() / 4**DIGIT_BITS

@@ -7,6 +7,7 @@ its axes from there; what follows starts one past the largest coordinate used so
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,6 +34,10 @@ class Vision:
                 f"time, height and width must be 1 or more, since they count tokens; "
                 f"got {self.time}, {self.height} and {self.width}."
             )
+        if not 0 <= self.time_step < math.inf:
+            raise ValueError(
+                f"time_step must be 0 or more and finite, since frames follow one another; got {self.time_step}."
+            )
 
 
 def grid_coordinates(*sizes: int) -> Num[Tensor, "places axes"]:
@@ -55,6 +60,8 @@ def multimodal_coordinates(segments: Sequence[int | Vision]) -> tuple[Num[Tensor
                 cells[:, 0] = (cells[:, 0] * segment.time_step).long()
             last = int(cells.max())
         else:
+            if not isinstance(segment, (int, torch.SymInt)):
+                raise TypeError(f"a segment must be a number of text tokens, or a Vision; got {segment!r}.")
             if segment < 0:
                 raise ValueError(f"a text segment must have 0 or more tokens; got {segment}.")
             cells = torch.arange(segment, device="cpu").unsqueeze(-1).expand(-1, 3)

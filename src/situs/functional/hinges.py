@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.autograd import forward_ad
+
+from situs.functional.watching import is_batched, is_differentiated
 
 # As many numbers, for each thread, stay in the cache, and are enough for the calls to cost little.
 TILE_ELEMENTS = 1 << 19
@@ -62,8 +63,7 @@ def _tiles_serve(x: Tensor, slope: Tensor) -> bool:
         and x.numel() * slope.numel() >= SMALLEST
         and x.device.type == "cpu"
         and type(x) is Tensor
-        and forward_ad._current_level < 0
-        and not torch._C._are_functorch_transforms_active()
+        and not is_differentiated(requires_grad=False)
     )
 
 
@@ -112,7 +112,7 @@ class _SumOfHinges(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         tensors, wanted = ctx.saved_tensors, ctx.needs_input_grad
-        if torch.is_grad_enabled() or torch._C._functorch.is_legacy_batchedtensor(gradient):
+        if torch.is_grad_enabled() or is_batched(gradient):
             return _plain_gradients(tensors, wanted, gradient)
         x, slope, start, weight = tensors
         turns, heads = _turns(slope, start, weight), len(weight)

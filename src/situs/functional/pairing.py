@@ -18,6 +18,7 @@ def pairing_permutation(
     head_dim: int, *, source: Pairing, target: Pairing, rotary_dim: int | None = None
 ) -> Int64[Tensor, "head_dim"]:
     """For each channel of the target order, the source channel that goes there."""
+    _require_head(head_dim)
     for name, value in (("source", source), ("target", target)):
         if value not in PAIRINGS:
             raise ValueError(f'{name} must be "interleaved" or "halves"; got {value!r}.')
@@ -31,6 +32,11 @@ def pairing_permutation(
         pairs = (-1, 2) if source == "interleaved" else (2, -1)
         channels[:turning] = channels[:turning].view(pairs).T.reshape(-1)
     return channels
+
+
+def _require_head(head_dim: int) -> None:
+    if head_dim < 1:
+        raise ValueError(f"head_dim must be 1 or more, since it counts the channels of a head; got {head_dim}.")
 
 
 def convert_pairing(
@@ -48,6 +54,7 @@ def convert_pairing(
     number of heads, so grouped-query keys too; LoRA's B (out, rank), while its A stays as it is; and weights of a
     norm on queries and keys (head_dim,). Other tensors are not to be touched.
     """
+    _require_head(head_dim)
     size = weight.shape[dim]
     if size % head_dim:
         raise ValueError(

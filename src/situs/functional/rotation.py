@@ -18,12 +18,10 @@ from typing import Any, Literal, cast
 import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
-from torch._C import _are_functorch_transforms_active, _is_tracing
-from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
-from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
 from situs.functional.fused import planning
+from situs.functional.watching import has_derivative, is_batched, is_differentiated, is_traced
 
 Pairing = Literal["interleaved", "halves"]
 PAIRINGS: tuple[Pairing, ...] = ("interleaved", "halves")
@@ -39,32 +37,38 @@ class RotationTable:
     """Cosines and sines of every pair at every place, magnitude included: ready to turn vectors.
 
     ``cos`` and ``sin`` are (batch, heads, sequence, pairs), float32 or wider, with size 1 where rows or
-    heads share. Compute once, use for queries and keys of every layer.
+    heads share. Compute once, use for queries and keys of every layer. ``made_by`` tells an encoding's own tables.
     """
 
-    __slots__ = ("_derived", "_plans_of_places", "cos", "plans", "sin")
+    __slots__ = ("_derived", "_plans_of_places", "cos", "made_by", "plans", "sin")
 
     def __init__(
         self,
         cos: Float[Tensor, "*rows pairs"],
         sin: Float[Tensor, "*rows pairs"],
+        made_by: Any = None,
     ) -> None:
         self.cos = cos
         self.sin = sin
+        self.made_by = made_by
         self.plans: dict[Hashable, planning.Plan | None] = {}
         """How vectors that came before are turned."""
 
         self._plans_of_places: dict[Hashable, planning.Plan | None] = {}
         self._derived: dict[str, Tensor] = {}
 
-    def require_fit(self, x: Float[Tensor, "batch heads sequence dim"]) -> None:
-        """Raise unless the table has an entry for every vector of ``x``."""
-        rows, heads, places, pairs = self.cos.shape
-        fits = rows in (1, x.shape[0]) and heads in (1, x.shape[1]) and places == x.shape[2] and 2 * pairs <= x.shape[3]
+    def require_fit(self, x: Float[Tensor, "*batch sequence dim"]) -> None:
+        """Raise unless the table has an entry for every vector of ``x``, and none beyond. Their axes are counted from
+        the last; those that only the table has must be of size 1."""
+        shape, sizes = self.cos.shape, x.shape
+        fits = shape[-2] == sizes[-2] and 2 * shape[-1] <= sizes[-1]
+        for axis in range(-len(shape), -2):
+            fits = fits and (shape[axis] == 1 or (-axis <= len(sizes) and shape[axis] == sizes[axis]))
         if not fits:
+            own, given = (tuple(map(int, each)) for each in (shape, sizes))  # in a trace they are tensors
             raise ValueError(
                 f"table must have an entry for every place of x, and for one or all of its rows and heads, since it "
-                f"turns each vector; got a table of shape {tuple(self.cos.shape)} for x of shape {tuple(x.shape)}."
+                f"turns each vector; got a table of shape {own} for x of shape {given}."
             )
 
     @property
@@ -92,12 +96,12 @@ class RotationTable:
         return made
 
     def at(self, place: int) -> RotationTable:
-        """The table of one place; where it takes operations to turn, with the form that halves take, so that it need
-        not be derived again."""
+        """The table of one place. Where the compiled loop is not there, it comes with the wide cosines and sines that
+        halves are turned by, cut out of the whole table's, so that no place has to derive its own."""
         if not 0 <= place < self.cos.shape[2]:
             raise IndexError(f"place must be one of the table's {self.cos.shape[2]}; got {place}.")
         part = slice(place, place + 1)
-        table = RotationTable(self.cos[:, :, part], self.sin[:, :, part])
+        table = RotationTable(self.cos[:, :, part], self.sin[:, :, part], self.made_by)
         table.plans = self._plans_of_places
         if not planning.available():
             table._derived = {"wide_cos": self.wide_cos[:, :, part], "wide_sin": self.wide_sin[:, :, part]}
@@ -106,17 +110,14 @@ class RotationTable:
     @property
     def is_differentiated(self) -> bool:
         """Whether something watches the table itself, in whichever mode."""
-        return any(
-            each.requires_grad or is_functorch_wrapped_tensor(each) or _has_tangent(each)
-            for each in (self.cos, self.sin)
-        )
+        return has_derivative(self.cos) or has_derivative(self.sin)
 
-    def __reduce__(self) -> tuple[type, tuple[Tensor, Tensor]]:
-        return RotationTable, (self.cos, self.sin)
+    def __reduce__(self) -> tuple[type, tuple[Tensor, Tensor, Any]]:
+        return RotationTable, (self.cos, self.sin, self.made_by)
 
     def transposed(self) -> RotationTable:
         """The table of the transposed maps: turns the other way, same magnitude."""
-        return RotationTable(self.cos, -self.sin)
+        return RotationTable(self.cos, -self.sin, self.made_by)
 
     def __repr__(self) -> str:
         return f"RotationTable({tuple(self.cos.shape)}, {self.cos.dtype}, {self.cos.device})"
@@ -129,31 +130,31 @@ def rotate(
 
     Chosen from what the tensors are, never from what they hold.
     """
-    if is_compiling() or _is_tracing():
-        return rotate_real(x, table.cos, table.sin, pairing)
-    watched = _is_differentiated(x.requires_grad)
+    if is_compiling() or is_traced():
+        return _rotate_plainly(x, table, pairing)
+    watched = is_differentiated(x.requires_grad)
     plan = planning.plan((x,), table, pairing)
-    if plan is not None and not watched:
+    if plan is not None and not watched:  # a plan is made for a table that fits
         return plan.turn((x,), table.cos, table.sin)[0]
-    if table.is_differentiated or x.ndim != 4 or x.device.type == "meta":
-        return rotate_real(x, table.cos, table.sin, pairing)
+    if table.is_differentiated or not x.ndim == table.cos.ndim == 4 or x.device.type == "meta":
+        return _rotate_plainly(x, table, pairing)
     table.require_fit(x)
     whole = x.shape[-1] == 2 * table.cos.shape[-1] and x.dtype == table.cos.dtype
-    if plan is None and pairing == "interleaved" and whole and not is_legacy_batchedtensor(x):
+    if plan is None and pairing == "interleaved" and whole and not is_batched(x):
         return from_complex(rotate_complex(as_complex(x, pairing), table.polar), pairing)
     if watched:
-        return cast(Tensor, _Rotate.apply(x, table, pairing))  # type: ignore[no-untyped-call]
+        return cast(Tensor, _Rotate.apply(x, table, pairing, plan))  # type: ignore[no-untyped-call]
     return _rotate_by_operations(x, table, pairing)
 
 
 def rotate_both(
-    query: Float[Tensor, "batch heads sequence dim"],
-    key: Float[Tensor, "batch kv_heads sequence dim"],
+    query: Float[Tensor, "*batch heads sequence dim"],
+    key: Float[Tensor, "*batch kv_heads sequence dim"],
     table: RotationTable,
     pairing: Pairing,
-) -> tuple[Float[Tensor, "batch heads sequence dim"], Float[Tensor, "batch kv_heads sequence dim"]]:
+) -> tuple[Float[Tensor, "*batch heads sequence dim"], Float[Tensor, "*batch kv_heads sequence dim"]]:
     """Queries and keys by the table that they share, in one pass where that is faster."""
-    if is_compiling() or _is_tracing() or _is_differentiated(query.requires_grad or key.requires_grad):
+    if is_compiling() or is_traced() or is_differentiated(query.requires_grad or key.requires_grad):
         return rotate(query, table, pairing), rotate(key, table, pairing)
     plan = planning.plan((query, key), table, pairing)
     if plan is not None:
@@ -169,7 +170,17 @@ def _are_few(query: Tensor, key: Tensor, table: RotationTable) -> bool:
     """Whether these are turned sooner as one tensor: where it takes several operations, and they are small."""
     alike = query.dtype == key.dtype and query.shape[:1] + query.shape[2:] == key.shape[:1] + key.shape[2:]
     several = not (query.is_cpu and planning.available())
-    return alike and several and table.cos.shape[1] == 1 and query.numel() + key.numel() < SMALLEST_CUT
+    shared = query.ndim == table.cos.ndim == 4 and table.cos.shape[1:3] == (1, query.shape[2])
+    return alike and several and shared and query.numel() + key.numel() < SMALLEST_CUT
+
+
+def _rotate_plainly(x: Tensor, table: RotationTable, pairing: Pairing) -> Tensor:
+    """By the real form, for any number of axes. Its products would grow to a table that is larger than ``x``."""
+    table.require_fit(x)
+    if table.cos.ndim > x.ndim:
+        first = (0,) * (table.cos.ndim - x.ndim)
+        return rotate_real(x, table.cos[first], table.sin[first], pairing)
+    return rotate_real(x, table.cos, table.sin, pairing)
 
 
 def rotate_real(
@@ -238,35 +249,22 @@ def from_complex(z: Complex[Tensor, "*batch pairs"], pairing: Pairing) -> Float[
     return torch.view_as_real(z).flatten(-2)
 
 
-def _has_tangent(tensor: Tensor) -> bool:
-    """Whether forward mode carries a derivative with it."""
-    if forward_ad._current_level < 0:
-        return False
-    return forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
-
-
-def _is_differentiated(requires_grad: bool) -> bool:
-    """Whether something watches operations on tensors that do or do not require gradients: reverse mode, forward mode
-    or ``torch.func``."""
-    reverse = requires_grad and torch.is_grad_enabled()
-    return reverse or forward_ad._current_level >= 0 or _are_functorch_transforms_active()
-
-
 class _Rotate(torch.autograd.Function):
     """The eager fast path with its derivative, which is itself, transposed."""
 
     @staticmethod
-    def forward(x: Tensor, table: RotationTable, pairing: Pairing) -> Tensor:
-        plan = planning.plan((x,), table, pairing)
+    def forward(x: Tensor, table: RotationTable, pairing: Pairing, plan: planning.Plan | None) -> Tensor:
+        if plan is None:  # torch.func hands over the tensor that the caller's stood for, which may have one
+            plan = planning.plan((x,), table, pairing)
         return _rotate_by_operations(x, table, pairing) if plan is None else plan.turn((x,), table.cos, table.sin)[0]
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, RotationTable, Pairing], output: Tensor) -> None:
-        _, ctx.table, ctx.pairing = inputs
+    def setup_context(ctx: Any, inputs: tuple[Tensor, RotationTable, Pairing, object], output: Tensor) -> None:
+        _, ctx.table, ctx.pairing, _ = inputs
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return rotate(grad, ctx.table.transposed(), ctx.pairing), None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        return rotate(grad, ctx.table.transposed(), ctx.pairing), None, None, None
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
@@ -274,7 +272,7 @@ class _Rotate(torch.autograd.Function):
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[int | None, ...], x: Tensor, table: RotationTable, pairing: Pairing
+        info: Any, in_dims: tuple[int | None, ...], x: Tensor, table: RotationTable, pairing: Pairing, plan: None
     ) -> tuple[Tensor, int]:
         assert in_dims[0] is not None
         return rotate_real(x.movedim(in_dims[0], 0), table.cos, table.sin, pairing), 0
@@ -294,7 +292,7 @@ def _rotate_by_operations(x: Tensor, table: RotationTable, pairing: Pairing) -> 
         out[..., turning:] = x[..., turning:]
         source, target = x[..., :turning], out[..., :turning]
     # gradients batched by autograd itself cannot be written into a given output
-    given = pairing == "halves" and not is_legacy_batchedtensor(x)
+    given = pairing == "halves" and not is_batched(x)
     exact = x.dtype == table.cos.dtype
     turned: Tensor | None = None
     for start in range(0, length, rows):

@@ -15,9 +15,10 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float, Float64
 from torch import Tensor
 
+from situs.functional.angles import widest
 from situs.functional.frequencies import rotary_frequencies
 
 
@@ -26,23 +27,27 @@ def linear(dim: int, base: float | Tensor, factor: float) -> Float64[Tensor, "*h
     return rotary_frequencies(dim, base) / factor
 
 
-def ntk(dim: int, base: float | Tensor, factor: float | Tensor) -> Float64[Tensor, "*rows pairs"]:
+def ntk(dim: int, base: float | Tensor, factor: float | Tensor) -> Float[Tensor, "*rows pairs"]:
     """A larger base: the fastest pair is kept as it is, the slowest divided by ``factor``.
 
-    ``factor`` may be a tensor, one value a row; its shape then leads the result's.
+    ``factor`` may be a tensor, one value a row; its shape then leads the result's, and its device has to do without
+    float64 if it has none.
     """
     exponents = torch.arange(0, dim, 2, dtype=torch.float64, device="cpu") / max(dim - 2, 1)
-    device = factor.device if isinstance(factor, Tensor) else "cpu"
-    factors = torch.as_tensor(factor, dtype=torch.float64, device=device).unsqueeze(-1)
-    return rotary_frequencies(dim, base).to(device) * factors ** -exponents.to(device)
+    plain = rotary_frequencies(dim, base)
+    if not isinstance(factor, Tensor):
+        return plain * factor**-exponents
+    device, dtype = factor.device, widest(factor.device)
+    return plain.to(device, dtype) * factor.to(dtype).unsqueeze(-1) ** -exponents.to(device, dtype)
 
 
 def dynamic_ntk_factor(
     factor: float, original_length: int, sequence_length: int | Tensor
-) -> float | Float64[Tensor, "*rows"]:
+) -> float | Float[Tensor, "*rows"]:
     """The ntk factor for a sequence: ``s L / L0 - (s - 1)`` beyond the original length L0, 1 within."""
     if isinstance(sequence_length, Tensor):
-        return factor * sequence_length.double().clamp(min=original_length) / original_length - (factor - 1)
+        lengths = sequence_length.to(widest(sequence_length.device))
+        return factor * lengths.clamp(min=original_length) / original_length - (factor - 1)
     return factor * max(sequence_length, original_length) / original_length - (factor - 1)
 
 

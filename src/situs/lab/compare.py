@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 from importlib import metadata
@@ -19,7 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from situs.lab import costs, probes
-from situs.lab.engines import CorpusSource, complete
+from situs.lab.engines import CorpusSource, Engine, complete
 from situs.lab.methods import Method
 from situs.lab.plan import Plan
 from situs.lab.store import Store, to_json
@@ -51,7 +51,6 @@ class Follower(Watcher, Protocol):
         """A worker has come so far with a trial."""
 
 
-Engine = Callable[..., None]
 FAILED = {"status": "failed"}
 
 
@@ -106,12 +105,14 @@ def compare(
 
 
 def _measured(method: Method, plan: Plan, store: Store, watcher: Watcher, fresh: bool) -> dict[str, Any]:
-    """Costs and properties, once for each method, size and machine."""
+    """Costs and properties, once for each method, size and machine, and each state of one's own source."""
+    source = method.sources()
     facts = {
         "format": FORMAT,
         "method": method.name,
         "settings": asdict(plan.settings),
         "where": where(plan.settings.device),
+        **({"source": source} if source else {}),  # not for ours, so that what is stored of them is found again
     }
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
     found = None if fresh else store.read(f"measured/{key}.json")

@@ -13,20 +13,20 @@ Scalings share the training of what they scale: they change numbers, not weights
 
 from __future__ import annotations
 
-import ast
-import difflib
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from situs.encodings.base import Encoding
+from situs.encodings.finding import find_entry
 from situs.encodings.rotary import Rotary
 from situs.encodings.scaling import Scaling
 from situs.encodings.scalings import NTK, DynamicNTK, Linear, Llama3, NTKByParts, YaRN
-from situs.registry import did_you_mean, entry, find_class, names
+from situs.lab.grammar import name_of, options_of, split_additions, split_layers, split_names
+from situs.registry import entry, names, require_options
 
 RANDOM = "random"
 OF_IMAGES = {"learned_grid": "learned", "swin": "t5"}
@@ -53,6 +53,43 @@ text that is not scored."""
 
 
 @dataclass(frozen=True)
+class Fitted:
+    """Options of an encoding that suit a training length, and what a reader of the results should know of them."""
+
+    options: Callable[[int], dict[str, Any]]
+    said: str
+
+
+FITTED = {
+    "t5": Fitted(
+        lambda length: {"max_distance": max(32, length), "bidirectional": False, "softmax_scale": None},
+        "t5 and its buckets end at what was trained, or 32",
+    ),
+    "deberta": Fitted(
+        lambda length: {"max_distance": max(2, length)},
+        "deberta looks no farther than what was trained",
+    ),
+    "fire": Fitted(
+        lambda length: {"threshold": float(length)},
+        "fire's threshold is the training length",
+    ),
+    "cope": Fitted(
+        lambda length: {"max_position": length},
+        "cope counts no farther than the training length",
+    ),
+    "tupe": Fitted(
+        lambda length: {"max_length": length, "untie_cls": False},
+        "tupe's table is as long as what was trained",
+    ),
+    "learned": Fitted(
+        lambda length: {"max_length": length},
+        "learned's table is as long as what was trained",
+    ),
+}
+"""Where an encoding's defaults suit another length, or another model than a decoder."""
+
+
+@dataclass(frozen=True)
 class Method:
     """One row of the comparison."""
 
@@ -70,14 +107,14 @@ class Method:
     def encodings(self, layer: int, sizes: dict[str, Any]) -> list[Encoding]:
         """Those that act in a layer, newly made; encodings of the input stand in the first."""
         return [
-            build(part, {**sizes, **fitted(_name(part), sizes["max_length"]), **options_of(part)})
+            build(part, {**sizes, **fitted(name_of(part), sizes["max_length"])})
             for part in self.pattern[layer % len(self.pattern)]
         ]
 
     def sources(self) -> str:
         """A hash of the modules that classes of one's own come from; nothing where there are none."""
-        own = sorted({_name(part) for layer in self.pattern for part in layer if ":" in _name(part)})
-        files = [inspect.getsourcefile(find_class(name)) for name in own]
+        own = sorted({name_of(part) for layer in self.pattern for part in layer if ":" in name_of(part)})
+        files = [inspect.getsourcefile(find_entry(name).cls) for name in own]
         content = b"".join(Path(file).read_bytes() for file in files if file is not None)
         return hashlib.sha256(content).hexdigest()[:16] if own else ""
 
@@ -92,119 +129,59 @@ class Method:
 def parse(text: str) -> Method:
     """A method from its name; raises if there is no such thing."""
     name = text.strip()
-    base, *added = name.split("+")
-    if not base:
-        raise ValueError(f"encodings must be names parted by commas, such as rotary,alibi; got {text!r}.")
-    scaling, randomised = None, False
-    for each in added:
-        if each == RANDOM:
-            randomised = True
-        elif each in SCALINGS and scaling is None:
-            scaling = each
-        else:
-            raise ValueError(_unknown_addition(name, each))
+    base, added = split_additions(name, [*SCALINGS, RANDOM])
+    scaling = scaling_of(name, added)
     if scaling is not None and added[-1] != scaling:
         raise ValueError(f"{name}: the scaling must come last, since it is added after training; got {added[-1]!r}.")
-    pattern = tuple(tuple(part.strip() for part in layer.split("&")) for layer in base.split("/"))
+    pattern = split_layers(base)
     parts = [part for layer in pattern for part in layer]
     for part in parts:
-        _require(part)
-    late = [part for layer in pattern[1:] for part in layer if find_class(_name(part)).place == "input"]
+        require_part(part)
+        if name_of(part) in OF_IMAGES:
+            raise ValueError(
+                f"encodings must suit text; {name_of(part)} is for images. Use {OF_IMAGES[name_of(part)]}."
+            )
+    late = [part for layer in pattern[1:] for part in layer if find_entry(name_of(part)).place == "input"]
     if late:
         raise ValueError(
             f"{name}: {late[0]} must stand in the first layer's place, since it acts once, before all layers; got it "
             f"in a later one. Write {late[0]}/... or {late[0]}&..."
         )
-    if scaling is not None and not any(_name(part) == "rotary" for part in parts):
+    if scaling is not None and not any(name_of(part) == "rotary" for part in parts):
         raise ValueError(f"{name}: +{scaling} scales the frequencies of rotary; got {base!r}.")
-    return Method(name, pattern, scaling, randomised)
+    return Method(name, pattern, scaling, RANDOM in added)
 
 
 def parse_all(text: str) -> list[Method]:
-    """Methods parted by commas outside of brackets, each once."""
+    """Methods separated by commas, each once."""
     found = [parse(each) for each in split_names(text)]
     return list({method.name: method for method in found}.values())
 
 
-def split_names(text: str) -> list[str]:
-    """Names parted by commas outside of brackets."""
-    names, depth = [""], 0
-    for sign in text:
-        depth += (sign == "(") - (sign == ")")
-        if sign == "," and depth == 0:
-            names.append("")
-        else:
-            names[-1] += sign
-    found = [name.strip() for name in names if name.strip()]
-    if not found:
-        raise ValueError(f"encodings must be names parted by commas, such as rotary,alibi; got {text!r}.")
-    return found
+def scaling_of(name: str, added: Sequence[str]) -> str | None:
+    """The scaling among what is added, if there is one; raises if there are two."""
+    found = [each for each in added if each in SCALINGS]
+    if len(found) > 1:
+        raise ValueError(
+            f"{name}: + must add one scaling at most, since each sets all frequencies of rotary; got "
+            f"{' and '.join(found)}."
+        )
+    return found[0] if found else None
 
 
 def fitted(name: str, train_length: int) -> dict[str, Any]:
     """Options that suit a decoder trained at this length, where an encoding's defaults suit another."""
-    options: dict[str, dict[str, Any]] = {
-        "t5": {"max_distance": max(32, train_length), "bidirectional": False, "softmax_scale": None},
-        "learned": {"max_length": train_length},
-        "tupe": {"max_length": train_length, "untie_cls": False},
-        "deberta": {"max_distance": max(2, train_length)},
-        "fire": {"threshold": float(train_length)},
-        "cope": {"max_position": train_length},
-    }
-    return options.get(name, {})
+    return FITTED[name].options(train_length) if name in FITTED else {}
 
 
-def _unknown_addition(name: str, each: str) -> str:
-    known = [*SCALINGS, RANDOM]
-    close = difflib.get_close_matches(each, known, n=1)
-    cure = f" Did you mean +{close[0]}?" if close else ""
-    return f"{name}: + must be followed by one of {', '.join(known)}; got {each!r}.{cure}"
-
-
-def _name(part: str) -> str:
-    return part.partition("(")[0]
-
-
-def options_of(part: str) -> dict[str, Any]:
-    """``name(a=1, b="x")`` as options, which must be Python literals."""
-    name, bracket, rest = part.partition("(")
-    if not bracket:
-        return {}
-    try:
-        call = ast.parse(f"f({rest}", mode="eval").body
-        assert isinstance(call, ast.Call)
-        assert not call.args
-        return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
-    except (SyntaxError, ValueError, AssertionError) as problem:
-        raise ValueError(
-            f"options must be written {name}(name=value, ...) with plain values, such as shaw(max_distance=32); got "
-            f"{part!r}."
-        ) from problem
-
-
-def _require(part: str) -> None:
-    """Raise unless an encoding of that name exists, takes its options and suits text."""
-    require_options(part)
-    name = _name(part)
-    if name in OF_IMAGES:
-        raise ValueError(f"encodings must suit text; {name} is for images. Use {OF_IMAGES[name]}.")
-
-
-def require_options(part: str) -> None:
+def require_part(part: str) -> None:
     """Raise unless an encoding of that name exists and takes its options."""
-    name = _name(part)
-    known = inspect.signature(find_class(name)).parameters
-    for option in options_of(part):
-        if option not in known:
-            cure = did_you_mean(option, known)
-            raise ValueError(f"{name} takes {', '.join(known) or 'no options'}; got {option!r}.{cure}")
+    require_options(name_of(part), find_entry(name_of(part)).options, options_of(part))
 
 
-def build(part: str, options: dict[str, Any]) -> Encoding:
-    """An encoding with those of the options that it takes."""
-    cls = find_class(_name(part))
-    known = inspect.signature(cls).parameters
-    return cls(**{option: value for option, value in options.items() if option in known})
+def build(part: str, sizes: Mapping[str, Any]) -> Encoding:
+    """An encoding with its options, and those of the sizes that it takes."""
+    return find_entry(name_of(part)).build(**{**sizes, **options_of(part)})
 
 
 def suiting_text() -> list[str]:

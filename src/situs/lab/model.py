@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 import torch
 from jaxtyping import Float, Int64
@@ -48,6 +48,7 @@ class Size:
             )
 
 
+@final
 class Decoder(nn.Module):
     """Tokens to logits of the next."""
 
@@ -129,6 +130,7 @@ def places_of(
     return places.randomised(max(RANDOM_RANGE * train_length, length), seed=seed) if method.randomised else places
 
 
+@final
 class _Layer(nn.Module):
     def __init__(self, size: Size, encodings: list[Encoding]) -> None:
         super().__init__()

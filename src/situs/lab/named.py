@@ -10,7 +10,6 @@ rotary+axial             for images
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import torch
@@ -18,9 +17,10 @@ import torch
 from situs.encodings.rotary import Rotary
 from situs.encodings.splits import Axial
 from situs.lab.acting import draw_what_is_near_zero
-from situs.lab.methods import SCALINGS, build, options_of, require_options, split_names
-from situs.lab.portraits import Subject
-from situs.registry import did_you_mean
+from situs.lab.grammar import name_of, split, split_additions, split_names
+from situs.lab.methods import SCALINGS, build, require_part, scaling_of
+from situs.lab.portraits import Sitter
+from situs.registry import require_options
 
 SIZES = {"dim": 128, "head_dim": 64, "num_heads": 8, "size": (14, 14)}
 FEWEST_ROWS, TRAINED, FACTOR = 512, 2048, 4
@@ -29,58 +29,47 @@ PAPER = (32.0, 1.0)
 AXIAL = "axial"
 
 
-def subjects(
+def from_names(
     text: str, options: dict[str, Any], *, length: int, trained: int = TRAINED, stretched: int | None = None
-) -> list[Subject]:
-    """Encodings by their names, parted by commas; options go to those that take them. Tables have rows for ``length``
-    tokens; scalings stretch from ``trained`` tokens to ``stretched``, four times as many if left out."""
+) -> list[Sitter]:
+    """Encodings by their names, separated by commas; options go to those that take them. Tables have rows for
+    ``length`` tokens; scalings stretch from ``trained`` tokens to ``stretched``, four times as many if left out."""
     lengths = trained, max(trained, stretched or FACTOR * trained)
     names = split_names(text)
-    found = [_subject(name, options, length, lengths, together=len(names) > 1) for name in names]
+    found = [_sitter(name, options, length, lengths, together=len(names) > 1) for name in names]
     taken = {option for each in found for encoding in each.encodings for option in encoding.config}
-    for option in options:
-        if option not in taken:
-            cure = did_you_mean(option, taken)
-            raise ValueError(f"{text} takes {', '.join(sorted(taken)) or 'no options'}; got {option!r}.{cure}")
+    require_options(text, sorted(taken), options)
     return found
 
 
 def scaled(text: str) -> bool:
     """Whether a scaling is among the names."""
-    return any(_plus(name)[1] in SCALINGS for name in split_names(text))
+    return any(added in SCALINGS for name in split_names(text) for added in split(name, "+")[1:])
 
 
-def _plus(name: str) -> tuple[str, str | None]:
-    """What stands before a plus, and behind it if there is one; not that of 1e+5."""
-    base, *rest = re.split(r"\+(?![^()]*\))", name)
-    return base, "+".join(rest) if rest else None
-
-
-def _subject(name: str, options: dict[str, Any], length: int, lengths: tuple[int, int], *, together: bool) -> Subject:
-    base, added = _plus(name)
-    parts, known = [part.strip() for part in base.split("&")], [*SCALINGS, AXIAL]
-    if added is not None and added not in known:
-        cure = did_you_mean(added, known)
-        raise ValueError(f"{name}: + must be followed by one of {', '.join(known)}; got {added!r}.{cure}")
+def _sitter(name: str, options: dict[str, Any], length: int, lengths: tuple[int, int], *, together: bool) -> Sitter:
+    base, added = split_additions(name, [*SCALINGS, AXIAL])
+    scaling_of(name, added)  # of which there is one at most
+    parts = [part.strip() for part in split(base, "&")]
     for part in parts:
-        require_options(part)
+        require_part(part)
     sizes = {**SIZES, "max_length": max(length, FEWEST_ROWS), **options}
     fitted = {"fire": {"threshold": max(4.0, length / 4)}}  # so that one sees what it does to longer texts
     if (together or len(parts) > 1) and "dim" not in options:  # all in one model
         sizes["dim"] = sizes["num_heads"] * sizes["head_dim"]
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)  # the same picture every time
-        made = [build(part, {**fitted.get(part.partition("(")[0], {}), **sizes, **options_of(part)}) for part in parts]
-    if added is not None and not any(isinstance(each, Rotary) for each in made):
-        raise ValueError(f"{name}: +{added} changes rotary; got {base!r}.")
-    if added is not None:
-        made = [_changed(each, added, lengths) if isinstance(each, Rotary) else each for each in made]
+        made = [build(part, {**fitted.get(name_of(part), {}), **sizes}) for part in parts]
+    for change in added:
+        if not any(isinstance(each, Rotary) for each in made):
+            raise ValueError(f"{name}: +{change} changes rotary; got {base!r}.")
+        made = [_changed(each, change, lengths) if isinstance(each, Rotary) else each for each in made]
     draw_what_is_near_zero(made)
-    return Subject(name, tuple(made), untrained=any(True for each in made for _ in each.parameters()))
+    return Sitter(name, tuple(made), untrained=any(True for each in made for _ in each.parameters()))
 
 
-def _changed(rotary: Rotary, added: str, lengths: tuple[int, int]) -> Rotary:
+def _changed(rotary: Rotary, change: str, lengths: tuple[int, int]) -> Rotary:
     options, (trained, stretched) = dict(rotary.config), lengths
-    if added == AXIAL:
+    if change == AXIAL:
         return Rotary(**{**options, "split": Axial()})
-    return Rotary(**{**options, "scaling": SCALINGS[added](stretched / trained, trained, PAPER)})
+    return Rotary(**{**options, "scaling": SCALINGS[change](stretched / trained, trained, PAPER)})

@@ -141,7 +141,7 @@ def make_plan(
     methods = [parse(name) for name in chosen.encodings] if encodings is None else parse_all(encodings)
     names = list(chosen.tasks) if tasks is None else [name.strip() for name in tasks.split(",") if name.strip()]
     if not names:
-        raise ValueError(f"tasks must be names parted by commas, such as text,passkey; got {tasks!r}.")
+        raise ValueError(f"tasks must be names separated by commas, such as text,passkey; got {tasks!r}.")
     corpus = None
     readers = [name for name in names if of_text(name)]
     if readers:

@@ -33,8 +33,8 @@ BY_PLACE, COUNTED = (OffsetScore, PlaceScore), 4096  # others may count keys, of
 
 
 @dataclass(frozen=True)
-class Subject:
-    """What is drawn: an encoding, or several that act together, and what it is called."""
+class Sitter:
+    """Who sits for a portrait: an encoding, or several that act together, and what it is called."""
 
     name: str
     encodings: tuple[Encoding, ...]
@@ -77,7 +77,7 @@ class Subject:
         return next((int(number) for number in found if number is not None), otherwise)
 
 
-Drawn: TypeAlias = "Encodings | Mapping[str, Encodings] | Sequence[Subject]"
+Drawn: TypeAlias = "Encodings | Mapping[str, Encodings] | Sequence[Sitter]"
 
 
 @dataclass(frozen=True)
@@ -89,39 +89,39 @@ class Curves:
     high: Float[Tensor, "heads distances"]
 
 
-def subjects(given: Drawn) -> list[Subject]:
+def sitters(given: Drawn) -> list[Sitter]:
     """One encoding, several in a list, or several by the names they shall have; a list under a name acts together."""
-    found: list[Subject]
-    if isinstance(given, Sequence) and all(isinstance(each, Subject) for each in given):
-        found = [each for each in given if isinstance(each, Subject)]
+    found: list[Sitter]
+    if isinstance(given, Sequence) and all(isinstance(each, Sitter) for each in given):
+        found = [each for each in given if isinstance(each, Sitter)]
     elif isinstance(given, Mapping):
-        found = [Subject(name, tuple(as_encodings(each))) for name, each in given.items()]
+        found = [Sitter(name, tuple(as_encodings(each))) for name, each in given.items()]
     else:
-        found = [Subject(label(each), (each,)) for each in as_encodings(cast(Encodings, given))]
+        found = [Sitter(label(each), (each,)) for each in as_encodings(cast(Encodings, given))]
     if not found:
         raise ValueError("encodings must be one or more, since there is nothing to draw otherwise; got none.")
     taken: dict[str, int] = {}
-    for number, subject in enumerate(found):
-        taken[subject.name] = taken.get(subject.name, 0) + 1
-        if taken[subject.name] > 1:
-            found[number] = replace(subject, name=f"{subject.name} ({taken[subject.name]})")
+    for number, sitter in enumerate(found):
+        taken[sitter.name] = taken.get(sitter.name, 0) + 1
+        if taken[sitter.name] > 1:
+            found[number] = replace(sitter, name=f"{sitter.name} ({taken[sitter.name]})")
     return found
 
 
-def alike(found: Sequence[Subject]) -> list[Subject]:
+def alike(found: Sequence[Sitter]) -> list[Sitter]:
     """In layers of one size, so that they meet the same queries and keys."""
-    together = Subject("", tuple(each for subject in found for each in subject.encodings))
+    together = Sitter("", tuple(each for sitter in found for each in sitter.encodings))
     sizes = together.heads, together.head_dim
-    for subject in found:
+    for sitter in found:
         for name, size in (("num_heads", sizes[0]), ("head_dim", sizes[1]), ("dim", sizes[0] * sizes[1])):
-            whose = subject.of_kind(InputEncoding) if name == "dim" else subject.encodings
+            whose = sitter.of_kind(InputEncoding) if name == "dim" else sitter.encodings
             for own in (getattr(each, name, None) for each in whose):
                 if own not in (None, size):
                     raise ValueError(
                         f"encodings must be of one size to be drawn beside each other, since they meet the same "
-                        f"queries and keys; got {name}={own} of {subject.name} with {sizes[0]} heads of {sizes[1]}."
+                        f"queries and keys; got {name}={own} of {sitter.name} with {sizes[0]} heads of {sizes[1]}."
                     )
-    return [replace(subject, sizes=sizes) for subject in found]
+    return [replace(sitter, sizes=sizes) for sitter in found]
 
 
 def label(encoding: Encoding) -> str:
@@ -154,19 +154,19 @@ def table(encoding: InputEncoding, places: Positions) -> Float[Tensor, "places d
     return added
 
 
-def similarity(subject: Subject, places: Positions) -> Float[Tensor, "places places"]:
+def similarity(sitter: Sitter, places: Positions) -> Float[Tensor, "places places"]:
     """Cosines between what places add to the input; or scores of one content of length 1 as query and as key, on
     average."""
-    inputs = subject.of_kind(InputEncoding)
+    inputs = sitter.of_kind(InputEncoding)
     if inputs:
         rows = sum((table(each, places) for each in inputs if isinstance(each, InputEncoding)), torch.zeros(()))
         rows = torch.nn.functional.normalize(rows, dim=-1)
         return rows @ rows.T
-    contents = normal(CONTENTS, subject.heads, 1, subject.head_dim, seed=2).expand(-1, -1, places.length, -1)
+    contents = normal(CONTENTS, sitter.heads, 1, sitter.head_dim, seed=2).expand(-1, -1, places.length, -1)
     unit = torch.nn.functional.normalize(contents, dim=-1)  # before it is turned, since xPos changes lengths
-    with subject.acting() as layer:
+    with sitter.acting() as layer:
         query, key = (layer.turned(unit, places, role) for role in ("query", "key"))
-    return torch.einsum("chid,chjd->ij", query, key) / (CONTENTS * subject.heads)
+    return torch.einsum("chid,chjd->ij", query, key) / (CONTENTS * sitter.heads)
 
 
 def turns(
@@ -196,17 +196,17 @@ def wavelengths(encoding: Encoding, length: int) -> Float64[Tensor, "pairs"]:
     return math.tau / encoding.frequencies_at(places)[0, 0, 0]
 
 
-def decay(subject: Subject, distances: Int64[Tensor, "distances"], *, contents: int = CONTENTS) -> Curves:
+def decay(sitter: Sitter, distances: Int64[Tensor, "distances"], *, contents: int = CONTENTS) -> Curves:
     """Scores of a query and a key of the same content, by how far the key lies behind."""
     farthest = int(distances.max())
-    counts = any(isinstance(each, ScoreEncoding) and not isinstance(each, BY_PLACE) for each in subject.encodings)
+    counts = any(isinstance(each, ScoreEncoding) and not isinstance(each, BY_PLACE) for each in sitter.encodings)
     if counts and farthest >= COUNTED:
         raise ValueError(
-            f"length must be {COUNTED:,} or less for {subject.name}, since it looks at every key between; got "
+            f"length must be {COUNTED:,} or less for {sitter.name}, since it looks at every key between; got "
             f"{farthest + 1:,}."
         )
     chosen = torch.arange(farthest + 1) if counts else farthest - distances.flip(0)
-    with subject.acting() as layer:
+    with sitter.acting() as layer:
         text = Positions.range(farthest + 1)
         tokens, seen = normal(contents, 1, layer.dim, seed=3), []
         for some in torch.split(tokens, 4):  # what is held at a time stays small
@@ -219,9 +219,9 @@ def decay(subject: Subject, distances: Int64[Tensor, "distances"], *, contents: 
     return Curves(scores.mean(0), low, high)
 
 
-def likeness(subject: Subject, length: int) -> Float[Tensor, "query key"]:
+def likeness(sitter: Sitter, length: int) -> Float[Tensor, "query key"]:
     """Scores of one content at two places, the mean over contents and heads; keys ahead of the query are nan."""
-    with subject.acting() as layer:
+    with sitter.acting() as layer:
         places = Positions.range(length)
         tokens = normal(CONTENTS // 3, 1, layer.dim, seed=3).expand(-1, length, -1)
         scores = layer.scores(tokens, tokens, places, places, keys_like=0).mean((0, 1))
@@ -265,11 +265,9 @@ def content_scores(
         return scale * query @ key.transpose(-2, -1), term
 
 
-def attention(
-    subject: Subject, length: int, *, causal: bool, positions: bool = True
-) -> Float[Tensor, "heads query key"]:
+def attention(sitter: Sitter, length: int, *, causal: bool, positions: bool = True) -> Float[Tensor, "heads query key"]:
     """The weights that tokens of a random text give to each other; without ``positions``, those by content alone."""
-    with subject.acting() as layer:
+    with sitter.acting() as layer:
         if not positions:
             layer = Acting((), dim=layer.dim, heads=layer.heads)
         places = Positions.range(length)

@@ -1,16 +1,10 @@
 """Properties: what papers and tutorials claim of encodings, each measured on those that a method builds.
 
-    unique            no two places look alike to a query at the end
-    relative          moving all positions by the same amount changes no score
-    bounded           effects on scores, and vectors, do not grow on and on with the text
-    norm_preserving   inputs, queries and keys keep their length
-    decaying          between contents that are alike, scores fall with distance
-    equivariant       without a causal mask, permuted tokens give outputs permuted alike
-
-Asked is one attention layer of the lab's size with random projections, in float32; of patterns, every layer. Encodings
-of the input act in all, since the residual stream carries them on. Parameters are drawn as at the start of training, or
-from a normal where they would start at or near 0, so that one sees what the method can do and not what it does
-untrained. What does not hold in one layer, or for one of several draws, does not hold.
+``PROBES`` has them all, each with what it claims. Asked is one attention layer of the lab's size with random
+projections, in float32; of patterns, every layer. Encodings of the input act in all, since the residual stream carries
+them on. Parameters are drawn as at the start of training, or from a normal where they would start at or near 0, so that
+one sees what the method can do and not what it does untrained. What does not hold in one layer, or for one of several
+draws, does not hold.
 """
 
 from __future__ import annotations
@@ -202,10 +196,11 @@ def told_by_order(acting: Acting, places: Positions, *, causal: bool) -> float:
 
 @dataclass(frozen=True)
 class Probe:
-    """How a property is asked, and whether larger numbers are worse (1) or smaller ones (-1)."""
+    """What a property claims, how it is asked, and whether larger numbers are worse (1) or smaller ones (-1)."""
 
     ask: Callable[[Layer], Answer]
     unit: str
+    about: str
     worse: int = 1
 
     def at_worst(self, layers: list[Layer]) -> Finding:
@@ -233,12 +228,37 @@ class Probe:
 
 
 PROBES = {
-    "unique": Probe(unique, "of the scores' spread", worse=-1),
-    "relative": Probe(relative, "of the scores' spread"),
-    "bounded": Probe(bounded, "times as large"),
-    "norm_preserving": Probe(norm_preserving, "of the length"),
-    "decaying": Probe(decaying, "rank correlation"),
-    "equivariant": Probe(equivariant, "of the outputs' spread"),
+    "unique": Probe(
+        unique,
+        "of the scores' spread",
+        about="no two places look alike to a query at the end of the text",
+        worse=-1,
+    ),
+    "relative": Probe(
+        relative,
+        "of the scores' spread",
+        about="moving all positions by the same amount changes no score",
+    ),
+    "bounded": Probe(
+        bounded,
+        "times as large",
+        about="effects do not grow on and on with the length of the text",
+    ),
+    "norm_preserving": Probe(
+        norm_preserving,
+        "of the length",
+        about="inputs, queries and keys keep their length",
+    ),
+    "decaying": Probe(
+        decaying,
+        "rank correlation",
+        about="between contents that are alike, scores fall with distance",
+    ),
+    "equivariant": Probe(
+        equivariant,
+        "of the outputs' spread",
+        about="without a causal mask, permuted tokens give outputs permuted alike",
+    ),
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from time import perf_counter
@@ -75,6 +75,11 @@ class Trial:
     def label(self) -> str:
         """For people."""
         return f"{self.method} on {self.task}, seed {self.seed}"
+
+
+def longest_first(trials: Iterable[Trial]) -> list[Trial]:
+    """The order to begin them in, lest one that takes long be left at the end, with nobody at work beside it."""
+    return sorted(trials, key=lambda trial: (trial.steps, len(trial.tested)), reverse=True)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@
 Each takes an encoding, several in a list, or several by the names they shall have, and returns a ``Figure``.
 """
 
-from situs.lab.portraits import subjects
+from situs.lab.portraits import sitters
 from situs.plots.portraits.distances import decay, distance
 from situs.plots.portraits.grids import grid
 from situs.plots.portraits.kinds import KINDS, Kind, suiting
@@ -29,8 +29,8 @@ __all__ = [
     "scalings",
     "scores",
     "similarity",
+    "sitters",
     "speeds",
-    "subjects",
     "suiting",
     "table",
     "wavelengths",

@@ -30,6 +30,8 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.textpath import TextToPath
 
+from situs.lab.grammar import split
+
 WIDE, NARROW = 7.6, 4.1  # inches
 MARGIN = 0.12
 LINE = 1.35  # of the size of the letters
@@ -114,7 +116,7 @@ def looks(names: Sequence[str], theme: Theme, *, families: bool = True) -> dict[
     if not families:
         plain = looks([str(number) for number in range(len(names))], theme)
         return dict(zip(names, plain.values(), strict=True))
-    bases = Counter(name.partition("+")[0] for name in names)
+    bases = Counter(split(name, "+")[0] for name in names)
     joined = [base for base, members in bases.items() if members > 1][:FAMILIES]
     alone = [base for base in bases if base not in joined]
     shared = range(len(joined), len(theme.hues))
@@ -123,7 +125,7 @@ def looks(names: Sequence[str], theme: Theme, *, families: bool = True) -> dict[
     seen: dict[int, int] = {}
     found = {}
     for name in names:
-        hue = hues[name.partition("+")[0]]
+        hue = hues[split(name, "+")[0]]
         variant = seen[hue] = seen.get(hue, -1) + 1
         found[name] = Look(theme.hues[hue], DASHES[variant % len(DASHES)], MARKERS[(hue + variant) % len(MARKERS)])
     return found

@@ -4,17 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from situs.positions.runs import Runs
+
 if TYPE_CHECKING:
-    from situs.positions.places import Positions
+    from situs.positions.places import Positions, Side
 
 
-def padded(row: Positions, places: int, side: Literal["left", "right"]) -> Positions:
+def batched(rows: Sequence[Positions], side: Side) -> dict[str, Any]:
+    """What positions of one row each are made from, padded to the longest."""
+    longest = max(row.length for row in rows)
+    uneven = any(row.length < longest for row in rows)
+    whole = [_padded(row, longest - row.length, side) for row in rows] if uneven else rows
+    slots = _batched_slots(rows, longest, side)
+    return {
+        "structure": "padded" if uneven else "explicit",
+        "length": longest,
+        "device": rows[0].device,
+        "runs": None if slots is not None else ((0, longest),) if uneven else rows[0].runs,
+        "given_ids": _joined_ids(whole, 0),
+        "given_slots": slots,
+        "documents": _joined(whole, "documents", 0),
+        "valid": _joined(whole, "valid", 0),
+        "sequence_length": _joined_lengths(whole, 0),
+        "side": side if uneven else None,
+        "below": _shared_bound(rows),
+        "in_order": all(row.in_order for row in rows),
+    }
+
+
+def packed(rows: Sequence[Positions]) -> dict[str, Any]:
+    """What positions of one row for all are made from, each a document."""
+    numbers = [torch.full((1, row.length), number, device=row.device) for number, row in enumerate(rows)]
+    runs = _packed_runs(rows)
+    return {
+        "structure": "packed",
+        "length": sum(row.length for row in rows),
+        "device": rows[0].device,
+        "runs": runs,
+        "given_ids": _joined_ids(rows, 1),
+        "given_slots": torch.cat([own_slots(row) for row in rows], 1) if runs is None else None,
+        "documents": torch.cat(numbers, 1),
+        "valid": _joined(rows, "valid", 1),
+        "sequence_length": _joined_lengths(rows, 1),
+        "document_lengths": tuple(row.length for row in rows),
+        "document_starts": _joined_starts(rows),
+        "below": _shared_bound(rows),
+        "in_order": all(row.in_order for row in rows),
+    }
+
+
+def _padded(row: Positions, places: int, side: Side) -> Positions:
     """Add padded places, of position 0, at one side."""
     ids, amount = row.ids, (places, 0) if side == "left" else (0, places)
     valid = row.valid if row.valid is not None else torch.ones(1, row.length, dtype=torch.bool, device=row.device)
@@ -30,7 +75,14 @@ def padded(row: Positions, places: int, side: Literal["left", "right"]) -> Posit
     )
 
 
-def joined(rows: Sequence[Positions], name: Literal["documents", "valid"], dim: int) -> Tensor | None:
+def _joined_ids(rows: Sequence[Positions], dim: int) -> Tensor:
+    """The ids of every row; where some are real and others whole, wide enough for both."""
+    ids = [row.ids for row in rows]
+    mixed = len({each.dtype for each in ids}) > 1
+    return torch.cat([each.double() if mixed else each for each in ids], dim)
+
+
+def _joined(rows: Sequence[Positions], name: Literal["documents", "valid"], dim: int) -> Tensor | None:
     """A field of every row, if any row has it; the others are one document, all real tokens."""
     fields: list[Tensor | None] = [getattr(row, name) for row in rows]
     if all(field is None for field in fields):
@@ -43,15 +95,48 @@ def joined(rows: Sequence[Positions], name: Literal["documents", "valid"], dim: 
     return torch.cat(whole, dim)
 
 
-def joined_slots(rows: Sequence[Positions]) -> Tensor | None:
-    """Slots of rows as long as each other, one row each; None where all have the same runs."""
-    if all(row.given_slots is None and row.runs == rows[0].runs for row in rows):
+def own_slots(places: Positions) -> Tensor:
+    """The slots of rows; bare ids have those of a whole sequence."""
+    slots = places.slots
+    if slots is not None:
+        return slots
+    memory = torch.arange(places.length, device=places.device)[None]
+    return memory if places.documents is None else _counted_within(places.documents, memory)
+
+
+def _counted_within(documents: Tensor, memory: Tensor) -> Tensor:
+    """How many places of its document stand before each, wherever the document's places lie."""
+    ordered, order = documents.sort(dim=-1, stable=True)
+    begins = torch.ones_like(ordered, dtype=torch.bool)
+    begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    counted = memory - torch.where(begins, memory, 0).cummax(-1).values
+    return torch.empty_like(order).scatter_(-1, order, counted)
+
+
+def _batched_slots(rows: Sequence[Positions], length: int, side: Side) -> Tensor | None:
+    """Slots of rows padded to one length; None where all have the same runs, or begin at 0. Rows padded on the left end
+    together, as the keys do that they belong to."""
+    if all(row.given_slots is None for row in rows):
+        alike = all(row.runs == rows[0].runs for row in rows)
+        whole = all(row.runs in (None, ((0, row.length),)) for row in rows)
+        if alike or (whole and any(row.length < length for row in rows)):
+            return None
+    own = [own_slots(row) for row in rows]
+    if side == "right":
+        return torch.cat([pad(slots, (0, length - slots.shape[1])) for slots in own])
+    ends = torch.stack([slots[0, -1] if slots.shape[1] else slots.new_tensor(-1) for slots in own])
+    moved = [slots + ends.max() - end for slots, end in zip(own, ends, strict=True)]
+    return torch.cat([pad(slots, (length - slots.shape[1], 0)) for slots in moved])
+
+
+def _packed_runs(rows: Sequence[Positions]) -> Runs | None:
+    """The runs of rows one after another, where the host knows those of each."""
+    if any(row.given_slots is not None for row in rows):
         return None
-    own = [torch.arange(row.length, device=row.device)[None] if row.slots is None else row.slots for row in rows]
-    return torch.cat(own)
+    return tuple(run for row in rows for run in (((0, row.length),) if row.runs is None else row.runs))
 
 
-def joined_lengths(rows: Sequence[Positions], dim: int) -> Tensor | None:
+def _joined_lengths(rows: Sequence[Positions], dim: int) -> Tensor | None:
     """Lengths of the whole sequences: one a row (dim 0), or one a place (dim 1, and where documents differ); None
     where any is unknown."""
     parts = []
@@ -64,13 +149,13 @@ def joined_lengths(rows: Sequence[Positions], dim: int) -> Tensor | None:
     return torch.cat(parts, dim)
 
 
-def joined_starts(rows: Sequence[Positions]) -> tuple[int, ...] | None:
+def _joined_starts(rows: Sequence[Positions]) -> tuple[int, ...] | None:
     """The first position of each row, where all are ranges."""
     starts = tuple(row.start for row in rows if row.start is not None)
     return starts if len(starts) == len(rows) else None
 
 
-def lowest_bound(rows: Sequence[Positions]) -> int | None:
+def _shared_bound(rows: Sequence[Positions]) -> int | None:
     """A number that no position of the rows reaches, where each has one."""
     bounds = [row.below for row in rows if row.below is not None]
     return max(bounds) if len(bounds) == len(rows) else None

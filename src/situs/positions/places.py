@@ -4,7 +4,7 @@ A `Positions` answers four questions, separately, because confusing them is wher
 padding and packing go wrong elsewhere:
 
     ids               which position each place has: what an encoding computes with
-    slots             where the place lies in the sequence: what "earlier" and "later" mean under a causal mask
+    slots             where the place lies in its document: what "earlier" and "later" mean under a causal mask
     documents, valid  which places may see each other at all
     sequence_length   how long the whole sequence is, for methods that choose by it (dynamic NTK, LongRoPE)
 
@@ -14,9 +14,9 @@ values, so that choosing a fast path costs no wait for a device. Padded places h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, SupportsIndex, TypeAlias
 
 import torch
 from jaxtyping import Bool, Int, Num
@@ -50,7 +50,9 @@ class Positions:
     document_starts: tuple[int, ...] | None = None
     side: Side | None = None
     below: int | None = None
-    delta: int = 0
+    delta: int | None = 0
+    in_order: bool = True
+    """Whether places lie in memory as they follow one another; those of zigzag ranks, gathered, do not."""
     note: str = ""
     tables: dict[Any, Any] = field(default_factory=dict)
     in_graph: bool = field(default_factory=torch.compiler.is_compiling)
@@ -61,17 +63,19 @@ class Positions:
         *,
         start: int | Int[Tensor, "batch"] = 0,
         sequence_length: int | None = None,
-        device: torch.device | str = "cpu",
+        device: torch.device | str | None = None,
     ) -> Positions:
-        """``start, start + 1, ...``; a tensor of starts gives each row its own, as after unequal prompts."""
-        if length < 0:
-            raise ValueError(f"length must be 0 or more, since it counts places; got {length}.")
+        """``start, start + 1, ...``; a tensor of starts gives each row its own, as after unequal prompts. They live
+        where that does, or on the CPU, unless told otherwise."""
+        length = require.count("length", length, "it counts places", least=0)
+        require.sequence_length(sequence_length)
         if isinstance(start, Tensor):
             if start.ndim != 1:
                 raise ValueError(
                     f"start must be an int, or a tensor with one for each row; got shape {tuple(start.shape)}. "
                     f"Use int(start) for a single one."
                 )
+            start = start if device is None else start.to(device)
             places = start.unsqueeze(-1) + torch.arange(length, device=start.device)
             return replace(
                 Positions.explicit(places),
@@ -79,10 +83,11 @@ class Positions:
                 sequence_length=sequence_length,
                 note="range by row",
             )
+        start = require.count("start", start, "it is a place")
         known = length if sequence_length is None and start == 0 else sequence_length
         runs = ((start, start + length),)
         below = start + length if start >= 0 else None
-        return Positions("range", length, torch.device(device), runs, sequence_length=known, below=below)
+        return Positions("range", length, torch.device(device or "cpu"), runs, sequence_length=known, below=below)
 
     @staticmethod
     def from_mask(
@@ -102,11 +107,11 @@ class Positions:
 
     @staticmethod
     def packed(
-        lengths: Sequence[int] | None = None,
+        lengths: Iterable[SupportsIndex] | None = None,
         *,
         cu_seqlens: Int[Tensor, "documents_plus_one"] | None = None,
         length: int | None = None,
-        device: torch.device | str = "cpu",
+        device: torch.device | str | None = None,
     ) -> Positions:
         """Documents one after another in a single row: positions restart, and no document sees another.
 
@@ -114,11 +119,12 @@ class Positions:
         lives on an accelerator, give the row's ``length`` too, so that nothing has to be read back.
         """
         known = require.document_lengths(lengths, cu_seqlens, length)
+        cu_seqlens = cu_seqlens if cu_seqlens is None or device is None else cu_seqlens.to(device)
         if known is None:
             assert cu_seqlens is not None
             assert length is not None
             ids, numbers, whole = joining.counted_from_bounds(cu_seqlens, length)
-            row = Positions("packed", length, cu_seqlens.device, ((0, length),), ids)
+            row = Positions("packed", length, cu_seqlens.device, given_ids=ids, given_slots=ids)
             return replace(row, documents=numbers, sequence_length=whole, below=length)
         device = device if cu_seqlens is None else cu_seqlens.device
         return Positions.pack([Positions.range(count, device=device) for count in known or [0]])
@@ -137,10 +143,13 @@ class Positions:
         ids = ids if ids.is_floating_point() else ids.long()
         ids = ids.unsqueeze(0) if ids.ndim == 1 else ids
         ids = ids.squeeze(-1) if ids.ndim == 3 and ids.shape[-1] == 1 else ids
+        require.documents(documents)
+        require.valid(valid)
         documents = documents.unsqueeze(0) if documents is not None and documents.ndim == 1 else documents
         valid = valid.unsqueeze(0) if valid is not None and valid.ndim == 1 else valid
         require.one_a_place("documents", documents, ids)
         require.one_a_place("valid", valid, ids)
+        require.sequence_length(sequence_length)
         return Positions(
             "explicit", ids.shape[1], ids.device, given_ids=ids, documents=documents, valid=valid,
             sequence_length=sequence_length,
@@ -149,6 +158,7 @@ class Positions:
     @staticmethod
     def grid(*sizes: int, device: torch.device | str = "cpu") -> Positions:
         """Coordinates of an image (height, width) or video (time, height, width), row by row."""
+        sizes = tuple(require.count("sizes", size, "they count cells") for size in sizes)
         if not 1 <= len(sizes) <= 3 or any(size < 1 for size in sizes):
             raise ValueError(f"grid needs one to three sizes of 1 or more, since it has that many axes; got {sizes}.")
         cells = grids.grid_coordinates(*sizes)
@@ -171,46 +181,17 @@ class Positions:
     @staticmethod
     def batch(rows: Sequence[Positions], *, side: Side = "right") -> Positions:
         """One row each, padded to the longest on ``side``."""
-        require.single_rows(rows, "batch")
-        longest = max(row.length for row in rows)
-        uneven = any(row.length < longest for row in rows)
-        whole = [joining.padded(row, longest - row.length, side) for row in rows] if uneven else rows
-        slots = None if uneven else joining.joined_slots(rows)
-        return Positions(
-            "padded" if uneven else "explicit",
-            longest,
-            rows[0].device,
-            None if slots is not None else ((0, longest),) if uneven else rows[0].runs,
-            torch.cat([row.ids for row in whole]),
-            slots,
-            documents=joining.joined(whole, "documents", 0),
-            valid=joining.joined(whole, "valid", 0),
-            sequence_length=joining.joined_lengths(whole, 0),
-            side=side if uneven else None,
-            below=joining.lowest_bound(rows),
-        )
+        require.single_rows(rows, "batch", Positions)
+        require.side(side)
+        return Positions(**joining.batched(rows, side))
 
     @staticmethod
     def pack(rows: Sequence[Positions]) -> Positions:
-        """One after another in a single row, each a document of its own."""
-        require.single_rows(rows, "pack")
+        """One after another in a single row, each a document of its own, and each with the slots that it has."""
+        require.single_rows(rows, "pack", Positions)
         if any(row.documents is not None for row in rows):
             raise ValueError("pack joins rows of one document each, since it numbers them; got a row with documents.")
-        total = sum(row.length for row in rows)
-        numbers = [torch.full((1, row.length), number, device=row.device) for number, row in enumerate(rows)]
-        return Positions(
-            "packed",
-            total,
-            rows[0].device,
-            ((0, total),),
-            torch.cat([row.ids for row in rows], 1),
-            documents=torch.cat(numbers, 1),
-            valid=joining.joined(rows, "valid", 1),
-            sequence_length=joining.joined_lengths(rows, 1),
-            document_lengths=tuple(row.length for row in rows),
-            document_starts=joining.joined_starts(rows),
-            below=joining.lowest_bound(rows),
-        )
+        return Positions(**joining.packed(rows))
 
     @staticmethod
     def of(
@@ -240,7 +221,7 @@ class Positions:
 
     @property
     def slots(self) -> Int[Tensor, "batch sequence"] | None:
-        """Places in the sequence; None for bare ids, which take the place of the last keys."""
+        """Places in the document; None for bare ids, which take the place of the last keys."""
         if self.given_slots is not None:
             return self.given_slots
         return None if self.runs is None else as_tensor(self.runs, self.device).unsqueeze(0)
@@ -254,8 +235,8 @@ class Positions:
     def rows(self) -> int:
         """Sequences in the batch; 1 where all share."""
         most = 1
-        for source in (self.given_ids, self.documents, self.valid):
-            most = most if source is None else max(most, source.shape[0])
+        for source in (self.given_ids, self.documents, self.valid, self.sequence_length):
+            most = max(most, source.shape[0]) if isinstance(source, Tensor) else most
         return most
 
     @property
@@ -295,9 +276,10 @@ class Positions:
 
     def shard(self, rank: int, world_size: int, *, layout: Layout = "contiguous") -> Positions:
         """The places that context-parallel ``rank`` holds; zigzag gives it one early and one late piece."""
+        pieces = shard_pieces(self.length, world_size, layout)
         if not 0 <= rank < world_size:
             raise ValueError(f"rank must lie in 0 .. {world_size - 1}, since there are {world_size} ranks; got {rank}.")
-        return self._take(shard_pieces(self.length, world_size, layout)[rank])
+        return self._take(pieces[rank])
 
     def gathered(self, world_size: int, *, layout: Layout = "contiguous") -> Positions:
         """The places of all ranks, one rank's after another's: how keys lie that were gathered from all."""
@@ -326,12 +308,19 @@ class Positions:
         end = max((last for _, last in self.runs), default=0)
         if self.structure == "range":
             return Positions.range(count, start=end, device=self.device)
+        if self.delta is None:
+            raise ValueError(
+                f"positions must reach to the end of text among images to be continued, since the images tell how far "
+                f"positions lag behind; got {self!r}. Continue the whole, not a part of it."
+            )
         ids = torch.arange(end, end + count, device=self.device) + self.delta
         places = Positions.explicit(ids[None, :, None].expand(1, count, self.axes))
-        return replace(places, runs=((end, end + count),), delta=self.delta)
+        return replace(places, structure="mixed", runs=((end, end + count),), delta=self.delta)
 
     def with_sequence_length(self, sequence_length: int | Int[Tensor, "#batch #sequence"]) -> Positions:
-        """The same places of a sequence that is, or will be, this long in all."""
+        """The same places of a sequence that is, or will be, this long in all; one number, or one for each row,
+        (batch, 1), or place, (batch, sequence)."""
+        require.sequence_length(sequence_length)
         return replace(self, sequence_length=sequence_length, tables={})
 
     def _map(self, change: Callable[[Tensor], Tensor], **others: Any) -> Positions:
@@ -343,8 +332,10 @@ class Positions:
     def _take(self, pieces: list[tuple[int, int]]) -> Positions:
         """Some stretches of the sequence, joined."""
         runs = self.runs
-        if runs is None and self.given_slots is None:
-            runs = ((0, self.length),)  # bare ids are sliced as a whole sequence
+        if runs is None and self.given_slots is None:  # bare ids are sliced as a whole sequence
+            if self.documents is not None:
+                return replace(self, given_slots=joining.own_slots(self))._take(pieces)
+            runs = ((0, self.length),)
         taken = None if runs is None else tuple(part for piece in pieces for part in cut(runs, *piece))
 
         def change(tensor: Tensor) -> Tensor:
@@ -359,6 +350,8 @@ class Positions:
             runs=taken,
             document_lengths=None,
             document_starts=None,
+            delta=self.delta if pieces[-1][1] == self.length else None,
+            in_order=self.in_order and pieces == sorted(pieces),
         )
 
     def _resampled(self, high: int, count: int | None, note: str, draw: Callable[[int], Tensor]) -> Positions:
@@ -366,12 +359,13 @@ class Positions:
         if ids.is_floating_point():
             raise TypeError(f"randomised positions need whole ones to count by; got ids of dtype {ids.dtype}.")
         if count is None:
-            if self.runs is None:
+            whole = self.sequence_length if isinstance(self.sequence_length, int) else self.below
+            if self.sequence_length is None or whole is None:
                 raise ValueError(
-                    "count must be given for bare ids, since it says how many positions to draw; got none."
+                    f"count must be given where nothing tells how long the whole sequence is, since all its parts must "
+                    f"draw the same sample; got {self!r}."
                 )
-            whole = self.sequence_length if isinstance(self.sequence_length, int) else 0
-            count = max(whole, max((last for _, last in self.runs), default=0))  # every part draws the same sample
+            count = max(whole, self.below or 0)
         if high < count:
             raise ValueError(
                 f"high must be at least {count}, since that many different positions are drawn; got {high}."

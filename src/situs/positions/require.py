@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, SupportsIndex, cast
 
 import torch
 from torch import Tensor
@@ -20,8 +21,86 @@ def is_deferred(tensor: Tensor) -> bool:
     return tensor.device.type != "cpu" or torch.compiler.is_compiling()
 
 
+def everywhere(condition: Tensor, rule: str, got: Callable[[], object], cure: str) -> None:
+    """Raise unless a condition holds for all values, with what was ``got``; where they may not be read, the device
+    asserts it, which makes nobody wait."""
+    if condition.device.type == "meta":
+        return
+    if is_deferred(condition):
+        torch._assert_async(condition.all(), f"{rule}. {cure}")
+    elif not bool(condition.all()):
+        raise ValueError(f"{rule}; got {got()}. {cure}")
+
+
+def count(name: str, given: object, reason: str, *, least: int | None = None) -> int:
+    """Lengths and places are whole numbers, those of other libraries as well."""
+    ours = isinstance(given, (int, torch.SymInt))  # which in a graph stays the symbol it is
+    try:
+        number = cast(int, given) if ours else operator.index(cast(SupportsIndex, given))
+    except TypeError:
+        raise TypeError(f"{name} must be a whole number, since {reason}; got {given!r}.") from None
+    if least is not None and number < least:
+        raise ValueError(f"{name} must be {least} or more, since {reason}; got {number}.")
+    return number
+
+
+def tensor(name: str, given: object) -> None:
+    """Nothing else is taken for a tensor."""
+    if not isinstance(given, Tensor):
+        raise TypeError(
+            f"{name} must be a tensor; got {type(given).__name__}. Use torch.as_tensor(...) on lists and arrays."
+        )
+
+
+def whole_numbers(name: str, given: object, reason: str) -> None:
+    """A tensor of integers."""
+    tensor(name, given)
+    assert isinstance(given, Tensor)
+    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
+        raise TypeError(f"{name} must be whole numbers, since {reason}; got dtype {given.dtype}.")
+
+
+def documents(given: Tensor | None) -> None:
+    """Documents are numbered."""
+    if given is not None:
+        whole_numbers("documents", given, "they number the document of each place")
+
+
+def valid(given: Tensor | None) -> None:
+    """Real tokens are marked by true."""
+    if given is not None:
+        tensor("valid", given)
+        if given.dtype != torch.bool:
+            raise TypeError(
+                f"valid must be bool, true at real tokens, since others are padding; got dtype {given.dtype}. Use "
+                f"valid.bool()."
+            )
+
+
+def sequence_length(given: int | Tensor | None) -> None:
+    """The length of the whole is one number, or tells rows or places apart."""
+    if given is None:
+        return
+    if not isinstance(given, Tensor):
+        count("sequence_length", given, "it counts places", least=0)
+        return
+    whole_numbers("sequence_length", given, "it counts places")
+    if given.ndim != 2:
+        raise ValueError(
+            f"sequence_length must be a number, or a tensor of shape (batch, 1) or (batch, sequence), since rows or "
+            f"places may differ; got shape {tuple(given.shape)}. Use lengths[:, None] for one a row."
+        )
+
+
+def side(given: str | None) -> None:
+    """Padding stands at an end, if a side of it is told."""
+    if given not in ("left", "right"):
+        raise ValueError(f'side must be "left" or "right", since padding stands at an end of each row; got {given!r}.')
+
+
 def mask(given: Tensor, side: str | None) -> None:
     """A mask marks the tokens of each row; a declared side is where its padding stands."""
+    tensor("mask", given)
     if given.ndim != 2:
         raise ValueError(
             f"mask must have shape (batch, sequence), since it marks the tokens of each row; got shape "
@@ -35,6 +114,13 @@ def mask(given: Tensor, side: str | None) -> None:
     if side not in (None, "left", "right"):
         raise ValueError(
             f'side must be "left", "right" or None, since padding stands at an end or anywhere; got {side!r}.'
+        )
+    if given.dtype != torch.bool:
+        everywhere(
+            (given == 0) | (given == 1),
+            "mask must hold 0 and 1, since it marks real tokens",
+            lambda: int(given[(given != 0) & (given != 1)][0]),
+            "Documents that share a row go to Positions.packed(), or explicit(documents=...).",
         )
     if side is None or is_deferred(given):
         return
@@ -82,8 +168,13 @@ def one_a_place(name: str, given: Tensor | None, ids: Tensor) -> None:
         )
 
 
-def single_rows(rows: Sequence[Positions], name: str) -> None:
+def single_rows(rows: Sequence[Positions], name: str, kind: type[Positions]) -> None:
     """Rows to be joined are one sequence each, of as many axes."""
+    if not all(isinstance(row, kind) for row in rows):
+        raise TypeError(
+            f"{name} joins Positions; got {', '.join(type(row).__name__ for row in rows)}. Use Positions.explicit(...) "
+            f"on tensors."
+        )
     if not rows or any(row.rows != 1 for row in rows):
         raise ValueError(f"{name} joins one or more single rows; got {[row.rows for row in rows]} rows.")
     if len({row.axes for row in rows}) > 1:
@@ -98,15 +189,18 @@ def within(ids: Tensor, limit: int) -> None:
             raise ValueError(f"ids must lie in 0 .. {limit - 1}, since count is {limit}; got {low} .. {high}.")
 
 
-def document_lengths(lengths: Sequence[int] | None, cu_seqlens: Tensor | None, length: int | None) -> list[int] | None:
+def document_lengths(
+    lengths: Iterable[SupportsIndex] | None, cu_seqlens: Tensor | None, length: int | None
+) -> list[int] | None:
     """Document lengths as far as the host knows them; None where only a device does."""
     if (lengths is None) == (cu_seqlens is None):
         raise ValueError(
             "packed needs either lengths or cu_seqlens, since one follows from the other; got both or none."
         )
     if lengths is not None:
-        known = [int(count) for count in lengths]
+        known = [count("lengths", each, "they count tokens") for each in lengths]
     else:
+        whole_numbers("cu_seqlens", cu_seqlens, "they are the places where documents end")
         assert cu_seqlens is not None
         if is_deferred(cu_seqlens):
             if length is None:
@@ -119,7 +213,7 @@ def document_lengths(lengths: Sequence[int] | None, cu_seqlens: Tensor | None, l
         if not bounds or bounds[0] != 0:
             raise ValueError(f"cu_seqlens must begin with 0, where the first document does; got {bounds}.")
         known = [end - begin for begin, end in itertools.pairwise(bounds)]
-    if any(count < 0 for count in known):
+    if any(each < 0 for each in known):
         raise ValueError(f"lengths must be 0 or more, since they count tokens; got {known}.")
     if length is not None and sum(known) != length:
         raise ValueError(

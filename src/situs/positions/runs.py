@@ -33,6 +33,8 @@ def shard_pieces(length: int, world_size: int, layout: str) -> list[list[tuple[i
     """What each context-parallel rank holds of a sequence: one piece, or in zigzag an early and a late one."""
     if layout not in ("contiguous", "zigzag"):
         raise ValueError(f'layout must be "contiguous" or "zigzag"; got {layout!r}.')
+    if world_size < 1:
+        raise ValueError(f"world_size must be 1 or more, since it counts ranks; got {world_size}.")
     pieces = world_size if layout == "contiguous" else 2 * world_size
     if length % pieces:
         raise ValueError(

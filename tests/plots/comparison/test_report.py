@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from situs.lab.probes import PROBES
+from situs.lab.summary import TRAINED
 from situs.plots.comparison.report import report_html
 from situs.plots.comparison.table import columns, explanations, table_csv
 from situs.plots.comparison.view import View
@@ -137,6 +139,13 @@ def test_each_column_is_explained(view: View, parsed: Parsed) -> None:
         assert name in parsed.text
         assert explained in parsed.text
     assert {column.explained for column in columns(view)} == {explained for _, explained in told}
+
+
+def test_every_property_is_explained_by_what_it_claims(view: View) -> None:
+    told = {column.head: column.explained for column in columns(view) if column.group == "properties"}
+    assert list(told) == [name.replace("_", " ") for name in (*PROBES, *TRAINED)]
+    assert told["norm preserving"] == "Measured: inputs, queries and keys keep their length."
+    assert told["extrapolating"] == "Measured: the loss holds up to the longest text that was tested."
 
 
 def test_the_page_can_be_used_without_seeing_it(parsed: Parsed) -> None:

@@ -110,6 +110,13 @@ def test_findings_say_where_loss_and_retrieval_disagree(view: View) -> None:
     assert "cope costs most" in said
 
 
+def test_a_plus_in_a_number_is_no_scaling() -> None:
+    methods = ("rotary(base=1e+5)", "rotary(base=1e+5)+yarn", "rotary+random")
+    said = " ".join(words.findings(View.of(text(methods=methods))))
+    assert "rotary(base=1e+5)+yarn does best: at 16× it takes the change of rotary(base=1e+5) from +1.10 to" in said
+    assert "Scaled" not in " ".join(words.findings(View.of(text(methods=(methods[0], methods[2])))))
+
+
 def test_a_method_called_none_is_not_taken_for_nobody(view: View) -> None:
     for sentence in [words.headline(view), *words.findings(view)]:
         assert "none" not in sentence.replace("NoPE (none)", "").replace("so none is given", "")
@@ -131,7 +138,7 @@ def test_caveats_fit_what_was_done() -> None:
     one = " ".join(caveats.caveats(View.of(text(methods=("alibi",), seeds=1, costs=False))))
     assert "The same tokens are scored at every length" in several
     assert "rotary+yarn: 2 to 0.25" in several
-    assert "t5 and its buckets" in several
+    assert "suit another: t5 and its buckets end at what was trained, or 32." in several
     assert "fire" not in several
     assert "Intervals are of 2 seeds" in several
     assert "300 steps on text" in several

@@ -9,7 +9,7 @@ from matplotlib.collections import PolyCollection
 import situs
 from situs import plots
 from situs.lab import portraits
-from situs.lab.portraits import Subject
+from situs.lab.portraits import Sitter
 from situs.plots.portraits.scores_axis import Curve, Curves
 from situs.plots.style import Look
 from tests.plots.portraits.reading import MINUS, Numbers, lines, panels, words, written
@@ -129,7 +129,7 @@ def test_decay_is_drawn_with_where_nine_of_ten_contents_lie() -> None:
     encoding = situs.Rotary(head_dim=16)
     figure = plots.decay(encoding, length=30)
     (axes,) = panels(figure)
-    found = portraits.decay(Subject("rotary", (encoding,)), torch.arange(30))
+    found = portraits.decay(Sitter("rotary", (encoding,)), torch.arange(30))
     start = found.mean[0, 0]
     x, y = lines(axes)["rotary"]
     assert x.tolist() == [*range(30)]
@@ -220,7 +220,7 @@ def test_heads_that_go_the_same_way_are_told_together() -> None:
 def test_heads_with_a_base_of_their_own_are_drawn_one_by_one() -> None:
     encoding = situs.Rotary(head_dim=16, base=(100.0, 10000.0))
     (axes,) = panels(plots.decay(encoding, length=30))
-    found = portraits.decay(Subject("rotary", (encoding,)), torch.arange(30)).mean
+    found = portraits.decay(Sitter("rotary", (encoding,)), torch.arange(30)).mean
     shown = lines(axes)
     assert list(shown) == ["head 1", "head 2"]
     for (_, y), expected in zip(shown.values(), found, strict=True):

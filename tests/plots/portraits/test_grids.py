@@ -63,7 +63,7 @@ def test_the_caption_tells_how_much_of_a_cross_there_is() -> None:
 def test_rotary_with_an_axial_split_is_drawn_from_contents() -> None:
     encoding = situs.Rotary(head_dim=16, split=situs.Axial())
     figure = plots.grid(encoding, size=(4, 5))
-    alike = portraits.similarity(portraits.subjects(encoding)[0], situs.Positions.grid(4, 5))
+    alike = portraits.similarity(portraits.sitters(encoding)[0], situs.Positions.grid(4, 5))
     for axes in panels(figure):
         row, column = (int(each) for each in marked(axes))
         assert np.allclose(drawn(axes), alike[5 * row + column].view(4, 5))

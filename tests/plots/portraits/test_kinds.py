@@ -16,8 +16,8 @@ from torch import Tensor
 
 import situs
 from situs import Positions, plots
-from situs.lab.named import subjects
-from situs.lab.portraits import Subject
+from situs.lab.named import from_names
+from situs.lab.portraits import Sitter
 from situs.plots import KINDS, suiting
 from situs.plots.portraits.kinds import ORDER
 from situs.plots.style import DARK, LIGHT
@@ -39,15 +39,15 @@ PORTRAITS = {
 }  # fmt: skip
 
 
-def small(name: str) -> Subject:
+def small(name: str) -> Sitter:
     options = {option: value for option, value in SMALL.items() if name not in ("none", "rotary&alibi")}
-    taken = subjects(name, {}, length=16)[0].encodings[0].config if options else {}
-    (found,) = subjects(name, {option: options[option] for option in options if option in taken}, length=16)
+    taken = from_names(name, {}, length=16)[0].encodings[0].config if options else {}
+    (found,) = from_names(name, {option: options[option] for option in options if option in taken}, length=16)
     return found
 
 
-def draw(kind: str, subject: Any, **options: Any) -> Figure:
-    return KINDS[kind].draw(subject, **{**LENGTHS.get(kind, {"length": 12}), **options})
+def draw(kind: str, sitter: Any, **options: Any) -> Figure:
+    return KINDS[kind].draw(sitter, **{**LENGTHS.get(kind, {"length": 12}), **options})
 
 
 def outside(figure: Figure) -> list[str]:
@@ -62,14 +62,14 @@ def outside(figure: Figure) -> list[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_encoding_draws_every_kind_that_suits_it(name: str) -> None:
-    subject = small(name)
-    assert suiting(subject)[0] == PORTRAITS[name]
-    for kind in suiting(subject):
-        figure = draw(kind, [subject])
+    sitter = small(name)
+    assert suiting(sitter)[0] == PORTRAITS[name]
+    for kind in suiting(sitter):
+        figure = draw(kind, [sitter])
         title, subtitle, caption = words(figure)
         assert all((title, subtitle, caption))
         assert figure.get_label() == f"{title}. {caption}"
-        assert caption.endswith(" Parameters are random: training would set them.") == subject.untrained, kind
+        assert caption.endswith(" Parameters are random: training would set them.") == sitter.untrained, kind
         images = [drawn(axes) for axes in panels(figure) if axes.images]
         curves = [line for axes in panels(figure) for line in axes.get_lines()]
         assert all(np.isfinite(each).any() for each in images)
@@ -79,16 +79,16 @@ def test_every_encoding_draws_every_kind_that_suits_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_other_kind_is_refused_and_those_that_suit_are_named(name: str) -> None:
-    subject = small(name)
-    fitting = suiting(subject)
-    assert fitting == [kind for kind in ORDER if KINDS[kind].suits.rule(subject)]
+    sitter = small(name)
+    fitting = suiting(sitter)
+    assert fitting == [kind for kind in ORDER if KINDS[kind].suits.rule(sitter)]
     for kind in KINDS:
         if kind not in fitting:
             with raises_exactly(
                 ValueError,
                 f"{kind} is for {WORDS[kind]}; got {name}. Kinds that suit it: {', '.join(fitting)}.",
             ):
-                draw(kind, [subject])
+                draw(kind, [sitter])
 
 
 def test_kinds_are_all_in_order_and_all_public() -> None:
@@ -202,7 +202,7 @@ def test_drawing_leaves_settings_random_numbers_and_encodings_as_they_were() -> 
         settings = dict(matplotlib.rcParams)
         torch.manual_seed(3)
         before = torch.get_rng_state()
-        for kind in suiting(Subject("learned", (encoding,))):
+        for kind in suiting(Sitter("learned", (encoding,))):
             first, again = draw(kind, encoding), draw(kind, encoding)
             assert words(first) == words(again), "dropout would differ"
         with pytest.raises(ValueError, match=r"^rotation is for"):

@@ -10,7 +10,7 @@ import situs
 from situs import plots
 from situs.lab import portraits
 from situs.lab.acting import normal
-from situs.lab.portraits import Subject
+from situs.lab.portraits import Sitter
 from situs.plots.style import LIGHT
 from tests.plots.portraits.reading import (
     MINUS,
@@ -95,7 +95,7 @@ def test_likeness_is_drawn_against_the_diagonal_side_by_side() -> None:
     figure = plots.likeness(encodings, length=10)
     ranges = []
     for axes, (name, encoding) in zip(panels(figure), encodings.items(), strict=True):
-        found = portraits.likeness(Subject(name, (encoding,)), 10).double().numpy()
+        found = portraits.likeness(Sitter(name, (encoding,)), 10).double().numpy()
         expected = found - np.diagonal(found).mean()
         assert np.allclose(drawn(axes), expected, equal_nan=True, atol=1e-6)
         assert (np.isnan(drawn(axes)) == AHEAD).all()
@@ -165,10 +165,10 @@ def test_queries_and_keys_of_different_texts_are_refused() -> None:
 def test_weights_are_drawn_without_and_with_the_encoding(causal: bool) -> None:
     encodings = {"a bias": situs.ALiBi(num_heads=2), "nothing": situs.NoPE()}
     figure = plots.attention(encodings, length=10, causal=causal)
-    subjects = portraits.alike(portraits.subjects(encodings))
-    assert [(subject.heads, subject.head_dim) for subject in subjects] == [(2, 32)] * 2
-    weights = [portraits.attention(subjects[0], 10, causal=causal, positions=False)]
-    weights += [portraits.attention(subject, 10, causal=causal) for subject in subjects]
+    sitters = portraits.alike(portraits.sitters(encodings))
+    assert [(sitter.heads, sitter.head_dim) for sitter in sitters] == [(2, 32)] * 2
+    weights = [portraits.attention(sitters[0], 10, causal=causal, positions=False)]
+    weights += [portraits.attention(sitter, 10, causal=causal) for sitter in sitters]
     shown = [each[0].double().numpy() for each in weights]
     for axes, expected in zip(panels(figure), shown, strict=True):
         assert np.allclose(drawn(axes), np.where(AHEAD & causal, np.nan, np.sqrt(expected)), equal_nan=True)
@@ -187,7 +187,7 @@ def test_weights_are_drawn_without_and_with_the_encoding(causal: bool) -> None:
 
 def test_another_head_has_other_weights() -> None:
     encoding = situs.ALiBi(num_heads=2)
-    expected = portraits.attention(Subject("alibi", (encoding,)), 10, causal=True)[1].sqrt().double().numpy()
+    expected = portraits.attention(Sitter("alibi", (encoding,)), 10, causal=True)[1].sqrt().double().numpy()
     figure = plots.attention(encoding, length=10, head=1)
     assert np.allclose(drawn(panels(figure)[1])[~AHEAD], expected[~AHEAD])
     assert words(figure)[1].startswith(f"{DOWN}; head 2 of a random text, causal")

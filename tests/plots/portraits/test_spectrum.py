@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 import situs
 from situs import plots
 from situs.lab import portraits
-from situs.lab.named import subjects
+from situs.lab.named import from_names
 from situs.plots.portraits.spectrum import PHI
 from tests.plots.portraits.reading import lines, panels, points, words, written
 from tests.raising import raises_exactly
@@ -82,7 +82,7 @@ def test_who_is_slow_is_named_beside_others() -> None:
 
 def test_bare_names_of_scalings_give_lines_that_differ() -> None:
     names = ["rotary", *(f"rotary+{name}" for name in ("linear", "ntk", "ntk_by_parts", "yarn", "llama3"))]
-    (axes,) = panels(plots.wavelengths(subjects(",".join(names), {}, length=2)))
+    (axes,) = panels(plots.wavelengths(from_names(",".join(names), {}, length=2)))
     shown = {name: y for name, (_, y) in lines(axes).items()}
     plain = rotary.frequencies(64)
     expected = {
@@ -161,7 +161,7 @@ def test_scores_over_distance_are_means_of_some_steps(scaled: Any) -> None:
     assert over_distance.get_xlim() == (1, 1024)
     assert over_distance.get_xlabel() == "distance"
     x, y = lines(over_distance)["plain"]
-    decay = portraits.decay(portraits.subjects(situs.Rotary(head_dim=96))[0], torch.arange(1024)).mean[0].double()
+    decay = portraits.decay(portraits.sitters(situs.Rotary(head_dim=96))[0], torch.arange(1024)).mean[0].double()
     assert x[:4].tolist() == [1, 2, 3, 4]
     assert np.allclose(y[:4], decay[1:5], atol=1e-4)
     sampled = np.unique(np.round(2 ** np.linspace(0, np.log2(1023), 48 * 16))).astype(int)

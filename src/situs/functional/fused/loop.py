@@ -8,8 +8,8 @@
 
 A program is made for one kind of `Work`, so that a vector is straight code on the machine's registers. It is called
 with the numbers of a `CALL`, behind it those of each `TENSOR`, and behind these a count for every tensor and thread.
-Threads that are given the same share the tasks: each has its own, the same ones in every call, since they may still lie
-in its core's cache, and goes on with what others have left.
+All threads run the program with the same numbers, and so share the tasks. A thread first takes those of its own share,
+the same in every call, since their vectors may still lie in its core's cache; then it helps with what others have left.
 
 Reading a row of the table costs as much as reading a vector, so a row serves several vectors: all of the inner loop,
 where that goes over heads, or else those of a few outer steps at a time.
@@ -27,14 +27,14 @@ import torch
 from situs.functional.fused.numbers import Numbers, numbers_of
 from situs.functional.fused.program import Program, Value, size_of, whole
 
-CALL = ("cos", "sin", "thread", "threads", "tensors", "lies")
+CALL = ("cos", "sin", "thread", "threads", "tensors", "layouts")
 """What a call is given: addresses of the table and of a function that tells threads apart, how many threads and tensors
-there are, and the address of how each tensor lies."""
+there are, and the address of the tensors' layouts."""
 
 TENSOR = ("x", "out")
 """And for each tensor where it lies, and where it is turned to."""
 
-LIE = (
+LAYOUT = (
     "tasks", "outer_blocks", "inner_blocks", "outer_block", "inner_block", "outer", "inner",
     *(f"{tensor}_{loop}_step" for tensor in ("x", "out", "cos", "sin") for loop in ("batch", "outer", "inner")),
 )  # fmt: skip
@@ -71,7 +71,7 @@ def write(work: Work) -> Program:
     own = program.number_from(call["thread"])
     with program.each(whole(0), call["tensors"]) as index:
         value = call | program.read(TENSOR, program.behind(tensors, index, whole(len(TENSOR))))
-        value |= program.read(LIE, program.behind(program.address(call["lies"]), index, whole(len(LIE))))
+        value |= program.read(LAYOUT, program.behind(program.address(call["layouts"]), index, whole(len(LAYOUT))))
         taken = program.behind(counts, index, call["threads"])
 
         def block(loop: str, index: Value) -> tuple[Value, Value]:

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch._C import _dispatch_keys, _len_torch_dispatch_stack
-from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
 from torch.nn import Parameter
 
 from situs.functional.fused.threads import team
+from situs.functional.watching import count_of_modes, dispatch_keys, is_batched, is_transformed
 
 if TYPE_CHECKING:
     from situs.functional.rotation import Pairing, RotationTable
@@ -31,7 +30,8 @@ LEAST_TASK = 1 << 15
 TASKS_PER_THREAD = 4
 
 TOGETHER = 4
-"""Outer steps that share a row of the table, or a divisor of it where they do not come out even."""
+"""How many outer steps that share a row of the table are taken at a time. Where their number is no multiple of this, it
+is the greatest common divisor of the two."""
 
 WIDEST = 512
 """Of a vector; a program is straight code for one, and grows with it."""
@@ -57,12 +57,12 @@ class Plan:
     """How tensors that share a table are turned in one pass: a program, how they lie for it, and the number of
     threads."""
 
-    def __init__(self, program: int, lies: Sequence[Sequence[int]], threads: int) -> None:
+    def __init__(self, program: int, layouts: Sequence[Sequence[int]], threads: int) -> None:
         self.program, self.threads = program, threads
         self._alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(program)
-        self._lies = array("q", [number for lie in lies for number in lie])
-        self._known = threads, len(lies), self._lies.buffer_info()[0]
-        self._counts = [0] * (len(lies) * threads)
+        self._layouts = array("q", [number for layout in layouts for number in layout])
+        self._known = threads, len(layouts), self._layouts.buffer_info()[0]
+        self._counts = [0] * (len(layouts) * threads)
 
     def turn(
         self,
@@ -91,7 +91,7 @@ def plan(tensors: Sequence[Tensor], table: RotationTable, pairing: Pairing) -> P
     cos, sin = table.cos, table.sin
     if cos.requires_grad or sin.requires_grad or not available():
         return None
-    if _len_torch_dispatch_stack():
+    if count_of_modes():
         return None  # someone watches the operations, and would see none
     threads = torch.get_num_threads()
     known: list[Hashable] = [pairing, threads]
@@ -99,7 +99,7 @@ def plan(tensors: Sequence[Tensor], table: RotationTable, pairing: Pairing) -> P
         if type(x) not in (Tensor, Parameter):
             return None
         # the dispatch keys tell all that x is besides: its device, and whether it stands for other numbers
-        known += _dispatch_keys(x).raw_repr(), x.dtype, x.shape, x.stride()
+        known += dispatch_keys(x).raw_repr(), x.dtype, x.shape, x.stride()
     key = tuple(known)
     try:
         return table.plans[key]
@@ -114,7 +114,7 @@ def plan(tensors: Sequence[Tensor], table: RotationTable, pairing: Pairing) -> P
 
 def _is_plain(tensor: Tensor) -> bool:
     """Whether a tensor's numbers are what lies in its memory, which is the processor's."""
-    wrapped = is_functorch_wrapped_tensor(tensor) or is_legacy_batchedtensor(tensor)
+    wrapped = is_transformed(tensor) or is_batched(tensor)
     return (
         type(tensor) in (Tensor, Parameter)
         and tensor.is_cpu
@@ -135,21 +135,21 @@ Angles = tuple[torch.dtype, Sizes, Sizes, Sizes]
 def _plan(pairing: Pairing, threads: int, tensors: tuple[Vectors, ...], table: Angles) -> Plan | None:
     total = sum(math.prod(shape) for _, shape, _ in tensors)
     share = max(LEAST_TASK, total // (TASKS_PER_THREAD * threads))
-    works, lies = set(), []
+    works, layouts = set(), []
     for each in tensors:
-        work_and_lie = _work_and_lie(each, table, pairing, share)
-        if work_and_lie is None:
+        work_and_layout = _work_and_layout(each, table, pairing, share)
+        if work_and_layout is None:
             return None
-        works.add(work_and_lie[0])
-        lies.append(work_and_lie[1])
+        works.add(work_and_layout[0])
+        layouts.append(work_and_layout[1])
     if len(works) != 1:
         return None
     program = _compiled(*works.pop())
-    tasks = sum(lie[0] for lie in lies)
-    return None if program is None else Plan(program, lies, max(1, min(threads, tasks, total // LEAST_TASK)))
+    tasks = sum(layout[0] for layout in layouts)
+    return None if program is None else Plan(program, layouts, max(1, min(threads, tasks, total // LEAST_TASK)))
 
 
-def _work_and_lie(
+def _work_and_layout(
     x: Vectors, table: Angles, pairing: Pairing, share: int
 ) -> tuple[tuple[Any, ...], tuple[int, ...]] | None:
     """What a program for such a tensor is made for, and how the tensor lies for it, in tasks of about ``share``
@@ -184,8 +184,8 @@ def _work_and_lie(
     inner_block = inner if heads_lie_inside else max(1, min(inner, share // (many * dim)))
     outer_block = many * max(1, share // (many * inner_block * dim))
     blocks = -(-outer // outer_block), -(-inner // inner_block)
-    lie = (batch * blocks[0] * blocks[1], *blocks, outer_block, inner_block, outer, inner, *moves)
-    return (dtype, pairing, pairs, dim, still_inside, many), lie
+    layout = (batch * blocks[0] * blocks[1], *blocks, outer_block, inner_block, outer, inner, *moves)
+    return (dtype, pairing, pairs, dim, still_inside, many), layout
 
 
 def _compiled(dtype: torch.dtype, *work: Any) -> int | None:

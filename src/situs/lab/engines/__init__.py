@@ -6,7 +6,7 @@
 keeps their records in a store.
 """
 
-from situs.lab.engines.completion import complete
+from situs.lab.engines.completion import Engine, complete
 from situs.lab.engines.worker import CorpusSource, EngineError
 
-__all__ = ["CorpusSource", "EngineError", "complete"]
+__all__ = ["CorpusSource", "Engine", "EngineError", "complete"]

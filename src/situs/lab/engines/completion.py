@@ -14,6 +14,7 @@ from situs.lab.store import Record, Store, to_json
 from situs.lab.trial import Trial
 
 Engine = Callable[..., None]
+"""Runs trials: ``run`` of ``local`` or ``ray``, which differ in their options."""
 LOOKED = 0.5  # seconds between looks at what others have finished
 
 

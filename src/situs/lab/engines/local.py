@@ -21,7 +21,7 @@ from time import perf_counter
 from typing import Any
 
 from situs.lab.engines.worker import READY, CorpusSource, EngineError, failed, serve
-from situs.lab.trial import Progress, Trial
+from situs.lab.trial import Progress, Trial, longest_first
 
 DEATHS = 2  # of workers, that a trial may cause before it is given up
 FALSE_STARTS = 3  # in a row, before it is clear that no worker will start
@@ -47,7 +47,7 @@ def run(
     """
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be 1 or more, since they run the trials; got {workers}.")
-    waiting = sorted(trials, key=lambda trial: (trial.steps, len(trial.tested)), reverse=True)
+    waiting = longest_first(trials)
     with _stopping_at_sigterm():
         team = _Team(waiting, source, tell, done, claim)
         try:

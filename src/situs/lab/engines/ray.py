@@ -20,7 +20,7 @@ from typing import Any
 
 from situs.lab.corpus import Corpus
 from situs.lab.engines.worker import CorpusSource, EngineError, attempt, choose_gpu, failed
-from situs.lab.trial import Progress, Trial
+from situs.lab.trial import Progress, Trial, longest_first
 
 RETRIES = 3
 LOOKED = 0.5  # seconds between looks at the progress
@@ -47,7 +47,7 @@ def run(
     claim: asked in this process before a trial is queued; one that it denies is left out.
     """
     ray = _ray()
-    chosen = [trial for trial in _longest_first(trials) if claim(trial)]
+    chosen = [trial for trial in longest_first(trials) if claim(trial)]
     if not chosen:
         return
     with _connected(ray, address):
@@ -70,10 +70,6 @@ def run(
                 for reference in pending:
                     ray.cancel(reference, force=True)
                 ray.kill(board)
-
-
-def _longest_first(trials: Iterable[Trial]) -> list[Trial]:
-    return sorted(trials, key=lambda trial: (trial.steps, len(trial.tested)), reverse=True)
 
 
 def _work(trial: Trial, corpus: Corpus | None, board: Any) -> dict[str, Any]:

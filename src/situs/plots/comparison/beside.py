@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from situs.lab.grammar import name_of, split
 from situs.lab.summary import Point, Scores
 from situs.plots.comparison.literature import PUBLISHED, RANDOM, Published
 from situs.plots.comparison.view import View
@@ -65,7 +66,7 @@ def beside(view: View) -> list[Beside]:
 def _method(view: View, name: str) -> str | None:
     """The method of that name, or else the first with that name and options."""
     return next((method for method in view.methods if method == name), None) or next(
-        (method for method in view.methods if method.partition("(")[0] == name and "+" not in method), None
+        (method for method in view.methods if name_of(method) == name and len(split(method, "+")) == 1), None
     )
 
 

@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from situs.lab.grammar import split, split_layers
+from situs.lab.methods import FITTED
 from situs.lab.summary import HOLDS, Scores
 from situs.plots.comparison.view import View
 from situs.plots.comparison.words import best_at, called, holders, listed, seconds, unit
-
-FITTED = {
-    "t5": "t5 and its buckets end at what was trained, or 32",
-    "deberta": "deberta looks no farther than what was trained",
-    "fire": "fire's threshold is the training length",
-    "cope": "cope counts no farther than the training length",
-    "tupe": "tupe's table is as long as what was trained",
-    "learned": "learned's table is as long as what was trained",
-}
 
 
 def lead(view: View) -> str:
@@ -108,8 +101,8 @@ def _rates(view: View) -> str:
 
 
 def _fitted(view: View) -> str:
-    bare = [part for name in view.methods for part in name.replace("&", "/").partition("+")[0].split("/")]
-    found = [said for name, said in FITTED.items() if name in bare]
+    bare = {part for name in view.methods for layer in split_layers(split(name, "+")[0]) for part in layer}
+    found = [fitted.said for name, fitted in FITTED.items() if name in bare]
     return f"Options suit the training length where defaults suit another: {'; '.join(found)}." if found else ""
 
 

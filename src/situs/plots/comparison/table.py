@@ -11,20 +11,13 @@ from html import escape
 from itertools import groupby
 from typing import Any, Literal
 
-from situs.lab.summary import FINDS, HOLDS, Point, Row
+from situs.lab.probes import PROBES
+from situs.lab.summary import FINDS, HOLDS, TRAINED, Point, Row
 from situs.plots.comparison.view import View
 from situs.plots.comparison.words import percent, signed, unit
 from situs.plots.style import minus
 
-PROPERTIES = {
-    "unique": "no two places look alike to a query at the end of the text",
-    "relative": "moving all positions by the same amount changes no score",
-    "bounded": "effects do not grow on and on with the length of the text",
-    "norm_preserving": "inputs, queries and keys keep their length",
-    "decaying": "between contents that are alike, scores fall with distance",
-    "equivariant": "without a causal mask, permuted tokens give outputs permuted alike",
-    "extrapolating": "the loss holds up to the longest text that was tested",
-}
+PROPERTIES = {**{name: probe.about for name, probe in PROBES.items()}, **TRAINED}
 NOTHING = "–"
 
 

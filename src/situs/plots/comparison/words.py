@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from situs.lab.grammar import split
+from situs.lab.methods import RANDOM
 from situs.lab.summary import FINDS, HOLDS, LOSS, Point, Row, Scores
 from situs.plots.comparison.view import View
 from situs.plots.style import minus
@@ -176,11 +178,11 @@ def _scaled(view: View) -> str:
         for row, scores in view.scored(view.loss_task)
         if (point := view.at(scores.changes, view.longest))
     }
-    scaled = {name: change for name, change in changes.items() if "+" in name and not name.endswith("+random")}
+    scaled = {name: change for name, change in changes.items() if split(name, "+")[1:] not in ([], [RANDOM])}
     if not scaled or not view.beyond:
         return ""
     best = min(scaled, key=lambda name: scaled[name])
-    base = best.rpartition("+")[0]
+    base = best.rpartition("+")[0]  # a scaling comes last
     if base not in changes:
         return ""
     helped = "takes" if scaled[best] < changes[base] else "does not help: it takes"

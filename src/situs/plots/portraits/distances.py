@@ -13,7 +13,7 @@ from situs.encodings.base import Encoding
 from situs.encodings.bias import BiasEncoding
 from situs.encodings.rotation import RotationEncoding
 from situs.lab import portraits
-from situs.lab.portraits import Subject
+from situs.lab.portraits import Sitter
 from situs.plots import style
 from situs.plots.panels import Map, some
 from situs.plots.portraits.kinds import BIASED, LONGEST_CURVE, TELLING, kind, noted
@@ -26,22 +26,22 @@ BEHIND = "how far the key lies behind the query"
 
 
 @kind("the bias of each head over distance", BIASED, many=True, longest=LONGEST_CURVE)
-def distance(subjects: list[Subject], *, length: int = 128, dark: bool = False) -> Figure:
+def distance(sitters: list[Sitter], *, length: int = 128, dark: bool = False) -> Figure:
     """What is added to the score of a key so far behind the query; of several encodings, the mean over heads."""
     along, curves = np.arange(length, dtype=float), []
-    for subject in subjects:
-        values: Map = portraits.bias_behind(cast(BiasEncoding, subject.encodings[0]), length).double().numpy()
+    for sitter in sitters:
+        values: Map = portraits.bias_behind(cast(BiasEncoding, sitter.encodings[0]), length).double().numpy()
         values = values - values[:, :1]  # softmax does not see what is added everywhere
-        if len(subjects) > 1:
-            curves.append(_overlaid(subject, along, values.mean(0), values.min(0), values.max(0)))
+        if len(sitters) > 1:
+            curves.append(_overlaid(sitter, along, values.mean(0), values.min(0), values.max(0)))
         else:
             curves += _by_head(along, values)
     drawn = _drawn(curves, length, dark)
     with style.figure(
-        f"{', '.join(each.name for each in subjects)}: what is added to scores, by distance",
-        f"{'one line a head' if len(subjects) == 1 else 'mean of heads'}, against distance 0"
+        f"{', '.join(each.name for each in sitters)}: what is added to scores, by distance",
+        f"{'one line a head' if len(sitters) == 1 else 'mean of heads'}, against distance 0"
         f"{_bands(drawn, 'all heads')}",
-        noted(subjects, _of_biases(subjects, curves) + BELOW * drawn.cut),
+        noted(sitters, _of_biases(sitters, curves) + BELOW * drawn.cut),
         height=drawn.height,
         dark=dark,
     ) as sheet:
@@ -50,26 +50,26 @@ def distance(subjects: list[Subject], *, length: int = 128, dark: bool = False) 
 
 
 @kind("how scores of like contents fall with distance", TELLING, many=True, longest=LONGEST_CURVE)
-def decay(subjects: list[Subject], *, length: int = 256, dark: bool = False) -> Figure:
+def decay(sitters: list[Sitter], *, length: int = 256, dark: bool = False) -> Figure:
     """Mean and envelope over random contents; by head where an encoding has a bias for each."""
     distances = torch.unique(torch.linspace(0, length - 1, min(length, POINTS)).round().long())
     along, curves = distances.double().numpy(), []
-    by_head = len(subjects) == 1 and _heads_differ(subjects[0])
-    for subject in subjects:
-        found = portraits.decay(subject, distances)
+    by_head = len(sitters) == 1 and _heads_differ(sitters[0])
+    for sitter in sitters:
+        found = portraits.decay(sitter, distances)
         start = found.mean[:, :1]
         mean, low, high = ((each - start).double().numpy() for each in (found.mean, found.low, found.high))
         if by_head:
             curves += _by_head(along, mean)
-        elif subject.of_kind(BiasEncoding):
-            curves.append(_overlaid(subject, along, mean.mean(0), mean.min(0), mean.max(0)))
+        elif sitter.of_kind(BiasEncoding):
+            curves.append(_overlaid(sitter, along, mean.mean(0), mean.min(0), mean.max(0)))
         else:
-            curves.append(_overlaid(subject, along, mean.mean(0), low.mean(0), high.mean(0)))
+            curves.append(_overlaid(sitter, along, mean.mean(0), low.mean(0), high.mean(0)))
     drawn = _drawn(curves, length, dark)
     with style.figure(
-        f"How scores fall with distance{f': {subjects[0].name}' * (len(subjects) == 1)}",
+        f"How scores fall with distance{f': {sitters[0].name}' * (len(sitters) == 1)}",
         f"mean score of like contents, against distance 0{_bands(drawn, 'nine of ten contents, or all heads')}",
-        noted(subjects, _of_decay(curves, "heads" if by_head else "of them") + BELOW * drawn.cut),
+        noted(sitters, _of_decay(curves, "heads" if by_head else "of them") + BELOW * drawn.cut),
         height=drawn.height,
         dark=dark,
     ) as sheet:
@@ -77,17 +77,17 @@ def decay(subjects: list[Subject], *, length: int = 256, dark: bool = False) -> 
     return sheet.figure
 
 
-def _heads_differ(subject: Subject) -> bool:
+def _heads_differ(sitter: Sitter) -> bool:
     """Whether heads were made to differ: by a bias of their own, or by a base of their own."""
-    return any(isinstance(each, BiasEncoding) or _base_a_head(each) for each in subject.encodings)
+    return any(isinstance(each, BiasEncoding) or _base_a_head(each) for each in sitter.encodings)
 
 
 def _base_a_head(encoding: Encoding) -> bool:
     return isinstance(encoding, RotationEncoding) and encoding.num_heads is not None
 
 
-def _overlaid(subject: Subject, along: Map, mean: Map, low: Map, high: Map) -> Curve:
-    return Curve(subject.name, along, mean, low, high, signed(mean[-1]))
+def _overlaid(sitter: Sitter, along: Map, mean: Map, low: Map, high: Map) -> Curve:
+    return Curve(sitter.name, along, mean, low, high, signed(mean[-1]))
 
 
 def _by_head(along: Map, values: Map) -> list[Curve]:
@@ -107,12 +107,12 @@ def _bands(drawn: Curves, of: str) -> str:
     return f"; bands: {of}" * any(curve.low is not None for curve in drawn.curves)
 
 
-def _of_biases(subjects: list[Subject], curves: list[Curve]) -> str:
+def _of_biases(sitters: list[Sitter], curves: list[Curve]) -> str:
     last = {curve.name: float(curve.y[-1]) for curve in curves}
     lowest, highest = min(last, key=lambda name: last[name]), max(last, key=lambda name: last[name])
     if last[highest] - last[lowest] < ALIKE:
         return f"{'All add' if len(last) > 1 else 'It adds'} {signed(last[lowest])} at the far end."
-    whose = "Heads look at different distances: at" if len(subjects) == 1 else "At"
+    whose = "Heads look at different distances: at" if len(sitters) == 1 else "At"
     return f"{whose} the far end, {lowest} adds {signed(last[lowest])} and {highest} {signed(last[highest])}."
 
 

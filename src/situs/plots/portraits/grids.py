@@ -9,7 +9,7 @@ from situs.encodings.bias import BiasEncoding
 from situs.encodings.learned_grid import LearnedGrid
 from situs.encodings.swin import SwinBias
 from situs.lab import portraits
-from situs.lab.portraits import Subject
+from situs.lab.portraits import Sitter
 from situs.plots import style
 from situs.plots.panels import Colours, Map, Panels, name, some
 from situs.plots.portraits.kinds import SPATIAL, kind, noted
@@ -19,9 +19,9 @@ LARGEST, CROSS = 64, 0.05
 
 
 @kind("an image: how alike one patch is to all others, or what is added to their scores", SPATIAL)
-def grid(subjects: list[Subject], *, size: tuple[int, int] | None = None, dark: bool = False) -> Figure:
+def grid(sitters: list[Sitter], *, size: tuple[int, int] | None = None, dark: bool = False) -> Figure:
     """``size`` is (height, width) in patches: the encoding's own if it has one, else 14 x 14."""
-    subject, encoding = subjects[0], subjects[0].encodings[0]
+    sitter, encoding = sitters[0], sitters[0].encodings[0]
     own = encoding.size if isinstance(encoding, LearnedGrid) else getattr(encoding, "window", (14, 14))
     chosen_size = tuple(own if size is None else size)
     if len(chosen_size) != 2 or not all(2 <= each <= LARGEST for each in chosen_size):
@@ -31,15 +31,15 @@ def grid(subjects: list[Subject], *, size: tuple[int, int] | None = None, dark: 
         )
     height, width = chosen_size
     if isinstance(encoding, BiasEncoding):
-        return _biases(subject, encoding, (height, width), dark)
-    alike: Map = portraits.similarity(subject, Positions.grid(height, width)).double().numpy()
+        return _biases(sitter, encoding, (height, width), dark)
+    alike: Map = portraits.similarity(sitter, Positions.grid(height, width)).double().numpy()
     rows, columns = (sorted({size // 6, size // 2, size - 1 - size // 6}) for size in (height, width))
     chosen = [(row, column) for row in rows for column in columns]
     panels = Panels(len(chosen), len(columns), aspect=height / width, widest=1.75, left=1.0)
     with style.figure(
-        f"{subject.name} on an image of {height} × {width} patches",
+        f"{sitter.name} on an image of {height} × {width} patches",
         "how alike all patches are to the marked one: cosines",
-        noted([subject], _of_image(alike, height, width)),
+        noted([sitter], _of_image(alike, height, width)),
         height=panels.height,
         dark=dark,
     ) as sheet:
@@ -53,16 +53,16 @@ def grid(subjects: list[Subject], *, size: tuple[int, int] | None = None, dark: 
     return sheet.figure
 
 
-def _biases(subject: Subject, encoding: BiasEncoding, size: tuple[int, int], dark: bool) -> Figure:
+def _biases(sitter: Sitter, encoding: BiasEncoding, size: tuple[int, int], dark: bool) -> Figure:
     values: Map = portraits.bias_around(encoding, size).double().numpy()
     heads = some(len(values))
     panels = Panels(len(heads), min(4, len(heads)), aspect=size[0] / size[1])
     named = f"version {encoding.version[1:]}" if isinstance(encoding, SwinBias) else ""
     with style.figure(
-        f"{subject.name}: what the middle patch adds to the scores of others",
+        f"{sitter.name}: what the middle patch adds to the scores of others",
         f"window of {size[0]} × {size[1]} patches, one map a head{', ' * bool(named)}{named}",
         noted(
-            [subject],
+            [sitter],
             "Each step down and right has a number of its own in every head: the same offset adds the same anywhere in "
             "the window.",
         ),

@@ -18,7 +18,7 @@ from situs.encodings.rotary import Rotary
 from situs.encodings.rotation import RotationEncoding
 from situs.encodings.score import ScoreEncoding
 from situs.encodings.sinusoidal import Sinusoidal
-from situs.lab.portraits import Drawn, Subject, subjects
+from situs.lab.portraits import Drawn, Sitter, sitters
 
 P = ParamSpec("P")
 LONGEST_MAP, LONGEST_CURVE, LONGEST_TEXT = 2048, 1_000_000, 1 << 27
@@ -28,41 +28,39 @@ LONGEST_MAP, LONGEST_CURVE, LONGEST_TEXT = 2048, 1_000_000, 1 << 27
 class Suits:
     """Whom a kind suits, as a rule and in words."""
 
-    rule: Callable[[Subject], bool]
+    rule: Callable[[Sitter], bool]
     words: str
 
 
-def _one(subject: Subject, kind: type[Encoding] | tuple[type[Encoding], ...], axes: int | None = 1) -> bool:
+def _one(sitter: Sitter, kind: type[Encoding] | tuple[type[Encoding], ...], axes: int | None = 1) -> bool:
     """Whether it is one encoding of that kind alone, over that many coordinates."""
-    alone = len(subject.encodings) == 1 and isinstance(subject.encodings[0], kind)
-    return alone and (axes is None or subject.encodings[0].axes == axes)
+    alone = len(sitter.encodings) == 1 and isinstance(sitter.encodings[0], kind)
+    return alone and (axes is None or sitter.encodings[0].axes == axes)
 
 
-def _spatial(subject: Subject) -> bool:
-    return _one(subject, LearnedGrid) or _one(subject, (Sinusoidal, RotationEncoding, BiasEncoding), 2)
+def _spatial(sitter: Sitter) -> bool:
+    return _one(sitter, LearnedGrid) or _one(sitter, (Sinusoidal, RotationEncoding, BiasEncoding), 2)
 
 
-def _flat(subject: Subject) -> bool:
-    return all(each.axes == 1 for each in subject.encodings) and not subject.of_kind(LearnedGrid)
+def _flat(sitter: Sitter) -> bool:
+    return all(each.axes == 1 for each in sitter.encodings) and not sitter.of_kind(LearnedGrid)
 
 
-ADDED = Suits(lambda subject: _one(subject, InputEncoding), "an encoding that is added to the input")
+ADDED = Suits(lambda sitter: _one(sitter, InputEncoding), "an encoding that is added to the input")
 COMPARED = Suits(
-    lambda subject: _flat(subject) and _one(subject, (InputEncoding, QueryKeyEncoding)),
+    lambda sitter: _flat(sitter) and _one(sitter, (InputEncoding, QueryKeyEncoding)),
     "an encoding that is added to the input, or acts on queries and keys",
 )
-TURNED = Suits(lambda subject: _one(subject, RotationEncoding), "an encoding that turns queries and keys")
-WAVING = Suits(lambda subject: _one(subject, (Sinusoidal, RotationEncoding), None), "an encoding with wavelengths")
-BIASED = Suits(lambda subject: _one(subject, BiasEncoding), "an encoding that adds a bias to the scores")
-BY_CONTENT = Suits(
-    lambda subject: _one(subject, ScoreEncoding), "an encoding that adds a term by content to the scores"
-)
+TURNED = Suits(lambda sitter: _one(sitter, RotationEncoding), "an encoding that turns queries and keys")
+WAVING = Suits(lambda sitter: _one(sitter, (Sinusoidal, RotationEncoding), None), "an encoding with wavelengths")
+BIASED = Suits(lambda sitter: _one(sitter, BiasEncoding), "an encoding that adds a bias to the scores")
+BY_CONTENT = Suits(lambda sitter: _one(sitter, ScoreEncoding), "an encoding that adds a term by content to the scores")
 IN_TEXT = Suits(_flat, "an encoding for text")
 TELLING = Suits(
-    lambda subject: _flat(subject) and not all(isinstance(each, NoPE) for each in subject.encodings),
+    lambda sitter: _flat(sitter) and not all(isinstance(each, NoPE) for each in sitter.encodings),
     "an encoding for text that tells positions",
 )
-SCALED = Suits(lambda subject: _one(subject, Rotary), "rotary")
+SCALED = Suits(lambda sitter: _one(sitter, Rotary), "rotary")
 SPATIAL = Suits(
     _spatial, "an encoding for images: learned_grid, swin, sinusoidal(axes=2), or rotary with an axial split"
 )
@@ -91,19 +89,19 @@ class Kind:
         chosen = self.options.get("length")
         return None if chosen is None else chosen.default
 
-    def require(self, given: Drawn, options: dict[str, Any]) -> list[Subject]:
-        """The subjects, if they and the length suit."""
-        found = subjects(given)
+    def require(self, given: Drawn, options: dict[str, Any]) -> list[Sitter]:
+        """The sitters, if they and the length suit."""
+        found = sitters(given)
         if len(found) > 1 and not self.many:
             raise ValueError(
                 f"{self.name} draws one encoding, since a second would find no room; got {len(found)}: "
-                f"{', '.join(subject.name for subject in found)}."
+                f"{', '.join(sitter.name for sitter in found)}."
             )
-        for subject in found:
-            if not self.suits.rule(subject):
-                fitting = suiting(subject)
+        for sitter in found:
+            if not self.suits.rule(sitter):
+                fitting = suiting(sitter)
                 cure = f" Kinds that suit it: {', '.join(fitting)}." if fitting else ""
-                raise ValueError(f"{self.name} is for {self.suits.words}; got {subject.name}.{cure}")
+                raise ValueError(f"{self.name} is for {self.suits.words}; got {sitter.name}.{cure}")
         self.require_lengths(options)
         return found
 
@@ -118,7 +116,7 @@ class Kind:
                     f"be told apart in a figure; got {length!r}."
                 )
 
-    def within(self, found: list[Subject], options: dict[str, Any]) -> dict[str, Any]:
+    def within(self, found: list[Sitter], options: dict[str, Any]) -> dict[str, Any]:
         """The options, with a length that tables which end have rows for where none was chosen."""
         default = self.default_length
         if default is None or "length" in options:
@@ -137,10 +135,10 @@ ORDER = (
 
 def kind(
     about: str, suits: Suits, *, many: bool = False, longest: int = LONGEST_MAP
-) -> Callable[[Callable[Concatenate[list[Subject], P], Figure]], Callable[Concatenate[Drawn, P], Figure]]:
-    """Decorator: make a figure of subjects known by its name, and let it take encodings as people have them."""
+) -> Callable[[Callable[Concatenate[list[Sitter], P], Figure]], Callable[Concatenate[Drawn, P], Figure]]:
+    """Decorator: make a figure of sitters known by its name, and let it take encodings as people have them."""
 
-    def add(draw: Callable[Concatenate[list[Subject], P], Figure]) -> Callable[Concatenate[Drawn, P], Figure]:
+    def add(draw: Callable[Concatenate[list[Sitter], P], Figure]) -> Callable[Concatenate[Drawn, P], Figure]:
         @functools.wraps(draw)
         def checked(encodings: Drawn, *args: P.args, **options: P.kwargs) -> Figure:
             found = known.require(encodings, dict(options))
@@ -155,11 +153,11 @@ def kind(
     return add
 
 
-def suiting(subject: Subject) -> list[str]:
-    """The names of the kinds that suit a subject; the first is its portrait."""
-    return [name for name in ORDER if KINDS[name].suits.rule(subject)]
+def suiting(sitter: Sitter) -> list[str]:
+    """The names of the kinds that suit a sitter; the first is its portrait."""
+    return [name for name in ORDER if KINDS[name].suits.rule(sitter)]
 
 
-def noted(drawn: list[Subject], said: str) -> str:
+def noted(drawn: list[Sitter], said: str) -> str:
     """A caption, with a word on numbers that no training has made."""
     return said + " Parameters are random: training would set them." * any(each.untrained for each in drawn)

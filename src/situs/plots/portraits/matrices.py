@@ -13,7 +13,7 @@ from situs.encodings.bias import BiasEncoding
 from situs.encodings.score import ScoreEncoding
 from situs.lab import portraits
 from situs.lab.acting import normal
-from situs.lab.portraits import Subject
+from situs.lab.portraits import Sitter
 from situs.plots import style
 from situs.plots.panels import Colours, Map, Panels, name, some
 from situs.plots.portraits.kinds import BIASED, BY_CONTENT, IN_TEXT, TELLING, kind, noted
@@ -23,15 +23,15 @@ DOWN = "down: query; right: key"
 
 
 @kind("the bias of each head as a matrix", BIASED)
-def bias(subjects: list[Subject], *, length: int = 64, dark: bool = False) -> Figure:
+def bias(sitters: list[Sitter], *, length: int = 64, dark: bool = False) -> Figure:
     """One map a head, in one scale."""
-    values: Map = portraits.bias(cast(BiasEncoding, subjects[0].encodings[0]), length).double().numpy()
+    values: Map = portraits.bias(cast(BiasEncoding, sitters[0].encodings[0]), length).double().numpy()
     heads = some(len(values))
     panels = Panels(len(heads), min(4, len(heads)))
     with style.figure(
-        f"{subjects[0].name}: what is added to the scores",
+        f"{sitters[0].name}: what is added to the scores",
         DOWN,
-        noted(subjects, _of_bias(values)),
+        noted(sitters, _of_bias(values)),
         height=panels.height,
         dark=dark,
     ) as sheet:
@@ -44,22 +44,22 @@ def bias(subjects: list[Subject], *, length: int = 64, dark: bool = False) -> Fi
 
 
 @kind("the score of one content at any two places, side by side", TELLING, many=True)
-def likeness(subjects: list[Subject], *, length: int = 48, dark: bool = False) -> Figure:
+def likeness(sitters: list[Sitter], *, length: int = 48, dark: bool = False) -> Figure:
     """All that position does to a score, one map an encoding, each against the mean of its own diagonal."""
     maps: list[Map] = []
-    for subject in subjects:
-        values: Map = portraits.likeness(subject, length).double().numpy()
+    for sitter in sitters:
+        values: Map = portraits.likeness(sitter, length).double().numpy()
         maps.append(values - np.diagonal(values).mean())
     panels = Panels(len(maps), min(4, len(maps)))
     with style.figure(
         "What position does to a score",
         f"one content as query (down) and as key (right) at places 0 to {length - 1}; colours are each map's own",
-        noted(subjects, _of_likeness(subjects, maps)),
+        noted(sitters, _of_likeness(sitters, maps)),
         height=panels.height,
         dark=dark,
     ) as sheet:
-        for axes, subject, values in zip(panels.axes(sheet), subjects, maps, strict=True):
-            name(axes, style.short(subject.name), _range(values), sheet.theme)
+        for axes, sitter, values in zip(panels.axes(sheet), sitters, maps, strict=True):
+            name(axes, style.short(sitter.name), _range(values), sheet.theme)
             Colours.of([values], sheet.theme, one_hue=True).draw(axes, values)
         Colours.of([np.array([0.0, 1.0])], sheet.theme).key(sheet, "score", ("least", "greatest"))
     return sheet.figure
@@ -67,7 +67,7 @@ def likeness(subjects: list[Subject], *, length: int = 48, dark: bool = False) -
 
 @kind("scores of given queries and keys: by content, by position, and both", BY_CONTENT)
 def scores(
-    subjects: list[Subject],
+    sitters: list[Sitter],
     *,
     length: int = 48,
     head: int = 0,
@@ -76,24 +76,24 @@ def scores(
     dark: bool = False,
 ) -> Figure:
     """Of ``length`` tokens, causal. Queries and keys, (heads, length, head_dim), are random unless given."""
-    subject, encoding = subjects[0], cast(ScoreEncoding, subjects[0].encodings[0])
+    sitter, encoding = sitters[0], cast(ScoreEncoding, sitters[0].encodings[0])
     given = query if query is not None else key
-    shape = (subject.heads, length, subject.head_dim) if given is None else tuple(given.shape)
+    shape = (sitter.heads, length, sitter.head_dim) if given is None else tuple(given.shape)
     queries, keys = (normal(*shape, seed=seed) if each is None else each for seed, each in ((6, query), (7, key)))
     if queries.ndim != 3 or queries.shape != keys.shape:
         raise ValueError(
             f"query and key must have one shape (heads, length, head_dim), since both are of one text; got "
             f"{tuple(queries.shape)} and {tuple(keys.shape)}."
         )
-    _require_head(subject, head, len(queries))
+    _require_head(sitter, head, len(queries))
     content, term = (each[head].double().numpy() for each in portraits.content_scores(encoding, queries, keys))
     seen = np.tril(np.ones_like(content, dtype=bool))  # as under a causal mask: CoPE counts what a query may see
     maps = [np.where(seen, each, np.nan) for each in (content, term, content + term)]
     panels = Panels(3, 3)
     with style.figure(
-        f"{subject.name}: scores by content and by position",
+        f"{sitter.name}: scores by content and by position",
         f"{DOWN}; head {head + 1}, {_whose(query, key)}, causal",
-        noted(subjects, _of_term(content[seen], term[seen])),
+        noted(sitters, _of_term(content[seen], term[seen])),
         height=panels.height,
         dark=dark,
     ) as sheet:
@@ -108,26 +108,26 @@ def scores(
 
 @kind("the attention pattern of a head, without the encoding and with it", IN_TEXT, many=True)
 def attention(
-    subjects: list[Subject], *, length: int = 48, head: int = 0, causal: bool = True, dark: bool = False
+    sitters: list[Sitter], *, length: int = 48, head: int = 0, causal: bool = True, dark: bool = False
 ) -> Figure:
     """The weights of a random text."""
-    subjects = portraits.alike(subjects)
-    _require_head(subjects[0], head, subjects[0].heads)
-    without = portraits.attention(subjects[0], length, causal=causal, positions=False)
+    sitters = portraits.alike(sitters)
+    _require_head(sitters[0], head, sitters[0].heads)
+    without = portraits.attention(sitters[0], length, causal=causal, positions=False)
     maps: list[Map] = [without[head].double().numpy()]
-    maps += [portraits.attention(each, length, causal=causal)[head].double().numpy() for each in subjects]
+    maps += [portraits.attention(each, length, causal=causal)[head].double().numpy() for each in sitters]
     hidden = np.triu(np.ones_like(maps[0], dtype=bool), 1) & causal
     panels = Panels(len(maps), min(3, len(maps)))
     with style.figure(
-        f"Who looks at whom: {', '.join(each.name for each in subjects[:4])}{' …' * (len(subjects) > 4)}",
+        f"Who looks at whom: {', '.join(each.name for each in sitters[:4])}{' …' * (len(sitters) > 4)}",
         f"{DOWN}; head {head + 1} of a random text{', causal' * causal}; colour: root of the weight",
-        noted(subjects, _of_attention(["without", *(each.name for each in subjects)], maps)),
+        noted(sitters, _of_attention(["without", *(each.name for each in sitters)], maps)),
         height=panels.height,
         dark=dark,
     ) as sheet:
         shown = [np.where(hidden, np.nan, np.sqrt(each)) for each in maps]  # weights of a long row are small
         colours = Colours.of(shown, sheet.theme, zero=True)
-        titles = ["without positions", *(each.name for each in subjects)]
+        titles = ["without positions", *(each.name for each in sitters)]
         for axes, title, values in zip(panels.axes(sheet), titles, shown, strict=True):
             name(axes, style.short(title), "", sheet.theme)
             colours.draw(axes, values)
@@ -140,9 +140,9 @@ def _whose(query: Tensor | None, key: Tensor | None) -> str:
     return "random queries and keys" if not given else f"given {' and '.join(given)}"
 
 
-def _require_head(subject: Subject, head: int, heads: int) -> None:
+def _require_head(sitter: Sitter, head: int, heads: int) -> None:
     if not 0 <= head < heads:
-        raise ValueError(f"head must be one of 0 .. {heads - 1}, since {subject.name} has {heads} here; got {head}.")
+        raise ValueError(f"head must be one of 0 .. {heads - 1}, since {sitter.name} has {heads} here; got {head}.")
 
 
 def _of_bias(values: Map) -> str:
@@ -165,13 +165,13 @@ def _range(values: Map) -> str:
     return style.minus(" to ".join(f"{end:.2g}" for end in ends))
 
 
-def _of_likeness(subjects: list[Subject], maps: list[Map]) -> str:
+def _of_likeness(sitters: list[Sitter], maps: list[Map]) -> str:
     places = np.arange(len(maps[0]))
     apart = np.subtract.outer(places, places)
     unlike = {}
-    for subject, values in zip(subjects, maps, strict=True):
+    for sitter, values in zip(sitters, maps, strict=True):
         spread = max(float(np.ptp(values[apart == distance])) for distance in (0, 1, len(places) // 2))
-        unlike[subject.name] = spread / max(1e-9, float(np.nanmax(values) - np.nanmin(values)))
+        unlike[sitter.name] = spread / max(1e-9, float(np.nanmax(values) - np.nanmin(values)))
     absolute = [style.short(one) for one, share in unlike.items() if share > 0.02]
     if not absolute:
         return "Constant along diagonals: only the distance counts."

@@ -15,7 +15,7 @@ from situs.encodings.rotary import Rotary
 from situs.encodings.scaling import Scaling
 from situs.encodings.scalings import NTK, Linear, Llama3, LongRoPE, YaRN
 from situs.lab import portraits
-from situs.lab.portraits import Subject
+from situs.lab.portraits import Sitter
 from situs.plots import labels, style
 from situs.plots.panels import Map
 from situs.plots.portraits.kinds import LONGEST_TEXT, SCALED, WAVING, kind
@@ -35,12 +35,11 @@ BINS, TO_A_BIN = 48, 16
 
 @kind("positions a turn for each pair, beside the training length", WAVING, many=True, longest=LONGEST_TEXT)
 def wavelengths(
-    subjects: list[Subject], *, train_length: int = 2048, length: int | None = None, dark: bool = False
+    sitters: list[Sitter], *, train_length: int = 2048, length: int | None = None, dark: bool = False
 ) -> Figure:
     """``length`` is the text's, for scalings that choose by it; as long as in training if left out."""
     waves = {
-        subject.name: portraits.wavelengths(subject.encodings[0], length or train_length).numpy()
-        for subject in subjects
+        sitter.name: portraits.wavelengths(sitter.encodings[0], length or train_length).numpy() for sitter in sitters
     }
     finite = np.concatenate([each[np.isfinite(each)] for each in waves.values()])
     if not len(finite):
@@ -49,7 +48,7 @@ def wavelengths(
     with style.figure(
         "Wavelengths",
         "positions that a pair takes for one turn",
-        _of_waves(subjects, waves, train_length),
+        _of_waves(sitters, waves, train_length),
         height=3.2,
         dark=dark,
     ) as sheet:
@@ -78,21 +77,21 @@ def wavelengths(
 
 
 @kind("rotary's scalings overlaid, over pairs and over distance", SCALED, longest=LONGEST_TEXT)
-def scalings(subjects: list[Subject], *, train_length: int = 4096, length: int = 131_072, dark: bool = False) -> Figure:
+def scalings(sitters: list[Sitter], *, train_length: int = 4096, length: int = 131_072, dark: bool = False) -> Figure:
     """From the training length to ``length``: how far each pair is slowed, and the mean score of like contents."""
     if length <= train_length:
         raise ValueError(
             f"length must be more than train_length={train_length}, since scalings stretch the one to the other; got "
             f"{length}."
         )
-    plain = cast(Rotary, subjects[0].encodings[0])
+    plain = cast(Rotary, sitters[0].encodings[0])
     made = _scaled(plain, train_length, length)
     base = portraits.wavelengths(made["plain"], length)
     slowed = {name: (portraits.wavelengths(each, length) / base).numpy() for name, each in made.items()}
     distances, bins = _log_bins(length)
     middles = _means(distances.double().numpy(), bins)
     scores = {
-        name: _means(portraits.decay(Subject(name, (each,)), distances).mean.double().mean(0).numpy(), bins)
+        name: _means(portraits.decay(Sitter(name, (each,)), distances).mean.double().mean(0).numpy(), bins)
         for name, each in made.items()
     }
     with style.figure(
@@ -180,8 +179,8 @@ def _count(waves: Map, train_length: int) -> str:
     return f"{_slow(waves, train_length)} of {len(waves)}"
 
 
-def _of_waves(subjects: list[Subject], waves: dict[str, Map], train_length: int) -> str:
-    scaled = [one.name for one in subjects if any(getattr(each, "scaling", None) is not None for each in one.encodings)]
+def _of_waves(sitters: list[Sitter], waves: dict[str, Map], train_length: int) -> str:
+    scaled = [one.name for one in sitters if any(getattr(each, "scaling", None) is not None for each in one.encodings)]
     slow = {name: each for name, each in waves.items() if name not in scaled and _slow(each, train_length)}
     said = []
     if slow:

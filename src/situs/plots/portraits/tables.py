@@ -13,7 +13,7 @@ from situs.encodings.learned import Learned
 from situs.encodings.learned_grid import LearnedGrid
 from situs.encodings.sinusoidal import Sinusoidal
 from situs.lab import portraits
-from situs.lab.portraits import Subject
+from situs.lab.portraits import Sitter
 from situs.plots import style
 from situs.plots.panels import Colours, Map, Panels
 from situs.plots.portraits.kinds import ADDED, COMPARED, kind, noted
@@ -25,15 +25,15 @@ STRIP = 0.4  # inches
 
 
 @kind("what is added at each position, as a map over positions and channels", ADDED)
-def table(subjects: list[Subject], *, length: int = 128, dark: bool = False) -> Figure:
+def table(sitters: list[Sitter], *, length: int = 128, dark: bool = False) -> Figure:
     """Positions down, channels to the right."""
-    encoding = cast(InputEncoding, subjects[0].encodings[0])
+    encoding = cast(InputEncoding, sitters[0].encodings[0])
     values = _table(encoding, length)
     panels = Panels(1, 1, aspect=0.5, widest=style.WIDE, names=False)
     with style.figure(
-        f"What {subjects[0].name} adds to the input",
+        f"What {sitters[0].name} adds to the input",
         "down: position; right: channel; colour: what a token gets there",
-        noted(subjects, _of_table(encoding, length)),
+        noted(sitters, _of_table(encoding, length)),
         height=panels.height,
         dark=dark,
     ) as sheet:
@@ -46,22 +46,22 @@ def table(subjects: list[Subject], *, length: int = 128, dark: bool = False) -> 
 
 @kind("single channels of what is added, over positions", ADDED)
 def dimensions(
-    subjects: list[Subject], *, length: int = 128, channels: tuple[int, ...] | None = None, dark: bool = False
+    sitters: list[Sitter], *, length: int = 128, channels: tuple[int, ...] | None = None, dark: bool = False
 ) -> Figure:
     """One strip a channel."""
-    encoding = cast(InputEncoding, subjects[0].encodings[0])
+    encoding = cast(InputEncoding, sitters[0].encodings[0])
     values = _table(encoding, length)
     chosen = tuple(each for each in CHANNELS if each < values.shape[1]) if channels is None else channels
     if not chosen or not all(0 <= each < values.shape[1] for each in chosen):
         raise ValueError(
-            f"channels must be one or more of 0 .. {values.shape[1] - 1}, since {subjects[0].name} has that many; got "
+            f"channels must be one or more of 0 .. {values.shape[1] - 1}, since {sitters[0].name} has that many; got "
             f"{channels}."
         )
     top = float(np.abs(values[:, list(chosen)]).max()) * 1.1 or 1.0
     with style.figure(
-        f"Single channels of {subjects[0].name}",
+        f"Single channels of {sitters[0].name}",
         style.minus(f"what a token gets in each, from {-top / 1.1:.2g} to {top / 1.1:.2g}"),
-        noted(subjects, _of_table(encoding, length)),
+        noted(sitters, _of_table(encoding, length)),
         height=len(chosen) * STRIP + 0.5,
         dark=dark,
     ) as sheet:
@@ -85,19 +85,19 @@ def dimensions(
 
 
 @kind("how alike two positions look, as a map and from one in the middle", COMPARED)
-def similarity(subjects: list[Subject], *, length: int = 128, dark: bool = False) -> Figure:
+def similarity(sitters: list[Sitter], *, length: int = 128, dark: bool = False) -> Figure:
     """Cosines between places."""
-    subject = subjects[0]
-    values: Map = portraits.similarity(subject, Positions.range(length)).double().numpy()
+    sitter = sitters[0]
+    values: Map = portraits.similarity(sitter, Positions.range(length)).double().numpy()
     middle = length // 2
     panels = Panels(1, 1, widest=2.7, names=False)
-    turned = isinstance(subject.encodings[0], QueryKeyEncoding)
+    turned = isinstance(sitter.encodings[0], QueryKeyEncoding)
     with style.figure(
-        f"How alike positions are to {subject.name}",
+        f"How alike positions are to {sitter.name}",
         "one content at two places: its score over its squared length"
         if turned
         else "cosine between what two places add",
-        noted(subjects, _of_similarity(values, middle, "scores" if turned else "cosines")),
+        noted(sitters, _of_similarity(values, middle, "scores" if turned else "cosines")),
         height=panels.height + 0.25,
         dark=dark,
     ) as sheet:

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from situs.encodings.rotation import RotationEncoding
 from situs.lab import portraits
-from situs.lab.portraits import Subject
+from situs.lab.portraits import Sitter
 from situs.plots import style
 from situs.plots.panels import Map, Panels, name
 from situs.plots.portraits.kinds import TURNED, kind
@@ -26,9 +26,9 @@ PAIRS_SHOWN = 8
 
 
 @kind("one pair of channels, turned at successive positions", TURNED, longest=32)
-def rotation(subjects: list[Subject], *, length: int = 8, pair: int | None = None, dark: bool = False) -> Figure:
+def rotation(sitters: list[Sitter], *, length: int = 8, pair: int | None = None, dark: bool = False) -> Figure:
     """The vector at each position, and its two channels over positions."""
-    subject, encoding = subjects[0], cast(RotationEncoding, subjects[0].encodings[0])
+    sitter, encoding = sitters[0], cast(RotationEncoding, sitters[0].encodings[0])
     waves = portraits.wavelengths(encoding, length)
     chosen = int((math.tau / waves - LEGIBLE).abs().argmin()) if pair is None else pair
     if not 0 <= chosen < len(waves):
@@ -39,7 +39,7 @@ def rotation(subjects: list[Subject], *, length: int = 8, pair: int | None = Non
     step = math.tau / float(waves[chosen])
     panels = Panels(1, 1, widest=2.9, left=0.2)
     with style.figure(
-        f"{subject.name}: a vector turned by its position",
+        f"{sitter.name}: a vector turned by its position",
         f"pair {chosen} of {len(waves)}, which turns by {step:.3g} radians a position",
         _of_rotation(encoding, ends, step * (length - 1)),
         height=panels.height,
@@ -56,15 +56,15 @@ def rotation(subjects: list[Subject], *, length: int = 8, pair: int | None = Non
 
 
 @kind("pairs of channels side by side, which turn at different speeds", TURNED, longest=32)
-def speeds(subjects: list[Subject], *, length: int = 8, dark: bool = False) -> Figure:
+def speeds(sitters: list[Sitter], *, length: int = 8, dark: bool = False) -> Figure:
     """The same positions in pairs from the fastest to the slowest."""
-    subject, encoding = subjects[0], cast(RotationEncoding, subjects[0].encodings[0])
+    sitter, encoding = sitters[0], cast(RotationEncoding, sitters[0].encodings[0])
     waves = portraits.wavelengths(encoding, length)
     chosen = _spread_pairs(waves.numpy(), length)
     panels = Panels(len(chosen), 4, left=0.2, key=False)
     positions = torch.arange(length)
     with style.figure(
-        f"{subject.name}: every pair has a speed of its own",
+        f"{sitter.name}: every pair has a speed of its own",
         f"the vector (1, 0) of each pair at positions 0 to {length - 1}; beside its number, positions a turn",
         "Fast pairs tell neighbours apart and come round again soon; slow ones tell far from near, and hardly move "
         "within a short text.",

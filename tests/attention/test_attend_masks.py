@@ -1,0 +1,85 @@
+"""Masks of the caller's own: of any shape, besides other rules, and rows that may see nothing."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from situs import Positions
+from situs.attention import reference
+from tests.attention.attention_cases import (
+    ENCODINGS,
+    KERNELS,
+    LEFT,
+    PLACES,
+    assert_kernels_give,
+    attend_or_none,
+    build,
+    one_of_each_kind,
+    tensors,
+    use_small_blocks,
+)
+
+pytestmark = pytest.mark.compiled  # with shapes checked these would take minutes; smaller tests of each kernel do
+
+SHAPES = [(7, 7), (1, 1, 7, 7), (2, 1, 1, 7), (2, 1, 7, 7), (1, 4, 7, 7), (2, 4, 7, 7), (4, 7, 7), (1, 7)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("kind", ["boolean", "float", "float with -inf"])
+@one_of_each_kind
+def test_masks_of_any_shape_that_broadcasts_are_served(
+    name: str, kind: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_small_blocks(monkeypatch)
+    shown, numbers = torch.rand(shape) > 0.3, torch.randn(shape, dtype=torch.float64)
+    mask = {"boolean": shown, "float": numbers, "float with -inf": numbers.masked_fill(~shown, -math.inf)}[kind]
+    qkv, encoding = tensors(7, 7, kv_heads=2), build(name)
+    for causal in (False, True):
+        call: dict[str, Any] = {"encoding": encoding, "causal": causal, "mask": mask}
+        assert_kernels_give(reference(*qkv, **call), *qkv, **call)
+
+
+@one_of_each_kind
+@pytest.mark.parametrize("places", ["padded left", "packed", "a zigzag shard", "decoding by row"])
+def test_masks_act_besides_padding_documents_and_windows(
+    name: str, places: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_small_blocks(monkeypatch)
+    query, key = PLACES[places]()
+    qkv, encoding = tensors(query.length, key.length), build(name)
+    mask = torch.rand(2, 1, query.length, key.length) > 0.3
+    for causal, window in ((True, None), (False, 3), (True, 2)):
+        call: dict[str, Any] = {"encoding": encoding, "mask": mask, "causal": causal, "window": window}
+        call |= {"positions": query, "key_positions": key}
+        assert_kernels_give(reference(*qkv, **call), *qkv, **call)
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_rows_that_may_see_nothing_give_zeros_exactly(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_small_blocks(monkeypatch)
+    encoding = build(name, torch.float32)
+    padded = Positions.from_mask(LEFT, side="left")
+    later = Positions.range(9, start=3)
+    blind = torch.rand(9, 9) > 0.4
+    blind[[0, 4, 8]] = False
+    cases: list[tuple[dict[str, Any], Tensor]] = [
+        ({"causal": True, "positions": padded}, LEFT == 0),
+        ({"causal": True, "positions": Positions.range(9), "key_positions": later}, torch.arange(9)[None] < 3),
+        ({"mask": blind}, ~blind.any(-1)[None]),
+        ({"mask": torch.zeros(9, 9).masked_fill(~blind, -math.inf)}, ~blind.any(-1)[None]),
+        ({"mask": torch.zeros(2, 1, 1, 9, dtype=torch.bool)}, torch.ones(1, 9, dtype=torch.bool)),
+        ({"window": 2, "positions": 0, "key_positions": later}, torch.arange(9)[None] < 2),
+    ]
+    qkv = tensors(9, 9, kv_heads=2, dtype=torch.float32)
+    for (call, rows), impl in itertools.product(cases, KERNELS):
+        out = attend_or_none(*qkv, impl=impl, encoding=encoding, **call)
+        if out is not None:
+            assert bool(out.isfinite().all())
+            assert bool((out.transpose(1, 2)[rows.expand(2, 9)] == 0).all())
+            assert bool((out.transpose(1, 2)[~rows.expand(2, 9)] != 0).any() or rows.all())

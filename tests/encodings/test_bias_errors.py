@@ -1,0 +1,186 @@
+"""What content-free biases refuse: options that make no sense, what is no place, and places they cannot take."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from situs import ALiBi, Fire, Kerple, Positions, Sandwich, SwinBias, T5Bias
+from tests.encodings.bias_cases import CASES, every_case, places_for
+from tests.raising import raises_exactly
+
+REFUSED: dict[Any, list[tuple[dict[str, Any], str]]] = {
+    ALiBi: [
+        ({"num_heads": 0}, "num_heads must be 1 or more, since each has a slope; got 0."),
+        ({"slopes": [1.0]}, "slopes must be 2 finite numbers, since there is one a head; got [1.0]."),
+        (
+            {"slopes": (1.0, math.inf)},
+            "slopes must be 2 finite numbers, since there is one a head; got [1.0, inf].",
+        ),
+        (
+            {"asymmetric": True, "slopes_ahead": [1.0, 2.0, 3.0]},
+            "slopes_ahead must be 2 finite numbers, since there is one a head; got [1.0, 2.0, 3.0].",
+        ),
+        (
+            {"asymmetric": True},
+            "slopes_ahead must be given where asymmetric slopes are not learned, since they would equal the others; "
+            "got None.",
+        ),
+        (
+            {"slopes_ahead": [1.0, 2.0]},
+            "asymmetric must be True where slopes_ahead is given, since only then keys ahead have their own; got "
+            "slopes_ahead=[1.0, 2.0].",
+        ),
+        (
+            {"first_head": 3, "all_heads": 4},
+            "heads 3 .. 4 must lie in 0 .. 3, since the layer has 4; got first_head=3, num_heads=2 and all_heads=4.",
+        ),
+        (
+            {"first_head": -1},
+            "heads -1 .. 0 must lie in 0 .. 1, since the layer has 2; got first_head=-1, num_heads=2 and "
+            "all_heads=None.",
+        ),
+        (
+            {"all_heads": 8, "slopes": [1.0, 2.0]},
+            "slopes must be 8 finite numbers, since there is one a head; got [1.0, 2.0].",
+        ),
+    ],
+    Fire: [
+        ({"num_heads": 0}, "num_heads and width must be 1 or more, since they size the MLP; got 0 and 32."),
+        ({"width": 0}, "num_heads and width must be 1 or more, since they size the MLP; got 2 and 0."),
+        (
+            {"rate": 0.0},
+            "rate and threshold must be positive, since distances are measured by them; got 0.0 and 512.0.",
+        ),
+        (
+            {"threshold": -1.0},
+            "rate and threshold must be positive, since distances are measured by them; got 0.1 and -1.0.",
+        ),
+    ],
+    Kerple: [
+        (
+            {"kernel": "gauss"},
+            "kernel must be one of 'log', 'power', since these are the paper's two families; got 'gauss'.",
+        ),
+        ({"num_heads": 0}, "num_heads must be 1 or more, since each has a curve; got 0."),
+    ],
+    Sandwich: [
+        ({"num_heads": 0}, "num_heads must be 1 or more, since each has a ratio; got 0."),
+        ({"cosine_dim": 0}, "cosine_dim must be 2, 4, 6 ..., since every cosine stands for a pair; got 0."),
+        ({"cosine_dim": 7}, "cosine_dim must be 2, 4, 6 ..., since every cosine stands for a pair; got 7."),
+        ({"base": 1.0}, "base must be more than 1, since wavelengths grow by its powers; got 1.0."),
+    ],
+    SwinBias: [
+        ({"version": "v3"}, "version must be one of 'v1', 'v2', since the bias is a table or a network; got 'v3'."),
+        (
+            {"window": (7,)},
+            "window must be (height, width) of 1 or more, since a window has that many cells; got (7,).",
+        ),
+        (
+            {"window": (7, 0)},
+            "window must be (height, width) of 1 or more, since a window has that many cells; got (7, 0).",
+        ),
+        (
+            {"window": (7, 7, 7)},
+            "window must be (height, width) of 1 or more, since a window has that many cells; got (7, 7, 7).",
+        ),
+        (
+            {"version": "v2", "trained_window": (0, 8)},
+            "trained_window must be (height, width) of 1 or more, since a window has that many cells; got (0, 8).",
+        ),
+        ({"num_heads": 0}, "num_heads and width must be 1 or more, since they size the parameters; got 0 and 512."),
+        ({"width": 0}, "num_heads and width must be 1 or more, since they size the parameters; got 2 and 0."),
+    ],
+    T5Bias: [
+        (
+            {"buckets": "linear"},
+            "buckets must be one of 'log', 'clipped', since far distances share rows or the last one; got 'linear'.",
+        ),
+        (
+            {"num_heads": 0},
+            "num_heads and max_distance must be 1 or more, since they size the table; got 0 and 128.",
+        ),
+        (
+            {"buckets": "clipped", "max_distance": 0},
+            "num_heads and max_distance must be 1 or more, since they size the table; got 2 and 0.",
+        ),
+        *(
+            (
+                {"num_buckets": count},
+                f"num_buckets must be at least 4, since each direction has single and growing distances; got {count}.",
+            )
+            for count in (-4, 0, 2)
+        ),
+        (
+            {"num_buckets": 1, "bidirectional": False},
+            "num_buckets must be at least 2, since there are single and growing distances; got 1.",
+        ),
+        (
+            {"max_distance": 8},
+            "max_distance must be more than 8, since that many buckets hold a single distance; got 8.",
+        ),
+        (
+            {"max_distance": 16, "bidirectional": False},
+            "max_distance must be more than 16, since that many buckets hold a single distance; got 16.",
+        ),
+    ],
+}
+EACH = [(cls, options, message) for cls, several in REFUSED.items() for options, message in several]
+
+
+@pytest.mark.parametrize(
+    ("cls", "options", "message"), EACH, ids=[f"{cls.__name__} {options}" for cls, options, _ in EACH]
+)
+def test_options_that_make_no_sense_are_refused(cls: Any, options: dict[str, Any], message: str) -> None:
+    with raises_exactly(ValueError, message):
+        cls(**{"num_heads": 2, **options})
+
+
+@every_case
+@pytest.mark.parametrize("given", [5, [0, 1], None], ids=str)
+def test_what_is_no_place_is_refused(name: str, given: Any) -> None:
+    encoding, places = CASES[name].make(), places_for(name)
+    rule = "must be Positions or a tensor, since a bias has a row or column for each place; got"
+    calls: tuple[Callable[..., object], ...] = (encoding, encoding.score_mod)
+    for call in calls:
+        with raises_exactly(TypeError, f"query_positions {rule} {given}. Use Positions.range(length, start=...)."):
+            call(given)
+        if given is not None:
+            with raises_exactly(TypeError, f"key_positions {rule} {given}. Use Positions.range(length, start=...)."):
+                call(places, given)
+
+
+OTHER_AXES = {
+    1: {"2 in Positions(grid, 2 x 3, length 6, axes 2)": Positions.grid(2, 3)},
+    2: {
+        "1 in Positions(range 10000000..10000002, length 3)": Positions.range(3, start=10_000_000),
+        "3 in Positions(grid, 1 x 2 x 2, length 4, axes 3)": Positions.grid(1, 2, 2),
+    },
+}
+
+
+@every_case
+def test_places_of_other_axes_are_refused(name: str) -> None:
+    encoding, places = CASES[name].make(), places_for(name)
+    wanted = "1 coordinate a place" if encoding.axes == 1 else "2 coordinates a place"
+    for found, other in OTHER_AXES[encoding.axes].items():
+        kind = type(encoding).__name__
+        message = f"positions must have {wanted}, since this {kind} encodes that many; got {found}."
+        for given in ((other,), (places, other), (other, places)):
+            with raises_exactly(ValueError, message):
+                encoding(*given)
+            with raises_exactly(ValueError, message):
+                encoding.score_mod(*given)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if "real" not in case.make().tags])
+def test_tables_refuse_real_places(name: str, dtype: torch.dtype) -> None:
+    encoding = CASES[name].make()
+    kind, reals = type(encoding).__name__, torch.zeros((1, 4, 2) if encoding.axes == 2 else 4, dtype=dtype)
+    with raises_exactly(
+        TypeError, f"positions must be whole numbers, since {kind} looks them up in a table; got dtype {dtype}."
+    ):
+        encoding(reals)

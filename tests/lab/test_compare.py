@@ -1,0 +1,94 @@
+"""A comparison as a whole: what is measured beside its trials, and when it is measured again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from situs.lab import costs, probes
+from situs.lab.compare import compare
+from situs.lab.engines import worker
+from situs.lab.model import Size
+from situs.lab.plan import Plan, make_plan
+from situs.lab.store import Store
+from situs.lab.trial import Trial
+
+OWN = """
+import situs
+
+class Own(situs.NoPE):
+    pass
+"""
+
+
+class Told:
+    """A watcher that remembers which methods were measured."""
+
+    def __init__(self) -> None:
+        self.measured: list[str] = []
+
+    def planned(self, trials: Sequence[Trial], finished: int) -> None:
+        """Nothing to remember."""
+
+    def finished(self, record: dict[str, Any]) -> None:
+        """Nothing to remember."""
+
+    def measuring(self, method: str) -> None:
+        self.measured.append(method)
+
+    def remark(self, text: str) -> None:
+        """Nothing to remember."""
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measured in no time, in a folder with a module of one's own."""
+    monkeypatch.setattr(costs, "measure", lambda method, settings: {"of": method.name})
+    monkeypatch.setattr(probes, "measure", lambda method, settings: {})
+    monkeypatch.chdir(tmp_path)
+    Path("compared_of_ones_own.py").write_text(OWN)
+
+
+def plan() -> Plan:
+    names = "alibi,compared_of_ones_own:Own,rotary&compared_of_ones_own:Own"
+    size = Size(dim=8, layers=1, heads=2)
+    return make_plan(encodings=names, tasks="copy", train_length=12, multiples=(1,), steps=1, size=size, seeds=1)
+
+
+def measured(*, fresh: bool = False) -> list[str]:
+    """The methods whose costs and properties were not there yet."""
+
+    def engine(trials: list[Trial], **options: Any) -> None:
+        for trial in trials:
+            if options["claim"](trial):
+                options["done"](worker.failed(trial, ValueError("not asked"), 0.0))
+
+    told = Told()
+    records = compare(plan(), Store("out"), engine, told, fresh=fresh)
+    assert list(records["costs"]) == [method.name for method in plan().methods]
+    return told.measured
+
+
+def test_what_was_measured_is_kept_until_ones_own_source_changes() -> None:
+    own = ["compared_of_ones_own:Own", "rotary&compared_of_ones_own:Own"]
+    assert measured() == ["alibi", *own]
+    assert measured() == []
+    Path("compared_of_ones_own.py").write_text(OWN + "# another bias\n")
+    assert measured() == own
+    assert measured() == []
+    Path("compared_of_ones_own.py").write_text(OWN)
+    assert measured() == []  # as it was before
+    assert measured(fresh=True) == ["alibi", *own]
+
+
+def test_what_is_kept_of_our_own_encodings_does_not_name_a_source() -> None:
+    measured()
+    kept = [json.loads(path.read_text()) for path in Path("out/measured").iterdir()]
+    sources = {each["method"]: each.get("source") for each in kept}
+    assert sources["alibi"] is None
+    assert len(str(sources["compared_of_ones_own:Own"])) == 16
+    assert sources["compared_of_ones_own:Own"] == sources["rotary&compared_of_ones_own:Own"]
