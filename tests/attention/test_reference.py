@@ -16,6 +16,7 @@ from situs import OffsetBias, Positions, ScoreEncoding
 from situs.attention import reference, visibility
 from situs.encodings.bias import Rule
 from situs.positions import PositionsLike
+from tests.raising import raises_exactly
 from tests.references import attention as formula
 
 
@@ -118,6 +119,42 @@ def test_sharded_queries_see_what_they_see_unsharded() -> None:
         assert slots is not None
         assert seen is not None
         assert torch.equal(seen[0], full[0][slots[0]])
+
+
+@pytest.mark.parametrize(
+    ("name", "impl"),
+    [
+        (None, "auto"), (None, "reference"), (None, "blockwise"), (None, "flash"),
+        ("alibi", "auto"), ("alibi", "reference"), ("alibi", "blockwise"), ("alibi", "toeplitz"),
+    ],
+)  # fmt: skip
+def test_padded_queries_see_nothing(name: str | None, impl: Any) -> None:
+    encoding = None if name is None else situs.create(name, num_heads=2)
+    q, k, v = torch.randn(3, 2, 2, 5, 16)
+    mask = torch.tensor([[0, 0, 1, 1, 1], [1, 0, 1, 1, 0]]).bool()
+    out = situs.attend(q, k, v, encoding=encoding, positions=Positions.from_mask(mask), impl=impl).transpose(1, 2)
+    assert not out[~mask].any()
+    assert bool(out[mask].any(-1).all())
+
+
+@pytest.mark.parametrize("attention", [reference, situs.attend])
+def test_tensors_that_do_not_belong_together_are_refused(attention: Callable[..., Tensor]) -> None:
+    q, k, v = torch.randn(3, 2, 2, 5, 16)
+    with raises_exactly(
+        ValueError,
+        "query, key and value must be (batch, heads, sequence, head_dim); got shapes ((2, 5, 16), (2, 2, 5, 16), "
+        "(2, 2, 5, 16)).",
+    ):
+        attention(q[0], k, v)
+    for keys, values in ((k[:1], v[:1]), (k, v[:, :, :4])):
+        with raises_exactly(
+            ValueError,
+            f"key must have the query's batch and head_dim, and value the key's batch, heads and sequence; got shapes "
+            f"((2, 2, 5, 16), {tuple(keys.shape)}, {tuple(values.shape)}).",
+        ):
+            attention(q, keys, values)
+    with raises_exactly(ValueError, "positions must have one row, or one for each of the 2 sequences; got 3 rows."):
+        attention(q, k, v, positions=torch.zeros(3, 5, dtype=torch.int64))
 
 
 LONG, SHORT = (13, 3), (6, 2)  # tokens of a sequence, and how many of them are new

@@ -42,8 +42,8 @@ def attend(
     Queries are the last of the keys unless told otherwise, as in decoding with a cache; fewer key heads than query
     heads are shared. ``mask`` is true where a query may see a key, or a float to add to the scores, and broadcasts to
     (batch, heads, query, key); padding is told by ``positions``. ``window`` is how many places a query sees, its own
-    included. ``scale`` is the encodings' own, or ``1 / sqrt(head_dim)``, if left out. Rows that may see nothing give
-    zeros. ``impl`` names a kernel, which raises if it cannot serve; ``explain`` tells what "auto" takes.
+    included. ``scale`` is the encodings' own, or ``1 / sqrt(head_dim)``, if left out. Queries that may see nothing, as
+    padding, give zeros. ``impl`` names a kernel, which raises if it cannot serve; ``explain`` tells what "auto" takes.
     """
     request = make_request(
         query,

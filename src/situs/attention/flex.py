@@ -78,6 +78,9 @@ def _block_mask(request: Request) -> Any:
     if key.valid is not None:
         valid = key.valid
         rules.append(lambda b, q, k: _at(valid, b, k))
+    if query.valid is not None:
+        real = query.valid
+        rules.append(lambda b, q, k: _at(real, b, q))
     if query.documents is not None and key.documents is not None:
         q_documents, k_documents = query.documents, key.documents
         rules.append(lambda b, q, k: _at(q_documents, b, q) == _at(k_documents, b, k))

@@ -17,7 +17,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from situs.attention.visibility import require_mask, shown, visibility
+from situs.attention.require import require_mask, require_rows, require_shapes
+from situs.attention.visibility import shown, visibility
 from situs.encodings.base import (
     Encoding,
     Encodings,
@@ -75,15 +76,17 @@ def reference(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "batch heads query value_dim"]:
-    """Attention with any encodings. Rows that may see nothing give zeros.
+    """Attention with any encodings. Queries that may see nothing, as padding, give zeros.
 
     Encodings of the input have acted already, before the projections, and change nothing here. ``mask`` is true
     where a query may see a key, or a float to add to the scores, and broadcasts to (batch, heads, query, key). Fewer
     key heads than query heads are shared.
     """
+    require_shapes(query, key, value)
     encodings = as_encodings(encoding)
     heads = query.shape[1]
     of_queries, of_keys = align(positions, key_positions, query.shape[-2], key.shape[-2], query.device)
+    require_rows(of_queries, of_keys, query.shape[0])
     dtype = computing_dtype(query.dtype)
     q, k, v = query.to(dtype), key.to(dtype), value.to(dtype)
 

@@ -13,9 +13,9 @@ from torch.nn.functional import pad
 
 from situs.attention.partial import serves_flash
 from situs.attention.reference import softmax_scale
+from situs.attention.require import require_documents, require_mask, require_rows, require_shapes, require_window
 from situs.attention.segments import Segment, segments
 from situs.attention.task import Task
-from situs.attention.visibility import require_documents, require_mask, require_window
 from situs.encodings.base import (
     Encoding,
     Encodings,
@@ -28,7 +28,7 @@ from situs.encodings.base import (
 from situs.encodings.bias import BiasEncoding, OffsetBias
 from situs.encodings.rotation import RotationEncoding
 from situs.encodings.score import OffsetScore, OffsetVectors, PlaceScore, ScoreEncoding, ValueEncoding, require_sizes
-from situs.functional.heads import require_shared, share_heads
+from situs.functional.heads import share_heads
 from situs.positions import Positions, PositionsLike, align
 
 Kept = TypeVar("Kept")
@@ -227,14 +227,10 @@ def make_request(
     kept: dict[Any, Any] | None = None,
 ) -> Request:
     """Check and resolve what a caller asked for."""
-    _require_shapes(query, key, value)
+    require_shapes(query, key, value)
     encodings = [each for each in as_encodings(encoding) if not isinstance(each, InputEncoding)]
     of_queries, of_keys = align(positions, key_positions, query.shape[2], key.shape[2], query.device)
-    for name, places in (("positions", of_queries), ("key_positions", of_keys)):
-        if places.rows not in (1, query.shape[0]):
-            raise ValueError(
-                f"{name} must have one row, or one for each of the {query.shape[0]} sequences; got {places.rows} rows."
-            )
+    require_rows(of_queries, of_keys, query.shape[0])
     require_documents(of_queries, of_keys)
     for each in encodings:
         if isinstance(each, ScoreEncoding):
@@ -263,16 +259,3 @@ def make_request(
         dropout=dropout,
         kept=kept,
     )
-
-
-def _require_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
-    shapes = tuple(tuple(each.shape) for each in (query, key, value))
-    if not all(len(shape) == 4 for shape in shapes):
-        raise ValueError(f"query, key and value must be (batch, heads, sequence, head_dim); got shapes {shapes}.")
-    (batch, heads, _, width), (key_batch, key_heads, keys, key_width), of_values = shapes
-    if key_batch != batch or of_values[:3] != (batch, key_heads, keys) or key_width != width:
-        raise ValueError(
-            f"key must have the query's batch and head_dim, and value the key's batch, heads and sequence; got shapes "
-            f"{shapes}."
-        )
-    require_shared(heads, key_heads)
