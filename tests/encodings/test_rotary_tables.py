@@ -178,4 +178,6 @@ def test_lengths_that_agree_are_taken_however_they_are_told(scaling: Any, name: 
     of_queries, of_keys = AGREEING[name]
     rows = max(of_queries.rows, of_keys.rows)
     query, key = torch.randn(rows, 1, of_queries.length, 8), torch.randn(rows, 1, of_keys.length, 8)
-    Rotary(head_dim=8, scaling=scaling).both(query, key, of_queries, of_keys)
+    rotary = Rotary(head_dim=8, scaling=scaling)
+    both = rotary.both(query, key, of_queries, of_keys)
+    torch.testing.assert_close(both, (rotary(query, of_queries), rotary(key, of_keys, role="key")), atol=0, rtol=0)

@@ -206,8 +206,8 @@ def _following(places: Positions, cache: KVCache) -> Positions:
             f"padding must stand on the right with a cache, since the next token of a row goes where its padding was; "
             f"got {places!r}."
         )
-    slots = cache.slots_of_next(places.length)
-    if places.slots is not None and not _agree(places.slots, slots, valid):
+    told, slots = places.slots, cache.slots_of_next(places.length)
+    if told is not None and not _agree(told, slots, valid):
         raise ValueError(
             f"positions must follow those in the cache, {cache.length} so far, since a token sees what stands before "
             f"it; got {places!r}. Leave them out, or slice those of the whole sequence: positions[first:last]."

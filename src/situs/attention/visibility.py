@@ -53,6 +53,7 @@ def _both(one: Tensor | None, other: Tensor) -> Tensor:
 
 def query_slots(query: Positions, key: Positions) -> Int[Tensor, "batch query"]:
     """Where queries lie; bare ids do not say it: they take the place of the last keys."""
-    if query.slots is None and query.length <= key.length:
+    slots = query.slots
+    if slots is None and query.length <= key.length:
         return own_slots(key)[:, key.length - query.length :]
-    return own_slots(query)
+    return own_slots(query) if slots is None else slots

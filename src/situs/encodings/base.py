@@ -17,7 +17,6 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -230,13 +229,6 @@ def require_finite(name: str, value: Any, reason: str) -> float | int:
     if not math.isfinite(number):
         raise ValueError(f"{name} must be finite, since {reason}; got {value}.")
     return number
-
-
-def require_count(name: str, value: Any, reason: str) -> int:
-    """A whole number as Python's own, NumPy's too. Raise for anything else."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be a whole number, since {reason}; got {value!r}.")
-    return operator.index(value)
 
 
 def require_base(base: Any) -> float | int:

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from situs.encodings.base import InputEncoding, require_axes, require_choice, require_count, require_embeddings
+from situs.encodings.base import InputEncoding, require_axes, require_choice, require_embeddings
 from situs.encodings.learned import require_rows
 from situs.functional.tables import resize_grid
 from situs.positions import Positions, PositionsLike, require
@@ -112,5 +112,5 @@ def require_size(size: Any) -> tuple[int, int]:
     """A height and a width; raise for anything else."""
     if isinstance(size, str) or not isinstance(size, Sequence) or len(size) != 2:
         raise ValueError(f"size must be (height, width), since a picture's patches are counted both ways; got {size}.")
-    height, width = (require_count("size", each, "it counts patches") for each in size)
+    height, width = (require.count("size", each, "it counts patches") for each in size)
     return height, width

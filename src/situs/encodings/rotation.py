@@ -21,7 +21,6 @@ from situs.encodings.base import (
     Role,
     computing_dtype,
     require_choice,
-    require_count,
     require_finite,
     require_positions,
     require_width,
@@ -313,7 +312,7 @@ def _scaled(cos: Tensor, sin: Tensor, magnitude: float | Tensor) -> RotationTabl
 def check_head(head_dim: int, rotary_dim: int, pairing: Pairing) -> None:
     """Raise unless these sizes can be turned in pairs."""
     for name, size in (("head_dim", head_dim), ("rotary_dim", rotary_dim)):
-        require_count(name, size, "it counts channels")
+        require.count(name, size, "it counts channels")
     require_choice("pairing", pairing, PAIRINGS, "checkpoints pair neighbouring channels or the two halves")
     if head_dim < 2 or head_dim % 2:
         raise ValueError(f"head_dim must be even, since rotary turns channel pairs; got {head_dim}.")

@@ -27,14 +27,13 @@ from situs.encodings.base import (
     require_axes,
     require_base,
     require_choice,
-    require_count,
     require_dropout,
     require_embeddings,
     require_positions,
 )
 from situs.encodings.points import points
 from situs.functional.sinusoids import SinusoidLayout, Spacing, frequencies_of, shift_matrix, sinusoids
-from situs.positions import Positions, PositionsLike
+from situs.positions import Positions, PositionsLike, require
 from situs.registry import register
 
 
@@ -75,7 +74,7 @@ class Sinusoidal(InputEncoding):
         dropout: probability of dropping a channel of the sum, in training.
         """
         super().__init__()
-        self.dim = require_count("dim", dim, "it counts channels")
+        self.dim = require.count("dim", dim, "it counts channels")
         self.base = base = require_base(base)
         self.layout = layout
         self.spacing = spacing

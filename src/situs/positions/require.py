@@ -36,6 +36,8 @@ def count(name: str, given: object, reason: str, *, least: int | None = None) ->
     """Lengths and places are whole numbers, those of other libraries as well."""
     ours = isinstance(given, (int, torch.SymInt))  # which in a graph stays the symbol it is
     try:
+        if isinstance(given, bool):
+            raise TypeError
         number = cast(int, given) if ours else operator.index(cast(SupportsIndex, given))
     except TypeError:
         raise TypeError(f"{name} must be a whole number, since {reason}; got {given!r}.") from None
