@@ -30,8 +30,8 @@ from benchmarks import (
 )
 from benchmarks.results import Results
 from benchmarks.timing import Effort
-from situs.functional import fused
 from situs.functional.rotation import PAIRINGS
+from situs.rotation import fused
 
 Result = TypeVar("Result")
 

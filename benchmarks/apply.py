@@ -18,7 +18,7 @@ from torch import Tensor
 from benchmarks.peers import Both, appliers
 from benchmarks.timing import CLONE, LLAMA4, SITUS, TORCH_ONLY, Contender, Effort, race
 from situs.functional.rotation import PAIRINGS, Pairing
-from situs.lab.memory import peak_beyond_result
+from situs.lab.probing.memory import peak_beyond_result
 
 Layout = Literal["transposed", "contiguous"]
 LAYOUTS: tuple[Layout, ...] = ("transposed", "contiguous")

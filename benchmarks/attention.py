@@ -23,7 +23,7 @@ from benchmarks import attention_peers as peers
 from benchmarks.attention_cases import BACKWARD, DTYPES, FORWARD, Case, cases
 from benchmarks.attention_peers import HEAD_DIM, HEADS, SDPA, Run, Vectors
 from benchmarks.timing import Contender, Effort, race
-from situs.lab.memory import observe
+from situs.lab.probing.memory import observe
 
 PLAIN, ATTEND = "plain", "situs"
 SLOW_SECONDS = 1.0

@@ -14,7 +14,7 @@ import situs
 from benchmarks.attention import ATTEND, PLAIN, encodings, make_vectors
 from benchmarks.attention_peers import SDPA, Run
 from benchmarks.timing import Contender, Effort, race
-from situs.lab.memory import observe
+from situs.lab.probing.memory import observe
 
 LENGTH = 131_072
 LENGTHS = (4096, 8192, 16384, 32768)

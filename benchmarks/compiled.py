@@ -15,7 +15,8 @@ from benchmarks.apply import DTYPES, vectors
 from benchmarks.peers import BASE, Both, llama_apply, llama_embedding
 from benchmarks.timing import CLONE, SITUS, TORCH_ONLY, TRANSFORMERS, Contender, Effort, race
 from situs import Positions, Rotary
-from situs.functional.rotation import PAIRINGS, Pairing, RotationTable, rotate
+from situs.functional.rotation import PAIRINGS, Pairing
+from situs.rotation import RotationTable, rotate
 
 LENGTH, HEADS, HEAD_DIM = 2048, 16, 64
 GROWING = tuple(range(64, 2049, 64))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from unittest.mock import patch
 
-from situs.functional.fused import planning
+from situs.rotation.fused import planning
 
 CLONE = "clone"
 SITUS = "situs"

@@ -1,25 +1,34 @@
-"""Remake what is committed under docs/: the figures, and the page of encodings, which is written from the registry.
+"""Remake what is committed under docs/: the figures, the page of encodings, which is written from the registry, and the
+page of torch features, which is written from what their tests record.
 
 python docs/make.py figures
 python docs/make.py encodings
+python docs/make.py torch
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
+import os
+import subprocess
 import sys
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import situs
 from situs.cli.listing import learned_in_words, summary
-from situs.encodings import scalings, splits
-from situs.lab import image_probes, named
-from situs.lab.methods import OF_IMAGES
-from situs.lab.methods import parse as parse_method
-from situs.lab.probes import PROBES, measure
-from situs.lab.trial import Settings
+from situs.encodings import scaling, split
+from situs.lab.naming import parse, parse_all
+from situs.lab.naming.methods import OF_IMAGES
+from situs.lab.probing import images
+from situs.lab.probing.findings import Finding
+from situs.lab.probing.properties import PROBES, measure
+from situs.lab.probing.sitters import sitters_of
+from situs.lab.settings import Settings
 from situs.plots import KINDS, suiting
 from situs.plots.style import png
 
@@ -70,8 +79,9 @@ def wanted() -> dict[str, tuple[str, str, bool]]:
 
 def figure(names: str, kind: str, dark: bool) -> bytes:
     """One of them; a portrait where no kind is named."""
-    chosen = KINDS[kind or suiting(named.from_names(names, {}, length=2)[0])[0]]
-    sitters = named.from_names(names, {}, length=chosen.default_length or LONGER)
+    methods = parse_all(names)
+    chosen = KINDS[kind or suiting(sitters_of(methods, {}, length=2)[0])[0]]
+    sitters = sitters_of(methods, {}, length=chosen.default_length or LONGER)
     return png(chosen.draw(sitters, dark=dark), dpi=DPI)
 
 
@@ -91,7 +101,7 @@ def encodings() -> str:
 def _strategies() -> list[str]:
     """What rotary takes as ``scaling`` and ``split``."""
     lines = []
-    for title, module in (("Scalings of rotary", scalings), ("Splits of rotary", splits)):
+    for title, module in (("Scalings of rotary", scaling), ("Splits of rotary", split)):
         lines += [f"\n## {title}\n", "| class | what it does | options |\n|---|---|---|"]
         for name, cls in inspect.getmembers(module, inspect.isclass):
             if cls.__module__ == module.__name__ and name[0] != "_" and dataclasses.is_dataclass(cls):
@@ -136,21 +146,21 @@ def _code(text: str) -> str:
 
 def _card(name: str) -> list[str]:
     """What the probes found, without digits that differ between machines."""
-    found = _of_image(name) if name in OF_IMAGES else measure(parse_method(name), Settings())
+    found = _of_image(name) if name in OF_IMAGES else measure(parse(name), Settings())
     lines = ["| property | measured | how |\n|---|---|---|"]
     for probe in PROBES:
         finding = found[probe]
-        holds = {True: "yes", False: "no", None: "not asked"}[finding["holds"]]
-        lines.append(f"| {ASKED[probe]} | {holds} | {_within_rounding(finding['said'])} |")
+        holds = {True: "yes", False: "no", None: "not asked"}[finding.holds]
+        lines.append(f"| {ASKED[probe]} | {holds} | {_within_rounding(finding.said)} |")
     return lines
 
 
-def _of_image(name: str) -> dict[str, dict[str, Any]]:
-    own, size, known = {"dim": image_probes.DIM, "num_heads": image_probes.HEADS}, (7, 7), situs.entry(name).options
+def _of_image(name: str) -> dict[str, Finding]:
+    own, size, known = {"dim": images.DIM, "num_heads": images.HEADS}, (7, 7), situs.entry(name).options
     sizes = {"size": size, "window": size, **own}
     options = {option: value for option, value in sizes.items() if option in known}
-    (sitter,) = named.from_names(name, options, length=2)
-    return image_probes.measure(sitter.encodings[0], size)
+    (sitter,) = sitters_of([parse(name)], options, length=2)
+    return images.measure(sitter.encodings[0], size)
 
 
 def _within_rounding(said: str) -> str:
@@ -172,8 +182,54 @@ def picture(path: str, alt: str) -> str:
     )
 
 
+def torch_features(lines: Iterable[str]) -> str:
+    """The page of torch features, of the lines that tests/torch_features record; raises where a cell has none."""
+    from tests.torch_features.table import FEATURES, ROWS
+
+    outcomes: dict[tuple[str, str, str], set[str]] = {}
+    for said in map(json.loads, lines):
+        outcomes.setdefault((said["group"], said["feature"], said["row"]), set()).add(said["outcome"])
+    parts = [
+        "# Torch features\n\n"
+        "Written by `python docs/make.py torch` from what the tests in `tests/torch_features` record. A cell says yes\n"
+        "where outputs and gradients are those of a plain eager call, by `situs.attend` and by `situs.Attention`; an\n"
+        "encoding of the input stands before them. A number leads to what torch itself refuses in that place, without\n"
+        "Situs: there an encoding is refused in the same words, never wrong.\n"
+    ]
+    for group, features in FEATURES.items():
+        reasons: list[str] = []
+        parts += [f"## {group}\n", *(f"- **{name}**: {says}" for name, says in features.items())]
+        parts += ["", f"| encoding | {' | '.join(features)} |", "|---" * (1 + len(features)) + "|"]
+        for row in ROWS:
+            cells = [_cell(outcomes[group, feature, row], reasons) for feature in features]
+            parts.append(f"| {row} | {' | '.join(cells)} |")
+        parts += ["", *(f"{number}. {reason}" for number, reason in enumerate(reasons, 1)), *[""] * bool(reasons)]
+    return "\n".join(parts)
+
+
+def _cell(outcomes: set[str], reasons: list[str]) -> str:
+    """Yes, no, or the number of the reason that torch gives; the worst counts where there are several."""
+    if outcomes <= {"yes"} or "no" in outcomes:
+        return "no" if "no" in outcomes else "yes"
+    reason = max(outcomes - {"yes"})
+    if reason not in reasons:
+        reasons.append(reason)
+    return f"({reasons.index(reason) + 1})"
+
+
+def _recorded() -> list[str]:
+    """What the tests of torch features record, all of them: they run for a quarter of an hour or more."""
+    with tempfile.TemporaryDirectory() as folder:
+        record = Path(folder) / "cells.jsonl"
+        record.touch()
+        command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-n", "2", "tests/torch_features"]
+        environment = {**os.environ, "SITUS_TORCH_RECORD": str(record), "SITUS_SLOW": "1", "OMP_NUM_THREADS": "1"}
+        subprocess.run(command, check=False, cwd=FOLDER.parent, env=environment)
+        return record.read_text(encoding="utf-8").splitlines()
+
+
 def main() -> int:
-    """Remake one or the other."""
+    """Remake one of them."""
     what = sys.argv[1:]
     if what == ["figures"]:
         for path, choice in wanted().items():
@@ -184,6 +240,10 @@ def main() -> int:
         return 0
     if what == ["encodings"]:
         (FOLDER / "encodings.md").write_text(encodings(), encoding="utf-8")
+        return 0
+    if what == ["torch"]:
+        sys.path.insert(0, str(FOLDER.parent))  # where the tests are
+        (FOLDER / "torch.md").write_text(torch_features(_recorded()), encoding="utf-8")
         return 0
     print(__doc__, file=sys.stderr)
     return 2

@@ -12,9 +12,18 @@ from situs import InputEncoding, Positions, QueryKeyEncoding
 HEAD_DIM = 16
 
 
-def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotate(x: Tensor, angles: Tensor, factor: Tensor | float = 1.0) -> Tensor:
+    """Rotate the two halves of channels by angles, which are rounded to the tokens' dtype as cosines and sines."""
+    return rotate_by(x, (angles.cos() * factor).to(x.dtype), (angles.sin() * factor).to(x.dtype))
+
+
+def rotate_by(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     first, second = x.chunk(2, -1)
     return torch.cat((first * cos - second * sin, first * sin + second * cos), -1).to(x.dtype)
+
+
+def checked(x: Tensor, positions: Any) -> Positions:
+    return Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
 
 
 class Broken(QueryKeyEncoding):
@@ -25,15 +34,15 @@ class Broken(QueryKeyEncoding):
         self.head_dim = HEAD_DIM
         self.base = base
 
-    def places(self, x: Tensor, positions: Any) -> Positions:
-        return Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
+    def ids(self, x: Tensor, positions: Any) -> Tensor:
+        """Positions as (batch, 1, sequence, 1), to be multiplied by a ladder."""
+        return checked(x, positions).ids[:, None, :, None]
 
     def ladder(self) -> Tensor:
         return self.base ** -(torch.arange(0, HEAD_DIM, 2, dtype=torch.float64) / HEAD_DIM)
 
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
-        angles = self.places(x, positions).ids[:, None, :, None].double() * self.ladder()
-        return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
+        return rotate(x, self.ids(x, positions).double() * self.ladder())
 
 
 class Sound(Broken):
@@ -44,8 +53,8 @@ class HalfPositions(Broken):
     """Positions in the tokens' dtype: from 257 on, neighbours collide in bfloat16."""
 
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
-        angles = self.places(x, positions).ids[:, None, :, None].to(x.dtype).double() * self.ladder()
-        return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
+        angles = self.ids(x, positions).to(x.dtype).double() * self.ladder()
+        return rotate(x, angles)
 
 
 class CastFrequencies(Broken):
@@ -58,8 +67,8 @@ class CastFrequencies(Broken):
         self.register_buffer("ladder_buffer", super().ladder().float(), persistent=False)
 
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
-        angles = self.places(x, positions).ids[:, None, :, None] * self.ladder_buffer.double()
-        return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
+        angles = self.ids(x, positions) * self.ladder_buffer.double()
+        return rotate(x, angles)
 
 
 class SavedFrequencies(CastFrequencies):
@@ -76,8 +85,8 @@ class Float32Angles(Broken):
     tags = frozenset({"relative", "far"})
 
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
-        angles = self.places(x, positions).ids[:, None, :, None].float() * self.ladder().float()
-        return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
+        angles = self.ids(x, positions).float() * self.ladder().float()
+        return rotate(x, angles)
 
 
 class IgnoresPositions(Broken):
@@ -85,38 +94,37 @@ class IgnoresPositions(Broken):
 
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
         angles = torch.arange(x.shape[-2])[None, None, :, None].double() * self.ladder()
-        return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
+        return rotate(x, angles)
 
 
 class IgnoresDocuments(Broken):
-    """Uses places in memory for positions: right until rows are packed."""
+    """Uses indices in memory for positions: right until rows are packed."""
 
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
-        places = self.places(x, positions)
-        ids = places.ids if places.documents is None else torch.arange(x.shape[-2])[None]
+        given = checked(x, positions)
+        ids = given.ids if given.documents is None else torch.arange(x.shape[-2])[None]
         angles = (ids + (ids > 6) * 3)[:, None, :, None].double() * self.ladder()
-        return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
+        return rotate(x, angles)
 
 
 class LengthCentred(Broken):
     """xPos with its centre in the middle of the call: keys cached from a shorter call no longer fit."""
 
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
-        ids = self.places(x, positions).ids[:, None, :, None].double()
+        ids = self.ids(x, positions).double()
         sign = 1 if role == "query" else -1
         decay = 0.9 ** (sign * (ids - x.shape[-2] // 2) / 8)
-        angles = ids * self.ladder()
-        return turn(x, (angles.cos() * decay).to(x.dtype), (angles.sin() * decay).to(x.dtype))
+        return rotate(x, ids * self.ladder(), decay)
 
 
 class FirstRowForAll(Broken):
-    """Reads the positions of the first row, and turns every row by them."""
+    """Reads the positions of the first row, and rotates every row by them."""
 
     row = 0
 
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
-        angles = self.places(x, positions).ids[self.row, None, None, :, None].double() * self.ladder()
-        return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
+        angles = checked(x, positions).ids[self.row, None, None, :, None].double() * self.ladder()
+        return rotate(x, angles)
 
 
 class LastRowForAll(FirstRowForAll):
@@ -129,30 +137,30 @@ class TwoHeadsOnly(Broken):
     """Its angles are laid out for two heads, which it does not say."""
 
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
-        angles = self.places(x, positions).ids[:, None, :, None].double() * self.ladder().expand(2, 1, -1)
-        return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
+        angles = self.ids(x, positions).double() * self.ladder().expand(2, 1, -1)
+        return rotate(x, angles)
 
 
 class MindsHeads(Broken):
-    """Turns heads after the second the other way, so that keys shared by heads no longer fit them."""
+    """Rotates heads after the second the other way, so that keys shared by heads no longer fit them."""
 
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
         way = 1 - 2 * (torch.arange(x.shape[1])[:, None, None] > 1)
-        angles = self.places(x, positions).ids[:, None, :, None].double() * self.ladder() * way
-        return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
+        angles = self.ids(x, positions).double() * self.ladder() * way
+        return rotate(x, angles)
 
 
 class OverflowsInHalf(Broken):
     """Positions of float16 tokens in float16, which ends at 65,504; others as they should be."""
 
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
-        ids = self.places(x, positions).ids[:, None, :, None]
+        ids = self.ids(x, positions)
         angles = (ids.half() if x.dtype == torch.float16 else ids).double() * self.ladder()
-        return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
+        return rotate(x, angles)
 
 
 class CutsGradients(Broken):
-    """Turns a detached copy."""
+    """Rotates a detached copy."""
 
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
         return super().forward(x.detach(), positions, role=role)
@@ -169,10 +177,10 @@ class ReadsValues(Broken):
     """Branches on a tensor's value, which breaks graphs."""
 
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
-        places = self.places(x, positions)
-        if int(places.ids.max()) > 10**9:
+        given = checked(x, positions)
+        if int(given.ids.max()) > 10**9:
             return x
-        return super().forward(x, places, role=role)
+        return super().forward(x, given, role=role)
 
 
 class LosesNorm(Broken):
@@ -181,12 +189,12 @@ class LosesNorm(Broken):
     tags = frozenset({"norm"})
 
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
-        angles = self.places(x, positions).ids[:, None, :, None].double() * self.ladder()
-        return turn(x, angles.cos().to(x.dtype), (angles * 1.01).sin().to(x.dtype))
+        angles = self.ids(x, positions).double() * self.ladder()
+        return rotate_by(x, angles.cos().to(x.dtype), (angles * 1.01).sin().to(x.dtype))
 
 
 class DoublesKeys(Broken):
-    """Turns queries and keys, and doubles the keys."""
+    """Rotates queries and keys, and doubles the keys."""
 
     tags = frozenset({"norm"})
 
@@ -195,14 +203,14 @@ class DoublesKeys(Broken):
 
 
 class NotRelative(Broken):
-    """Keys turned faster than queries."""
+    """Keys rotated faster than queries."""
 
     tags = frozenset({"relative"})
 
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
         speed = 1.0 if role == "query" else 1.5
-        angles = self.places(x, positions).ids[:, None, :, None].double() * self.ladder() * speed
-        return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
+        angles = self.ids(x, positions).double() * self.ladder() * speed
+        return rotate(x, angles)
 
 
 class Added(InputEncoding):
@@ -211,9 +219,6 @@ class Added(InputEncoding):
     def __init__(self) -> None:
         super().__init__()
         self.dim = HEAD_DIM
-
-    def places(self, x: Tensor, positions: Any) -> Positions:
-        return Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
 
 
 class Table(Added):
@@ -227,11 +232,11 @@ class Table(Added):
 
 
 class PaddingMinusOne(Table):
-    """Padded places get -1, which is no row."""
+    """Padded tokens get position -1, which is no row."""
 
     def forward(self, x: Tensor, positions: Any = None) -> Tensor:
-        places = self.places(x, positions)
-        ids = places.ids if places.valid is None else torch.where(places.valid, places.ids, -1)
+        given = checked(x, positions)
+        ids = given.ids if given.valid is None else torch.where(given.valid, given.ids, -1)
         return x + nn.functional.embedding(ids, self.rows).to(x.dtype)
 
 
@@ -241,7 +246,7 @@ class Grows(Table):
     tags = frozenset({"bounded"})
 
     def forward(self, x: Tensor, positions: Any = None) -> Tensor:
-        return x + self.places(x, positions).ids.unsqueeze(-1).to(x.dtype) / 10 + 0 * self.rows[0].to(x.dtype)
+        return x + checked(x, positions).ids.unsqueeze(-1).to(x.dtype) / 10 + 0 * self.rows[0].to(x.dtype)
 
 
 class Repeats(Table):
@@ -250,7 +255,7 @@ class Repeats(Table):
     tags = frozenset({"unique"})
 
     def forward(self, x: Tensor, positions: Any = None) -> Tensor:
-        return x + nn.functional.embedding(self.places(x, positions).ids % 4, self.rows).to(x.dtype)
+        return x + nn.functional.embedding(checked(x, positions).ids % 4, self.rows).to(x.dtype)
 
 
 class Float32Sines(Added):
@@ -260,7 +265,7 @@ class Float32Sines(Added):
 
     def forward(self, x: Tensor, positions: Any = None) -> Tensor:
         ladder = 10000.0 ** -(torch.arange(0, HEAD_DIM, 2, dtype=torch.float64) / HEAD_DIM)
-        angles = self.places(x, positions).ids.unsqueeze(-1).float() * ladder.float()
+        angles = checked(x, positions).ids.unsqueeze(-1).float() * ladder.float()
         return x + torch.cat((angles.sin(), angles.cos()), -1).to(x.dtype)
 
 
@@ -274,7 +279,7 @@ class Float32Ladder(Added):
         self.ladder = 10000.0 ** -(torch.arange(0.0, HEAD_DIM, 2, device="cpu") / HEAD_DIM)
 
     def forward(self, x: Tensor, positions: Any = None) -> Tensor:
-        angles = self.places(x, positions).ids.unsqueeze(-1).double() * self.ladder.double()
+        angles = checked(x, positions).ids.unsqueeze(-1).double() * self.ladder.double()
         return x + torch.cat((angles.sin(), angles.cos()), -1).to(x.dtype)
 
 
@@ -285,7 +290,7 @@ class NeverLearns(Table):
     usable_length = 24
 
     def forward(self, x: Tensor, positions: Any = None) -> Tensor:
-        return x + nn.functional.embedding(self.places(x, positions).ids, self.rows.detach()).to(x.dtype)
+        return x + nn.functional.embedding(checked(x, positions).ids, self.rows.detach()).to(x.dtype)
 
 
 class NotStationary(Table):
@@ -295,7 +300,7 @@ class NotStationary(Table):
     usable_length = 4000
 
     def forward(self, x: Tensor, positions: Any = None) -> Tensor:
-        return x + nn.functional.embedding(self.places(x, positions).ids, self.rows).to(x.dtype)
+        return x + nn.functional.embedding(checked(x, positions).ids, self.rows).to(x.dtype)
 
 
 class WholePositionsOnly(Table):
@@ -304,7 +309,7 @@ class WholePositionsOnly(Table):
     tags = frozenset({"real"})
 
     def forward(self, x: Tensor, positions: Any = None) -> Tensor:
-        rows = self.places(x, positions).ids.clamp(min=0).ceil().long()
+        rows = checked(x, positions).ids.clamp(min=0).ceil().long()
         return x + nn.functional.embedding(rows * 0, self.rows).to(x.dtype)
 
 
@@ -315,7 +320,7 @@ class NeverDecays(Broken):
 
 
 class NeedsAnArgument(Broken):
-    """Cannot be made again from what it keeps."""
+    """Cannot be made again from what it holds."""
 
     def __init__(self, *, base: float = 10000.0, factor: float = 2.0) -> None:
         super().__init__(base=base)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.broken_encodings import HEAD_DIM, Broken, turn
+from tests.broken_encodings import HEAD_DIM, Broken, checked, rotate
 
 TABLES: dict[int, Tensor] = {}
 
@@ -16,10 +16,8 @@ class CacheWithoutBase(Broken):
     """A table shared by all of one length, whatever their base."""
 
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
-        angles = TABLES.setdefault(
-            x.shape[-2], self.places(x, positions).ids[:, None, :, None].double() * self.ladder()
-        )
-        return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
+        angles = TABLES.setdefault(x.shape[-2], self.ids(x, positions).double() * self.ladder())
+        return rotate(x, angles)
 
 
 class WithTheta(Broken):
@@ -34,19 +32,19 @@ ANGLES: dict[tuple[float, ...], Tensor] = {}
 
 
 class AnglesWithoutTheta(WithTheta):
-    """Angles kept by their positions, whatever theta is."""
+    """Angles cached by their positions, whatever theta is."""
 
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
-        ids = self.places(x, positions).ids[:, None, :, None].double()
+        ids = self.ids(x, positions).double()
         angles = ANGLES.setdefault(tuple(ids.flatten().tolist()), ids * self.ladder()).view(*ids.shape[:-1], -1)
-        return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
+        return rotate(x, angles)
 
 
 LADDERS: dict[int, Tensor] = {}
 
 
 class LadderWithoutTheta(WithTheta):
-    """Frequencies kept by their number alone."""
+    """Frequencies cached by their number alone."""
 
     def ladder(self) -> Tensor:
         return LADDERS.setdefault(HEAD_DIM, super().ladder())
@@ -59,18 +57,18 @@ class GrowsWithoutTheta(WithTheta):
     """One table for all, made anew when a farther position comes."""
 
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
-        ids = self.places(x, positions).ids
+        ids = checked(x, positions).ids
         if int(ids.max()) >= len(LONGEST[0]):
             LONGEST[0] = torch.arange(int(ids.max()) + 1)[:, None] * self.ladder()
         angles = LONGEST[0][ids][:, None]
-        return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
+        return rotate(x, angles)
 
 
 BY_BASE: dict[float, Tensor] = {}
 
 
 class LadderWithoutFactor(Broken):
-    """Frequencies kept by their base, whatever they are divided by."""
+    """Frequencies cached by their base, whatever they are divided by."""
 
     def __init__(self, *, base: float = 10000.0, factor: float = 2.0) -> None:
         super().__init__(base=base)
@@ -81,22 +79,22 @@ class LadderWithoutFactor(Broken):
 
 
 class TableWithoutDirection(Broken):
-    """Angles left with the positions under a name that says nothing of which way they turn."""
+    """Angles left with the positions under a name that says nothing of which way they rotate."""
 
     def __init__(self, *, base: float = 10000.0, backwards: bool = False) -> None:
         super().__init__(base=base)
         self.backwards = backwards
 
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
-        places = self.places(x, positions)
+        given = checked(x, positions)
         way = -1 if self.backwards and role == "key" else 1
-        angles = places.tables.setdefault(
-            ("angles", self.base, role), places.ids[:, None, :, None].double() * self.ladder() * way
+        angles = given.tables.setdefault(
+            ("angles", self.base, role), given.ids[:, None, :, None].double() * self.ladder() * way
         )
-        return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
+        return rotate(x, angles)
 
 
-class KeepsLongest(Broken):
+class RemembersLongest(Broken):
     """Remembers the longest sequence it saw, and scales by it."""
 
     def __init__(self, *, base: float = 10000.0) -> None:
@@ -105,8 +103,8 @@ class KeepsLongest(Broken):
 
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
         self.longest = max(self.longest, x.shape[-2])
-        angles = self.places(x, positions).ids[:, None, :, None].double() * self.ladder() / self.longest
-        return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
+        angles = self.ids(x, positions).double() * self.ladder() / self.longest
+        return rotate(x, angles)
 
 
 class CountsInTraining(Broken):
@@ -122,7 +120,7 @@ class CountsInTraining(Broken):
 
 
 class OverwritesInTraining(Broken):
-    """Writes over a list that it keeps, in training only."""
+    """Writes over a list that it holds, in training only."""
 
     def __init__(self, *, base: float = 10000.0) -> None:
         super().__init__(base=base)
@@ -142,7 +140,7 @@ CAUGHT_BY: dict[type, str] = {
     GrowsWithoutTheta: "configurations_apart",
     LadderWithoutFactor: "configurations_apart",
     TableWithoutDirection: "configurations_apart",
-    KeepsLongest: "remembers_nothing",
+    RemembersLongest: "remembers_nothing",
     CountsInTraining: "remembers_nothing",
     OverwritesInTraining: "remembers_nothing",
 }

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.broken_encodings import HEAD_DIM, Broken, turn
+from tests.broken_encodings import HEAD_DIM, Broken, rotate_by
 
 LADDERS: dict[tuple[float, float], Tensor] = {}
 
 
-class KeptByAll(Broken):
-    """Frequencies kept for the whole process, under everything that they follow from."""
+class CachedForAll(Broken):
+    """Frequencies cached for the whole process, under everything that they follow from."""
 
     def __init__(self, *, base: float = 10000.0, factor: float = 2.0) -> None:
         super().__init__(base=base)
@@ -37,7 +37,7 @@ class CountsInSteps(Broken):
 
 
 class IgnoredTheta(Broken):
-    """One pair turns whatever theta is, until there are more."""
+    """One pair rotates whatever theta is, until there are more."""
 
     def __init__(self, *, head_dim: int = 2, theta: float = 10000.0) -> None:
         super().__init__(base=theta)
@@ -54,15 +54,17 @@ class OwnKernel(Broken):
     tags = frozenset({"relative", "far"})
 
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
-        angles = self.places(x, positions).ids[:, None, :, None].double() * self.ladder()
+        angles = self.ids(x, positions).double() * self.ladder()
         table = angles.cos().float(), angles.sin().float()
         if table[0].dtype != torch.float32:
             raise TypeError(f"the table must be float32; got {table[0].dtype}")
-        return turn(x, *(each.to(x.dtype) for each in table))
+        return rotate_by(x, *(each.to(x.dtype) for each in table))
 
 
 class OtherHeads(Broken):
     """A ladder for each head, which it says."""
+
+    num_heads: int
 
     def __init__(self, *, num_heads: int = 3, base: float = 10000.0) -> None:
         super().__init__(base=base)
@@ -72,4 +74,4 @@ class OtherHeads(Broken):
         return super().ladder() / torch.arange(1, 1 + self.num_heads)[:, None, None]
 
 
-SOUND: tuple[type[Broken], ...] = (KeptByAll, CountsInSteps, IgnoredTheta, OwnKernel, OtherHeads)
+SOUND: tuple[type[Broken], ...] = (CachedForAll, CountsInSteps, IgnoredTheta, OwnKernel, OtherHeads)

@@ -11,11 +11,25 @@ import pytest
 
 import situs
 import situs.attention
+from situs import registry
 
 PACKAGE = pathlib.Path(situs.__file__).parent
+ROOT = pathlib.Path(__file__).parent.parent
 
 # Each layer may import those before it, and itself.
-LAYERS = ["functional", "positions", "registry", "encodings", "attention", "checks", "lab", "plots", "cli"]
+LAYERS = [
+    "arguments",
+    "functional",
+    "rotation",
+    "positions",
+    "registry",
+    "encodings",
+    "attention",
+    "checks",
+    "lab",
+    "plots",
+    "cli",
+]
 
 
 # What may be named from a later layer as a type, within ``if TYPE_CHECKING``.
@@ -56,7 +70,7 @@ def test_imports_point_left_only(path: pathlib.Path) -> None:
 def test_a_type_is_told_from_an_import_that_runs() -> None:
     code = (
         "from typing import TYPE_CHECKING\n"
-        "if TYPE_CHECKING:\n    from situs.lab.trial import Trial\n"
+        "if TYPE_CHECKING:\n    from situs.lab.comparing.trial import Trial\n"
         "else:\n    import situs.attention\n"
         "def later():\n    from situs.encodings.base import Encoding\n"
     )
@@ -81,8 +95,41 @@ def test_names_that_are_loaded_on_demand_are_listed_before(module: ModuleType) -
     assert "plots" not in listed  # whoever asks for all that is listed would need matplotlib
 
 
+def test_lists_of_names_are_what_the_files_of_encodings_say() -> None:
+    """Whoever adds an encoding edits none of them: ``make names`` does."""
+    ran = subprocess.run([sys.executable, ROOT / "docs" / "names.py", "--check"], capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout + ran.stderr) == (0, "")
+    for name, (module, cls) in registry.ENCODINGS.items():
+        entry = situs.entry(name)
+        assert (entry.name, entry.cls.__module__, entry.cls.__name__) == (name, module, cls)
+        assert getattr(situs, cls) is entry.cls
+
+
+def test_a_list_that_lacks_a_name_is_told_and_mended(tmp_path: pathlib.Path) -> None:
+    for path in ("docs/names.py", "src/situs/__init__.py", "src/situs/registry.py", "src/situs/encodings/alibi.py"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text((ROOT / path).read_text(encoding="utf-8"), encoding="utf-8")
+    command = [sys.executable, str(tmp_path / "docs" / "names.py")]
+    found = subprocess.run([*command, "--check"], capture_output=True, text=True)
+    assert found.returncode == 1
+    assert found.stdout.splitlines() == [
+        f"src/situs/{name} must list every public name, since they are loaded on demand. Run make names."
+        for name in ("registry.py", "__init__.py")
+    ]
+    assert [subprocess.run([*command, *more]).returncode for more in ([], ["--check"])] == [0, 0]
+    listed = (tmp_path / "src" / "situs" / "registry.py").read_text(encoding="utf-8")
+    assert 'ENCODINGS: dict[str, tuple[str, str]] = {\n    "alibi": ("situs.encodings.alibi", "ALiBi"),\n}\n' in listed
+
+
+def test_what_is_loaded_on_demand_is_not_loaded_before() -> None:
+    code = "import sys, situs; print(*sorted(name for name in sys.modules if name.startswith('situs')))"
+    assert run(code) == "situs situs.registry\n"
+    code = "import situs; print(situs.attention.attend is situs.attend, situs.rotation.rotate.__name__)"
+    assert run(code) == "True rotate\n"
+
+
 def test_what_the_documents_name_can_be_reached() -> None:
-    assert issubclass(situs.Tupe, situs.PlaceScore)
+    assert issubclass(situs.Tupe, situs.PositionProduct)
     code = "import sys, situs; a = 'situs.attention.parallel' in sys.modules; situs.attention.attend_sharded; print(a)"
     assert run(code) == "False\n"
 
@@ -96,8 +143,10 @@ def run(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
-def test_import_loads_nothing_heavier_than_torch() -> None:
-    code = "import sys, json, torch; a = list(sys.modules); import situs; print(json.dumps([a, list(sys.modules)]))"
+def test_no_public_name_loads_anything_heavier_than_torch() -> None:
+    code = (
+        "import sys, json, torch; a = list(sys.modules); from situs import *; print(json.dumps([a, list(sys.modules)]))"
+    )
     before, after = ({name.split(".")[0] for name in names} for names in json.loads(run(code)))
     assert after - before - set(sys.stdlib_module_names) == {"situs", "jaxtyping"}
 

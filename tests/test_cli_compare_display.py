@@ -9,17 +9,26 @@ from rich.table import Table
 
 from situs.cli import compare_display
 from situs.cli.compare_display import LineWatcher, LiveWatcher, watch
-from situs.lab.compare import Follower, Watcher
-from situs.lab.costs import LONG
-from situs.lab.engines.worker import failed
-from situs.lab.summary import Row
-from situs.lab.trial import Progress, Settings, Trial
+from situs.lab.comparing.compare import Follower, Watcher
+from situs.lab.comparing.engines.worker import failed
+from situs.lab.comparing.records import Parameters, Progress, Seconds, Trial, TrialRecord
+from situs.lab.comparing.summary import Row
+from situs.lab.naming import parse
+from situs.lab.probing.costs import LONG
+from situs.lab.probing.findings import Cost, Costs, DecodeCost, Finding
+from situs.lab.settings import Settings
 
-TRIAL = Trial("alibi", ("alibi",), "copy", 0, 6, Settings())
-DONE: dict[str, Any] = {
-    "trial": {"method": "alibi", "task": "copy", "seed": 0}, "status": "done",
-    "seconds": {"training": 2.0, "testing": 1.0},
-}  # fmt: skip
+TRIAL = Trial(parse("alibi"), (parse("alibi"),), "copy", 0, 6, Settings())
+DONE = TrialRecord(
+    key=TRIAL.key,
+    trial=TRIAL,
+    status="done",
+    measure="accuracy",
+    curve=[],
+    methods={},
+    parameters=Parameters(0, 0),
+    seconds=Seconds(2.0, 1.0),
+)
 
 
 def console(**options: Any) -> Console:
@@ -96,10 +105,10 @@ def test_elsewhere_than_on_a_terminal_lines_are_written() -> None:
 
 
 def costs(train_length: int) -> Table:
-    at = {"time": 1.5, "memory": 2.5}
-    cost = {"parameters": 7, "lengths": {str(train_length): at, str(LONG): at}, "decode": {"time": 1.25}}
-    row = Row("alibi", {}, 7, 1.0, cost, {"norm_preserving": {"holds": True}}, (), "")
-    return compare_display._costs([row], train_length)
+    at = Cost(time=1.5, memory=2.5)
+    cost = Costs(7, {train_length: at, LONG: at}, DecodeCost(time=1.25))
+    row = Row(parse("alibi"), {}, 7, 1.0, cost, {"norm_preserving": Finding(True, 0.0, "", "")}, (), "")
+    return compare_display._costs([row])
 
 
 @pytest.mark.parametrize("train_length", [64, LONG])

@@ -15,9 +15,9 @@ from PIL import Image
 
 import situs
 from situs.cli import main
-from situs.lab import portraits
-from situs.lab.named import from_names
-from situs.lab.portraits import Sitter
+from situs.lab.naming import parse
+from situs.lab.probing import portraits
+from situs.lab.probing.sitters import Sitter, sitters_of
 from situs.plots import KINDS, suiting
 from situs.plots.style import DARK, LIGHT
 from tests.plots.portraits.reading import drawn, lines, panels, words
@@ -141,7 +141,7 @@ def test_the_training_length_goes_to_scalings_whatever_is_drawn(figures: list[An
         assert main([*arguments, *more]) == 0
         assert words(figures[-1])[1] == f"pair 0 of 32, which turns by {step} radians a position"
     assert main(["plot", "alibi,rotary+linear", "--train-length", "8", "--length", "64"]) == 0
-    encoding = situs.Rotary(head_dim=64, scaling=situs.Linear(factor=8.0))
+    encoding = situs.Rotary(head_dim=64, scaling=situs.LinearScaling(factor=8.0))
     found = portraits.decay(Sitter("rotary", (encoding,)), torch.arange(64)).mean[0]
     assert lines(panels(figures[-1])[0])["rotary+linear"][1] == pytest.approx((found - found[0]).numpy(), abs=1e-4)
 
@@ -195,7 +195,7 @@ def test_list_of_names_lists_those_only(here: Path, capsys: pytest.CaptureFixtur
     kinds, encodings = (part.splitlines() for part in capsys.readouterr().out.split("\n\n"))
     assert [line.split()[0] for line in kinds] == list(KINDS)
     assert encodings == [
-        f"rotary+axial        {', '.join(suiting(from_names('rotary+axial', {}, length=2)[0]))}",
+        f"rotary+axial        {', '.join(suiting(sitters_of([parse('rotary+axial')], {}, length=2)[0]))}",
         "alibi               distance, bias, decay, likeness, attention",
         "shaw(values=False)  scores, decay, likeness, attention",
     ]

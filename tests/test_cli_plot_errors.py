@@ -125,7 +125,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
         ["shaw", "--head", "8", "--length", "8"],
         "head must be one of 0 .. 7, since shaw has 8 here; got 8.",
     ),
-    "no pair so high": (["rotary", "--pair", "32"], "pair must be one of 0 .. 31, since so many pairs turn; got 32."),
+    "no pair so high": (["rotary", "--pair", "32"], "pair must be one of 0 .. 31, since so many pairs rotate; got 32."),
     "an ending": (
         ["rotary", "--out", "a.jpg"],
         "--out must end in .png, .svg, .pdf, since that tells the format; got 'a.jpg'.",

@@ -60,7 +60,7 @@ def test_growing_lengths_compile_at_most_twice(name: str, counted: Callable) -> 
 
 
 SCALINGS = {
-    "dynamic ntk": situs.DynamicNTK(factor=2.0, original_length=40),
+    "dynamic ntk": situs.DynamicNTKScaling(factor=2.0, original_length=40),
     "longrope": situs.LongRoPE(
         factor=4.0, original_length=40, short_factors=(1.0,) * 8, long_factors=tuple(range(1, 9))
     ),

@@ -31,10 +31,10 @@ VARIANTS: list[situs.Encoding] = [
     situs.Rotary(head_dim=16, pairing="interleaved"),
     situs.Rotary(head_dim=16, rotary_dim=8),
     situs.Rotary(head_dim=16, base=(1e4, 5e5)),
-    situs.Rotary(head_dim=16, scaling=situs.Linear(factor=4.0)),
-    situs.Rotary(head_dim=16, scaling=situs.NTK(factor=4.0)),
-    situs.Rotary(head_dim=16, scaling=situs.DynamicNTK(factor=2.0, original_length=8)),
-    situs.Rotary(head_dim=16, scaling=situs.NTKByParts(factor=4.0, original_length=2048)),
+    situs.Rotary(head_dim=16, scaling=situs.LinearScaling(factor=4.0)),
+    situs.Rotary(head_dim=16, scaling=situs.NTKScaling(factor=4.0)),
+    situs.Rotary(head_dim=16, scaling=situs.DynamicNTKScaling(factor=2.0, original_length=8)),
+    situs.Rotary(head_dim=16, scaling=situs.NTKByPartsScaling(factor=4.0, original_length=2048)),
     situs.Rotary(head_dim=16, scaling=situs.YaRN(factor=4.0, original_length=2048, dialect="paper")),
     situs.Rotary(
         head_dim=16,
@@ -45,8 +45,8 @@ VARIANTS: list[situs.Encoding] = [
         head_dim=16,
         scaling=situs.LongRoPE(factor=4.0, original_length=8, short_factors=tuple(SHORT), long_factors=tuple(LONG)),
     ),
-    situs.Rotary(head_dim=16, scaling=situs.Llama3(factor=8.0, original_length=8192)),
-    situs.Rotary(head_dim=16, scaling=situs.Proportional(fraction=0.5)),
+    situs.Rotary(head_dim=16, scaling=situs.Llama3Scaling(factor=8.0, original_length=8192)),
+    situs.Rotary(head_dim=16, scaling=situs.ProportionalScaling(fraction=0.5)),
     situs.Rotary(head_dim=16, split=situs.Axial(axes=2)),
     situs.Rotary(head_dim=24, split=situs.Axial(axes=3), pairing="interleaved"),
     situs.Rotary(head_dim=16, split=situs.Axial(axes=2, ladder="shared")),
@@ -146,9 +146,9 @@ class UnderAutocast(broken_encodings.Broken):
     """Forms its angles by a matrix product, which autocast does in bfloat16."""
 
     def forward(self, x: Tensor, positions: object = None, *, role: str = "query") -> Tensor:
-        ids = self.places(x, positions).ids[:, None, :, None].float()
+        ids = self.ids(x, positions).float()
         angles = ids @ self.ladder().float()[None]
-        return broken_encodings.turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
+        return broken_encodings.rotate(x, angles)
 
 
 def failures_of(broken: type[situs.Encoding]) -> set[str]:

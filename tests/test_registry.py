@@ -80,6 +80,17 @@ def test_an_option_that_is_not_known_is_refused(
     registry.require_options(name, known, known)
 
 
+@pytest.mark.parametrize("name", situs.names())
+def test_every_encoding_tells_its_sizes(name: str) -> None:
+    sizes = {"dim": 16, "head_dim": 8, "num_heads": 2, "max_length": 12, "size": (2, 3)}
+    encoding = situs.entry(name).build(**sizes)
+    options = situs.entry(name).options
+    assert encoding.num_heads == (2 if "num_heads" in options else None)
+    assert encoding.head_dim == (8 if "head_dim" in options else None)
+    assert encoding.usable_length == {"learned": 12, "learned_grid": 6, "tupe": 12}.get(name)
+    assert encoding.extent == ((7, 7) if name == "swin" else None)
+
+
 def test_creating_takes_known_options_alone() -> None:
     with raises_exactly(
         TypeError,

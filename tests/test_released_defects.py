@@ -28,7 +28,7 @@ def test_yarn_keeps_fast_pairs_and_divides_slow_ones(dialect: str) -> None:
 
 
 def test_dynamic_ntk_leaves_the_first_frequency_alone() -> None:
-    scaling = situs.DynamicNTK(factor=4.0, original_length=1024)
+    scaling = situs.DynamicNTKScaling(factor=4.0, original_length=1024)
     for length in (1024, 1025, 8192, 1_000_000):
         assert float(scaling.resolve(64, 10000.0, length).frequencies[0]) == 1.0
 
@@ -75,7 +75,7 @@ def test_shifting_cached_keys_under_yarn_applies_its_magnitude_once() -> None:
 
 def test_a_long_sequence_leaves_no_trace_in_a_short_one() -> None:
     for scaling in (
-        situs.DynamicNTK(factor=4.0, original_length=64),
+        situs.DynamicNTKScaling(factor=4.0, original_length=64),
         situs.LongRoPE(factor=4.0, original_length=64, short_factors=(1.0,) * 8, long_factors=(3.0,) * 8),
     ):
         rotary = situs.Rotary(head_dim=16, scaling=scaling)
@@ -101,11 +101,13 @@ def test_a_cache_of_short_factors_cannot_meet_a_query_of_long_ones() -> None:
 
 
 def test_rows_of_a_padded_cache_cannot_meet_queries_of_another_length() -> None:
-    rotary = situs.Rotary(head_dim=16, scaling=situs.DynamicNTK(factor=4.0, original_length=4))
+    rotary = situs.Rotary(head_dim=16, scaling=situs.DynamicNTKScaling(factor=4.0, original_length=4))
     x = torch.randn(2, 1, 8, 16)
     keys = Positions.from_mask(torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1], [1] * 8]))
     rotary.both(x[:, :, :1], x, keys[7:], keys)
-    with pytest.raises(ValueError, match=r"^queries and keys must be made for one sequence length, since DynamicNTK"):
+    with pytest.raises(
+        ValueError, match=r"^queries and keys must be made for one sequence length, since DynamicNTKScaling"
+    ):
         rotary.both(x[:, :, :1], x, keys[7:].with_sequence_length(torch.tensor([[6], [9]])), keys)
 
 

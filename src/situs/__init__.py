@@ -8,160 +8,117 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from situs import attention, functional
-from situs.encodings import (
-    BiasEncoding,
-    Encoding,
-    InputEncoding,
-    OffsetBias,
-    OffsetScore,
-    OffsetVectors,
-    PairBias,
-    PlaceScore,
-    QueryKeyEncoding,
-    RotationEncoding,
-    ScaledFrequencies,
-    Scaling,
-    ScoreEncoding,
-    Split,
-    ValueEncoding,
-)
-from situs.functional.grids import Vision
-from situs.functional.pairing import convert_pairing
-from situs.positions import Positions
-from situs.registry import create, entry, names, register
+from situs.registry import ENCODINGS
 
-if TYPE_CHECKING:
-    from situs import plots as plots
-    from situs.attention.cache import KVCache
-    from situs.attention.dispatch import Explanation, attend, explain
-    from situs.attention.layer import Attention
-    from situs.checks import CheckReport, EncodingCheckError, check_encoding
-    from situs.encodings.alibi import ALiBi
-    from situs.encodings.cope import CoPE
-    from situs.encodings.deberta import Deberta
-    from situs.encodings.fire import Fire
-    from situs.encodings.kerple import Kerple
-    from situs.encodings.learned import Learned
-    from situs.encodings.learned_grid import LearnedGrid
-    from situs.encodings.nope import NoPE
-    from situs.encodings.rotary import Rotary
-    from situs.encodings.sandwich import Sandwich
-    from situs.encodings.scalings import NTK, DynamicNTK, Linear, Llama3, LongRoPE, NTKByParts, Proportional, YaRN
-    from situs.encodings.schedule import schedule
-    from situs.encodings.shaw import Shaw
-    from situs.encodings.sinusoidal import Sinusoidal
-    from situs.encodings.splits import Axial, Sections
-    from situs.encodings.swin import SwinBias
-    from situs.encodings.t5 import T5Bias
-    from situs.encodings.transformer_xl import TransformerXL
-    from situs.encodings.tupe import Tupe
-    from situs.encodings.xpos import XPos
-
-# A program uses one or two of these, so each is loaded when it is first asked for.
+# A program uses a few of these, so each is loaded when it is first asked for. Encodings are added from the registry.
 _ON_DEMAND = {
+    "situs": ("attention", "functional", "rotation"),
+    "situs.attention": ("Explanation", "attend", "explain"),
     "situs.attention.cache": ("KVCache",),
-    "situs.attention.dispatch": ("Explanation", "attend", "explain"),
     "situs.attention.layer": ("Attention",),
     "situs.checks": ("CheckReport", "EncodingCheckError", "check_encoding"),
-    "situs.encodings.alibi": ("ALiBi",),
-    "situs.encodings.cope": ("CoPE",),
-    "situs.encodings.deberta": ("Deberta",),
-    "situs.encodings.fire": ("Fire",),
-    "situs.encodings.kerple": ("Kerple",),
-    "situs.encodings.learned": ("Learned",),
-    "situs.encodings.learned_grid": ("LearnedGrid",),
-    "situs.encodings.nope": ("NoPE",),
-    "situs.encodings.rotary": ("Rotary",),
-    "situs.encodings.sandwich": ("Sandwich",),
-    "situs.encodings.scalings": (
-        "NTK", "DynamicNTK", "Linear", "Llama3", "LongRoPE", "NTKByParts", "Proportional", "YaRN",
+    "situs.encodings.base": ("Encoding", "InputEncoding", "QueryKeyEncoding"),
+    "situs.encodings.bias": ("BiasEncoding", "OffsetBias", "PairBias", "PositionProduct"),
+    "situs.encodings.rotation": ("RotationEncoding",),
+    "situs.encodings.scaling": (
+        "DynamicNTKScaling", "LinearScaling", "Llama3Scaling", "LongRoPE", "NTKByPartsScaling", "NTKScaling",
+        "ProportionalScaling", "ScaledFrequencies", "Scaling", "YaRN",
     ),
     "situs.encodings.schedule": ("schedule",),
-    "situs.encodings.shaw": ("Shaw",),
-    "situs.encodings.sinusoidal": ("Sinusoidal",),
-    "situs.encodings.splits": ("Axial", "Sections"),
-    "situs.encodings.swin": ("SwinBias",),
-    "situs.encodings.t5": ("T5Bias",),
-    "situs.encodings.transformer_xl": ("TransformerXL",),
-    "situs.encodings.tupe": ("Tupe",),
-    "situs.encodings.xpos": ("XPos",),
+    "situs.encodings.score": ("OffsetScore", "OffsetVectors", "ScoreEncoding", "ValueEncoding"),
+    "situs.encodings.split": ("Axial", "Sections", "Split"),
+    "situs.functional.grids": ("Vision",),
+    "situs.functional.pairing": ("convert_pairing",),
+    "situs.positions": ("Positions",),
+    "situs.registry": ("create", "entry", "names", "register"),
 }  # fmt: skip
+_MODULES = {name: module for module, several in _ON_DEMAND.items() for name in several} | {
+    cls: module for module, cls in ENCODINGS.values()
+}
 
-__all__ = [
-    "NTK",
-    "ALiBi",
-    "Attention",
-    "Axial",
-    "BiasEncoding",
-    "CheckReport",
-    "CoPE",
-    "Deberta",
-    "DynamicNTK",
-    "Encoding",
-    "EncodingCheckError",
-    "Explanation",
-    "Fire",
-    "InputEncoding",
-    "KVCache",
-    "Kerple",
-    "Learned",
-    "LearnedGrid",
-    "Linear",
-    "Llama3",
-    "LongRoPE",
-    "NTKByParts",
-    "NoPE",
-    "OffsetBias",
-    "OffsetScore",
-    "OffsetVectors",
-    "PairBias",
-    "PlaceScore",
-    "Positions",
-    "Proportional",
-    "QueryKeyEncoding",
-    "Rotary",
-    "RotationEncoding",
-    "Sandwich",
-    "ScaledFrequencies",
-    "Scaling",
-    "ScoreEncoding",
-    "Sections",
-    "Shaw",
-    "Sinusoidal",
-    "Split",
-    "SwinBias",
-    "T5Bias",
-    "TransformerXL",
-    "Tupe",
-    "ValueEncoding",
-    "Vision",
-    "XPos",
-    "YaRN",
-    "attend",
-    "attention",
-    "check_encoding",
-    "convert_pairing",
-    "create",
-    "entry",
-    "explain",
-    "functional",
-    "names",
-    "register",
-    "schedule",
-]
+# A static type checker runs nothing, so it is told every name here, each under its own so that strict checkers take it
+# for public. `make names` writes this block from the table above and the registry, and tests compare them.
+# names: begin
+if TYPE_CHECKING:
+    from situs import attention as attention
+    from situs import functional as functional
+    from situs import plots as plots
+    from situs import rotation as rotation
+    from situs.attention import Explanation as Explanation
+    from situs.attention import attend as attend
+    from situs.attention import explain as explain
+    from situs.attention.cache import KVCache as KVCache
+    from situs.attention.layer import Attention as Attention
+    from situs.checks import CheckReport as CheckReport
+    from situs.checks import EncodingCheckError as EncodingCheckError
+    from situs.checks import check_encoding as check_encoding
+    from situs.encodings.alibi import ALiBi as ALiBi
+    from situs.encodings.base import Encoding as Encoding
+    from situs.encodings.base import InputEncoding as InputEncoding
+    from situs.encodings.base import QueryKeyEncoding as QueryKeyEncoding
+    from situs.encodings.bias import BiasEncoding as BiasEncoding
+    from situs.encodings.bias import OffsetBias as OffsetBias
+    from situs.encodings.bias import PairBias as PairBias
+    from situs.encodings.bias import PositionProduct as PositionProduct
+    from situs.encodings.cope import CoPE as CoPE
+    from situs.encodings.deberta import Deberta as Deberta
+    from situs.encodings.fire import Fire as Fire
+    from situs.encodings.kerple import Kerple as Kerple
+    from situs.encodings.learned import Learned as Learned
+    from situs.encodings.learned_grid import LearnedGrid as LearnedGrid
+    from situs.encodings.nope import NoPE as NoPE
+    from situs.encodings.rotary import Rotary as Rotary
+    from situs.encodings.rotation import RotationEncoding as RotationEncoding
+    from situs.encodings.sandwich import Sandwich as Sandwich
+    from situs.encodings.scaling import DynamicNTKScaling as DynamicNTKScaling
+    from situs.encodings.scaling import LinearScaling as LinearScaling
+    from situs.encodings.scaling import Llama3Scaling as Llama3Scaling
+    from situs.encodings.scaling import LongRoPE as LongRoPE
+    from situs.encodings.scaling import NTKByPartsScaling as NTKByPartsScaling
+    from situs.encodings.scaling import NTKScaling as NTKScaling
+    from situs.encodings.scaling import ProportionalScaling as ProportionalScaling
+    from situs.encodings.scaling import ScaledFrequencies as ScaledFrequencies
+    from situs.encodings.scaling import Scaling as Scaling
+    from situs.encodings.scaling import YaRN as YaRN
+    from situs.encodings.schedule import schedule as schedule
+    from situs.encodings.score import OffsetScore as OffsetScore
+    from situs.encodings.score import OffsetVectors as OffsetVectors
+    from situs.encodings.score import ScoreEncoding as ScoreEncoding
+    from situs.encodings.score import ValueEncoding as ValueEncoding
+    from situs.encodings.shaw import Shaw as Shaw
+    from situs.encodings.sinusoidal import Sinusoidal as Sinusoidal
+    from situs.encodings.split import Axial as Axial
+    from situs.encodings.split import Sections as Sections
+    from situs.encodings.split import Split as Split
+    from situs.encodings.swin import SwinBias as SwinBias
+    from situs.encodings.t5 import T5Bias as T5Bias
+    from situs.encodings.transformer_xl import TransformerXL as TransformerXL
+    from situs.encodings.tupe import Tupe as Tupe
+    from situs.encodings.xpos import XPos as XPos
+    from situs.functional.grids import Vision as Vision
+    from situs.functional.pairing import convert_pairing as convert_pairing
+    from situs.positions import Positions as Positions
+    from situs.registry import create as create
+    from situs.registry import entry as entry
+    from situs.registry import names as names
+    from situs.registry import register as register
+# names: end
+
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> object:
     if name == "plots":  # not in __all__: it alone needs matplotlib
         return importlib.import_module("situs.plots")
-    for module, names_in_it in _ON_DEMAND.items():
-        if name in names_in_it:
-            found = globals()[name] = getattr(importlib.import_module(module), name)
-            return found
-    raise AttributeError(f"module 'situs' has no attribute {name!r}")
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module 'situs' has no attribute {name!r}")
+    if module == "situs":
+        return importlib.import_module(f"situs.{name}")
+    found = globals()[name] = getattr(importlib.import_module(module), name)
+    return found
 
 
 def __dir__() -> list[str]:
-    """What is loaded, and every public name that is not yet."""
+    """List what is loaded, and every public name that is not yet."""
     return sorted({*globals(), *__all__})

@@ -1,7 +1,7 @@
 """The registry: every encoding by name, with what people ask about it first.
 
-Tests, the command line, documentation, the lab and the explorer all read it, so an encoding that is
-registered appears everywhere.
+Tests, the command line, documentation and the lab all read it, so an encoding that is registered appears everywhere.
+Names are known before modules are loaded, each of which is when its encoding is first asked for.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ E = TypeVar("E", bound="type[Encoding]")
 
 @dataclass(frozen=True)
 class Entry:
-    """An encoding's name, class and origin; paper and formula are empty for a class that nobody has registered."""
+    """Hold an encoding's name, class and origin; paper and formula are empty for a class that nobody has registered."""
 
     name: str
     cls: type[Encoding]
@@ -45,19 +45,37 @@ class Entry:
         return self.cls(**{name: value for name, value in sizes.items() if name in self.options})
 
 
+# Written by `make names` from the files in encodings/, and compared with them by tests.
+# names: begin
+ENCODINGS: dict[str, tuple[str, str]] = {
+    "alibi": ("situs.encodings.alibi", "ALiBi"),
+    "cope": ("situs.encodings.cope", "CoPE"),
+    "deberta": ("situs.encodings.deberta", "Deberta"),
+    "fire": ("situs.encodings.fire", "Fire"),
+    "kerple": ("situs.encodings.kerple", "Kerple"),
+    "learned": ("situs.encodings.learned", "Learned"),
+    "learned_grid": ("situs.encodings.learned_grid", "LearnedGrid"),
+    "none": ("situs.encodings.nope", "NoPE"),
+    "rotary": ("situs.encodings.rotary", "Rotary"),
+    "sandwich": ("situs.encodings.sandwich", "Sandwich"),
+    "shaw": ("situs.encodings.shaw", "Shaw"),
+    "sinusoidal": ("situs.encodings.sinusoidal", "Sinusoidal"),
+    "swin": ("situs.encodings.swin", "SwinBias"),
+    "t5": ("situs.encodings.t5", "T5Bias"),
+    "transformer_xl": ("situs.encodings.transformer_xl", "TransformerXL"),
+    "tupe": ("situs.encodings.tupe", "Tupe"),
+    "xpos": ("situs.encodings.xpos", "XPos"),
+}
+# names: end
+"""Name -> module that registers it and class there: the one list of our encodings, which ``situs`` exports too."""
+
 _entries: dict[str, Entry] = {}
-_modules: dict[str, str] = {}
 _aliases = {"nope": "none", "rope": "rotary"}
 
 
-def expect(modules: Mapping[str, str]) -> None:
-    """Make names known before their modules are loaded: ``{name: module that registers it}``."""
-    _modules.update(modules)
-
-
 def register(*, name: str, paper: str, formula: str, dialects: Mapping[str, str] | None = None) -> Callable[[E], E]:
-    """Class decorator: make an encoding known by ``name``, for ``create``, the CLI and the lab. ``dialects`` says which
-    options released models, or the paper, need where they differ."""
+    """Decorate a class to make an encoding known by ``name``, for ``create``, the CLI and the lab. ``dialects`` says
+    which options released models, or the paper, need where they differ."""
 
     def add(cls: E) -> E:
         _require_new(name, cls)
@@ -75,7 +93,7 @@ def _require_new(name: str, cls: type[Encoding]) -> None:
         meant = _address(_entries[name].cls)
         same = meant == _address(cls)
     else:
-        meant = _modules.get(name, cls.__module__)
+        meant = ENCODINGS[name][0] if name in ENCODINGS else cls.__module__
         same = meant == cls.__module__
     if not same:
         raise ValueError(f"name must be new, since {name!r} already means {meant}; got it again for {_address(cls)}.")
@@ -86,22 +104,22 @@ def _address(cls: type) -> str:
 
 
 def names() -> list[str]:
-    """The names of all encodings, sorted."""
-    return sorted(_entries.keys() | _modules.keys())
+    """List the names of all encodings, sorted."""
+    return sorted(_entries.keys() | ENCODINGS.keys())
 
 
 def entry(name: str) -> Entry:
-    """What is known about an encoding."""
+    """Look up what is known about an encoding."""
     name = _aliases.get(name, name)
-    if name not in _entries and name in _modules:
-        importlib.import_module(_modules[name])
+    if name not in _entries and name in ENCODINGS:
+        importlib.import_module(ENCODINGS[name][0])
     if name not in _entries:
         raise ValueError(f"name must be one of {', '.join(names())}; got {name!r}.{did_you_mean(name, names())}")
     return _entries[name]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of an error message about a name that is not known: the nearest one that is, if one is near."""
+    """End an error message about a name that is not known with the nearest one that is, if one is near."""
     close = difflib.get_close_matches(name, known, n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
@@ -116,7 +134,7 @@ def require_options(name: str, known: Iterable[str], options: Iterable[str]) -> 
 
 
 def create(name: str, **options: Any) -> Encoding:
-    """An encoding by name: ``create("rotary", head_dim=64)``."""
+    """Make an encoding by name: ``create("rotary", head_dim=64)``."""
     found = entry(name)
     require_options(name, found.options, options)
     return found.cls(**options)

@@ -18,7 +18,7 @@ from situs.attention import attend, reference
 from situs.positions import PositionsLike
 
 HEADS, WIDTH, BATCH = 4, 8, 2
-KERNELS = ("auto", "toeplitz", "blockwise", "flash")
+KERNELS = ("auto", "toeplitz", "blockwise", "dense", "flash")
 ALWAYS = ("auto", "blockwise")  # serve every call
 
 shaw: dict[str, Any] = {"num_heads": HEADS, "head_dim": WIDTH, "max_distance": 3}
@@ -214,17 +214,21 @@ def assert_same_as_reference(
 def use_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks so small that short sequences have several, that heads are worked on in groups, and nothing is kept."""
     for name, value in (
-        ("toeplitz.BLOCK", 4),
-        ("toeplitz.LARGE_BLOCK", 5),
-        ("toeplitz.LONG", 8),
-        ("toeplitz.GRADIENT_BLOCK", 3),
-        ("blockwise.BLOCK", 4),
-        ("blockwise.SCORES", 60),
+        ("toeplitz.strided.QUERIES", 4),
+        ("toeplitz.strided.MANY_QUERIES", 5),
+        ("toeplitz.strided.LONG", 8),
+        ("toeplitz.strided.GRADIENT_QUERIES", 3),
+        ("toeplitz.op.FEW_QUERIES", 2),
+        ("toeplitz.terms.TAIL", 2),
+        ("toeplitz.terms.PAIRS", 100),
+        ("loop.Term.queries", 4),
+        ("loop.SCORES", 60),
+        ("blockwise.FEW_QUERIES", 3),
         ("blockwise.KEPT", 0),
-        ("offset_term.TAIL", 2),
-        ("contextual_term.CHUNK", 2),
+        ("blockwise.LONG", 2),
     ):
-        monkeypatch.setattr(f"situs.attention.{name}", value)
+        monkeypatch.setattr(f"situs.attention.kernels.{name}", value)
+    monkeypatch.setattr("situs.encodings.cope.CHUNK", 2)
 
 
 class Largest(TorchDispatchMode):

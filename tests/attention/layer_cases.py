@@ -17,7 +17,7 @@ def made(name: str) -> list[Encoding]:
         "none": [],
         "rotary": [situs.Rotary(head_dim=HEAD_DIM)],
         "yarn": [situs.Rotary(head_dim=HEAD_DIM, scaling=YARN)],
-        "dynamic": [situs.Rotary(head_dim=HEAD_DIM, scaling=situs.DynamicNTK(original_length=8, factor=2.0))],
+        "dynamic": [situs.Rotary(head_dim=HEAD_DIM, scaling=situs.DynamicNTKScaling(original_length=8, factor=2.0))],
         "xpos": [situs.XPos(head_dim=HEAD_DIM)],
         "xpos middle": [situs.XPos(head_dim=HEAD_DIM, centre="middle")],
         "t5": [situs.T5Bias(num_heads=HEADS, bidirectional=False, init_std=1.0)],

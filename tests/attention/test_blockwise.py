@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 import situs
 from situs import Encoding, Positions, attend
-from situs.attention import blockwise
-from situs.attention import tails as tails_module
-from situs.attention.any_term import AnyTerm
-from situs.attention.scratch import Scratch
+from situs.attention.kernels import loop
+from situs.attention.kernels.blockwise import AskedTerm
+from situs.attention.kernels.softmax import Scratch
 from tests.attention.attention_cases import (
     Largest,
     assert_same_as_reference,
@@ -75,17 +74,24 @@ def test_gradients_agree_with_finite_differences(name: str, case: str, monkeypat
     assert torch.autograd.gradcheck(run, (*qkv, *given))
 
 
-@pytest.mark.parametrize("name", ["shaw", "transformer xl", "deberta, all terms", "tupe, relative", "fire", "cope"])
-def test_the_size_of_blocks_and_of_groups_of_heads_changes_rounding_alone(
-    name: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "impl"),
+    [
+        *((name, "blockwise") for name in ("shaw", "transformer xl", "tupe, relative", "fire", "cope")),
+        *((name, "toeplitz") for name in ("shaw", "transformer xl", "deberta, all terms", "tupe, relative")),
+    ],
+)
+def test_the_size_of_tiles_and_of_groups_of_heads_changes_rounding_alone(
+    name: str, impl: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoding, qkv = build(name), tensors(40, 40, kv_heads=2)
     weights, found = torch.randn_like(qkv[0]), []
     for size, scores, kept in ((1, 1, 0), (7, 600, 1 << 18), (64, 1 << 18, 0), (256, 3000, 1 << 18)):
-        monkeypatch.setattr("situs.attention.blockwise.BLOCK", size)
-        monkeypatch.setattr("situs.attention.blockwise.SCORES", scores)
-        monkeypatch.setattr("situs.attention.blockwise.KEPT", kept)
-        out = attend(*qkv, encoding=encoding, causal=True, window=25, impl="blockwise")
+        monkeypatch.setattr("situs.attention.kernels.loop.Term.queries", size)
+        monkeypatch.setattr("situs.attention.kernels.blockwise.FEW_QUERIES", size)
+        monkeypatch.setattr("situs.attention.kernels.loop.SCORES", scores)
+        monkeypatch.setattr("situs.attention.kernels.blockwise.KEPT", kept)
+        out = attend(*qkv, encoding=encoding, causal=True, window=25, impl=impl)
         found.append([out, *gradients(out, weights, (*qkv, *parameters_of(encoding)))])
     for others in found[1:]:
         for one, other in zip(found[0], others, strict=True):
@@ -96,15 +102,15 @@ def test_the_size_of_blocks_and_of_groups_of_heads_changes_rounding_alone(
 def test_few_scores_are_formed_once_and_again_if_gradients_are_asked_for_twice(
     kept: int, times: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("situs.attention.blockwise.KEPT", kept)
+    monkeypatch.setattr("situs.attention.kernels.blockwise.KEPT", kept)
     encoding, qkv = build("cope"), tensors(40, 40)
-    formed, form = [], AnyTerm.form
+    formed, form = [], AskedTerm._formed
 
-    def noted(term: AnyTerm, *given: Any) -> Tensor | None:
+    def noted(term: AskedTerm, *given: Any) -> Tensor | None:
         formed.append(term)
         return form(term, *given)
 
-    monkeypatch.setattr(AnyTerm, "form", noted)
+    monkeypatch.setattr(AskedTerm, "_formed", noted)
     out = attend(*qkv, encoding=encoding, causal=True, impl="blockwise")
     weights, counts, found = torch.randn_like(out), [], []
     for _ in range(2):
@@ -124,7 +130,7 @@ def test_nothing_of_the_size_of_all_scores_exists(name: str) -> None:
     encoding = situs.entry(name.replace(" ", "_")).build(**sizes)
     qkv = tensors(LONG, LONG, heads=1, kv_heads=1, width=16, batch=1, dtype=torch.float32)
     with Largest() as forward:
-        out = attend(*qkv, encoding=encoding, causal=True, impl="blockwise")
+        out = attend(*qkv, encoding=encoding, causal=True)
     with Largest() as backward:
         out.sum().backward()
     assert 0 < forward.bytes < 4 * LONG * LONG / 4
@@ -165,18 +171,20 @@ TAILED: dict[str, Callable[[], Encoding]] = {
 def test_far_keys_are_met_without_a_term_of_their_own(
     name: str, rotary: bool, causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("situs.attention.blockwise.BLOCK", 16)
-    monkeypatch.setattr("situs.attention.contextual_term.CHUNK", 8)
+    monkeypatch.setattr("situs.attention.kernels.loop.Term.queries", 16)
+    monkeypatch.setattr("situs.attention.kernels.blockwise.FEW_QUERIES", 16)
+    monkeypatch.setattr("situs.attention.kernels.blockwise.LONG", 16)
+    monkeypatch.setattr("situs.encodings.cope.CHUNK", 8)
     tails: list[int] = []
-    backward = tails_module.tail_backward
+    backward = loop.tail_backward
 
-    def watched(gradient: Tensor, stretch: Any, tail: Any, *rest: Any) -> Any:
-        tails.append(stretch.key.shape[2])
-        return backward(gradient, stretch, tail, *rest)
+    def watched(gradient: Tensor, inputs: Any, tail: Any, *rest: Any) -> Any:
+        tails.append(inputs.key.shape[2])
+        return backward(gradient, inputs, tail, *rest)
 
-    monkeypatch.setattr(blockwise, "tail_backward", watched)
+    monkeypatch.setattr(loop, "tail_backward", watched)
     encoding = TAILED[name]().double()
     encodings = [encoding, situs.Rotary(head_dim=8)] if rotary else [encoding]
     qkv = tensors(200, 200, heads=2, kv_heads=1, width=8, batch=2)
-    assert_same_as_reference(qkv, "blockwise", parameters_of(encodings), encoding=encodings, causal=causal)
+    assert_same_as_reference(qkv, "auto", parameters_of(encodings), encoding=encodings, causal=causal)
     assert max(tails) > 100

@@ -107,7 +107,7 @@ def test_tied_projections_of_half_precision_learn_as_in_the_reference(
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_gradients_of_many_blocks_are_rounded_once(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("situs.attention.any_term.FEW_QUERIES", 1)
+    monkeypatch.setattr("situs.attention.kernels.loop.Term.queries", 1)
     encoding, mask = tied(dtype), torch.ones(1, 200, dtype=torch.bool)
     within = 2 * torch.finfo(dtype).eps
     call: dict[str, Any] = {"length": 200, "dtype": dtype, "encoding": encoding, "mask": mask}

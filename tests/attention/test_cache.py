@@ -70,7 +70,8 @@ def test_keys_turned_in_a_way_of_ones_own_cannot_be_moved() -> None:
     with torch.no_grad():
         layer(x[:, :5], cache=cache)
     with raises_exactly(
-        TypeError, "keys must be turned by rotations to be moved, since others cannot be turned on; got Doubled."
+        TypeError,
+        "keys must be rotated by a RotationEncoding to be moved, since others cannot be rotated on; got Doubled.",
     ):
         cache.evict(2)
     assert cache.length == 5
@@ -127,7 +128,9 @@ def test_positions_that_do_not_follow_the_cache_are_refused(name: str, places: P
 
 
 @pytest.mark.parametrize(
-    ("name", "method"), [("dynamic", "DynamicNTK"), ("xpos middle", 'XPos(centre="middle")')], ids=["dynamic", "xpos"]
+    ("name", "method"),
+    [("dynamic", "DynamicNTKScaling"), ("xpos middle", 'XPos(centre="middle")')],
+    ids=["dynamic", "xpos"],
 )
 @torch.no_grad()
 def test_keys_turned_for_another_length_are_not_mixed_with_new_ones(name: str, method: str) -> None:

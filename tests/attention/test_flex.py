@@ -88,3 +88,15 @@ def test_flex_without_gradients_serves_tensors_that_could_have_some() -> None:
     qkv = tensors(LENGTH, LENGTH, heads=2, kv_heads=2, width=WIDTH, dtype=torch.float32)
     out = attend(*qkv, encoding=ENCODINGS["alibi"], impl="flex")
     torch.testing.assert_close(out, reference(*qkv, encoding=ENCODINGS["alibi"]), atol=5e-6, rtol=0.0)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(40, 40), (72, 72), (128, 72), (1, 128), (300, 300)])
+@torch.no_grad()
+def test_lengths_at_which_the_cpu_compilation_may_be_wrong_are_refused(queries: int, keys: int) -> None:
+    qkv = tensors(queries, keys, heads=2, kv_heads=2, width=WIDTH, dtype=torch.float32)
+    with raises_exactly(
+        ValueError,
+        'impl="flex" cannot serve this call, since its CPU compilation gives wrong numbers at some lengths that are no '
+        'multiple of 128. Use impl="auto".',
+    ):
+        attend(*qkv, encoding=ENCODINGS["alibi"], impl="flex")

@@ -98,7 +98,7 @@ def test_bad_layers_and_calls_say_what_is_wrong() -> None:
     skipping = Positions.range(LENGTH).skipped(99, seed=0)
     with raises_exactly(
         ValueError,
-        f"positions must count the tokens in the cache, since ALiBi reads a key's position off its place; got "
+        f"positions must count the tokens in the cache, since ALiBi reads a key's position off its slot; got "
         f"{skipping!r}.",
     ):
         layer(x, skipping, cache=cache)
@@ -113,6 +113,6 @@ def test_bad_layers_and_calls_say_what_is_wrong() -> None:
         cache.evict(12, sinks=2)
     with raises_exactly(
         ValueError,
-        "batch, num_heads, head_dim and max_length must be 1 or more, since they size the cache; got 1, 1, 1 and 0.",
+        "max_length must be 1 or more, since it sizes the cache; got 0.",
     ):
         KVCache(batch=1, num_heads=1, head_dim=1, max_length=0)

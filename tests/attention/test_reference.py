@@ -124,7 +124,7 @@ def test_sharded_queries_see_what_they_see_unsharded() -> None:
 @pytest.mark.parametrize(
     ("name", "impl"),
     [
-        (None, "auto"), (None, "reference"), (None, "blockwise"), (None, "flash"),
+        (None, "auto"), (None, "reference"), (None, "blockwise"), (None, "dense"),
         ("alibi", "auto"), ("alibi", "reference"), ("alibi", "blockwise"), ("alibi", "toeplitz"),
     ],
 )  # fmt: skip
@@ -235,7 +235,8 @@ def test_errors_name_rule_value_and_cure() -> None:
     ):
         reference(q, k, k)
     with pytest.raises(
-        ValueError, match=r"^window must be 1 or more, since a query sees at least its own place; got 0.$"
+        ValueError,
+        match=r"^window must be 1 or more, since it counts the keys that a query sees, itself included; got 0.$",
     ):
         reference(k, k, k, window=0)
     packed = Positions.packed([2, 2])

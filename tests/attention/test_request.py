@@ -12,7 +12,6 @@ from torch import Tensor, nn
 import situs
 from situs import attend
 from situs.attention.request import Request, make_request
-from situs.attention.segments import segments
 from situs.functional.heads import share_heads
 from situs.positions import PositionsLike
 from tests.attention.attention_cases import HEADS, WIDTH, assert_same_as_reference, build, tensors
@@ -71,11 +70,11 @@ def test_an_encoding_whose_term_is_nothing_is_not_asked_for_it() -> None:
     of_values, own = situs.Shaw(**sizes, keys=False), NamedAsOthersAre()
     assert [each.acts_on_scores for each in (both, of_keys, of_values, own)] == [True, True, False, True]
     request = requested(both, of_keys, of_values, own)
-    assert request.contents == [both, of_keys, own]
-    assert request.values == [both, of_values]
+    assert request.contents == (both, of_keys, own)
+    assert request.values == (both, of_values)
 
 
-@pytest.mark.parametrize("name", ["cope", "deberta", "shaw of keys", "transformer xl", "tupe"])
+@pytest.mark.parametrize("name", ["cope", "deberta", "shaw of keys", "transformer xl"])
 def test_terms_by_content_act_on_scores_unless_they_say_otherwise(name: str) -> None:
     assert len(requested(*build(name)).contents) == 1
 
@@ -89,18 +88,21 @@ def test_an_encoding_made_for_no_sizes_takes_any() -> None:
         assert attend(*qkv, encoding=own).shape == (2, heads, 3, WIDTH)
 
 
-def test_segments_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
+def test_a_product_of_positions_is_a_bias_and_no_content() -> None:
+    request = requested(*build("tupe"))
+    assert request.products == request.biases == tuple(request.encodings)
+    assert request.contents == ()
 
-    def noted(*places: Any) -> Any:
-        found.append(places)
-        return segments(*places)
 
-    monkeypatch.setattr("situs.attention.request.segments", noted)
-    request = requested(*build("t5"))
-    assert request.segments is request.segments
-    assert request.segments_cannot is None
-    assert len(found) == 1
+def test_numbers_for_offsets_follow_the_tokens_and_not_the_span_of_their_positions() -> None:
+    far = situs.Positions.explicit(torch.tensor([0, 1, 2, 10**9]))
+    qkv = tensors(4, 4)
+    request = make_request(*qkv, encoding=build("alibi"), **UNASKED | {"positions": far})
+    assert request.offset_bounds is None
+    clipped = make_request(*qkv, encoding=build("shaw"), **UNASKED | {"positions": far})
+    assert clipped.offset_bounds == (-3, 3)
+    near = make_request(*qkv, encoding=build("alibi"), **UNASKED | {"positions": torch.tensor([5, 6, 9, 30])})
+    assert near.offset_bounds == (-25, 25)
 
 
 def test_what_is_asked_besides_tensors_is_asked_by_name() -> None:

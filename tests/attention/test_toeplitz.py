@@ -11,24 +11,23 @@ from torch import Tensor
 
 import situs
 from situs import Positions, attend
-from situs.attention.partial import merge, partial
-from situs.attention.segments import Segment
-from situs.attention.task import Task, each_query_once
-from situs.attention.toeplitz import attend_toeplitz
+from situs.attention.kernels.softmax import merge, partial, sees_any
+from situs.attention.kernels.tiling import EVERY, Tile, Tiling, meets_each_query_once
+from situs.attention.kernels.toeplitz import strided
 from tests.attention.attention_cases import Largest, build, gradients, parameters_of, tensors, use_small_blocks
 
 LONG = 4096
 
 
-def _scores(query: Tensor, key: Tensor, vector: Tensor, task: Task) -> Tensor:
-    """The scores of one segment over all queries and keys, pair by pair."""
-    (segment,) = task.segments
-    apart = torch.arange(segment.keys) - torch.arange(segment.queries)[:, None]
-    scores = task.scale * query @ key.transpose(-2, -1) + vector[..., segment.offset + apart - task.lowest]
-    slots = segment.slot_offset + apart
-    hidden = slots > 0 if task.causal else torch.zeros_like(slots, dtype=torch.bool)
-    if task.window is not None:
-        hidden = hidden | (slots.abs() >= task.window)
+def _scores(query: Tensor, key: Tensor, bias: Tensor, tiling: Tiling) -> Tensor:
+    """The scores of one tile over all queries and keys, pair by pair."""
+    (tile,) = tiling.tiles
+    apart = torch.arange(tile.keys) - torch.arange(tile.queries)[:, None]
+    scores = 0.3 * query @ key.transpose(-2, -1) + bias[..., tile.offset + apart - tiling.lowest]
+    slots = tile.slot_offset + apart
+    hidden = slots > 0 if tiling.causal else torch.zeros_like(slots, dtype=torch.bool)
+    if tiling.window is not None:
+        hidden = hidden | (slots.abs() >= tiling.window)
     return scores.masked_fill(hidden, -math.inf)
 
 
@@ -39,11 +38,12 @@ def test_a_vector_over_offsets_is_a_bias_of_pairs(
 ) -> None:
     use_small_blocks(monkeypatch)
     q, k, v = tensors(9, 11, value_dim=5)
-    task = Task([Segment(None, 0, 9, 0, 11, -4, -2)], 0.3, causal, window)
+    tiling = Tiling([Tile(EVERY, 0, 9, 0, 11, -4, -2)], causal, window)
     for shape in ((1, 1, 19), (1, 4, 19), (2, 4, 19), (2, 1, 19)):
-        vector = torch.randn(shape, dtype=torch.float64)
-        expected = _scores(q, k, vector, task).softmax(-1).nan_to_num(0) @ v
-        torch.testing.assert_close(attend_toeplitz(q, k, v, vector, task), expected, atol=1e-10, rtol=1e-10)
+        bias = torch.randn(shape, dtype=torch.float64)
+        expected = _scores(q, k, bias, tiling).softmax(-1).nan_to_num(0) @ v
+        out, _ = strided.forward(q, k, v, bias, tiling.lowest, 0.3, tiling)
+        torch.testing.assert_close(out, expected, atol=1e-10, rtol=1e-10)
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -108,8 +108,8 @@ def test_the_size_of_blocks_changes_rounding_alone(name: str, monkeypatch: pytes
     encoding, qkv = build(name, torch.float32), tensors(70, 70, kv_heads=2, dtype=torch.float32)
     weights, found = torch.randn_like(qkv[0]), []
     for size in (1, 7, 64, 256):
-        for constant in ("BLOCK", "LARGE_BLOCK", "GRADIENT_BLOCK"):
-            monkeypatch.setattr(f"situs.attention.toeplitz.{constant}", size)
+        for constant in ("QUERIES", "MANY_QUERIES", "GRADIENT_QUERIES"):
+            monkeypatch.setattr(f"situs.attention.kernels.toeplitz.strided.{constant}", size)
         out = attend(*qkv, encoding=encoding, causal=True, window=40, impl="toeplitz")
         found.append([out, *gradients(out, weights, (*qkv, *parameters_of(encoding)))])
     for others in found[1:]:
@@ -149,21 +149,33 @@ def test_parts_over_different_keys_make_the_whole(value_dim: int, dtype: torch.d
 
 
 @pytest.mark.parametrize("value_dim", [8, 5])
-def test_a_part_hides_later_keys_and_gives_zeros_where_all_are_hidden(value_dim: int) -> None:
+def test_a_query_that_sees_nothing_gives_zeros_and_has_no_weight_in_a_merge(value_dim: int) -> None:
     q, k, v = tensors(4, 4, value_dim=value_dim)
-    scores = (0.4 * q @ k.transpose(-2, -1)).masked_fill(torch.ones(4, 4).triu(1).bool(), -math.inf)
-    out, logsumexp = partial(q, k, v, None, 0.4, causal=True)
-    torch.testing.assert_close(out, scores.softmax(-1) @ v)
-    torch.testing.assert_close(logsumexp, scores.logsumexp(-1))
     mask = torch.zeros(1, 1, 4, 4, dtype=torch.float64)
     mask[:, :, 1] = -math.inf
     out, logsumexp = partial(q, k, v, mask, 0.4)
     assert bool((out[:, :, 1] == 0).all())
     assert bool((logsumexp[:, :, 1] == 0).all())
+    nothing = out, logsumexp.masked_fill((mask == -math.inf).all(-1), -math.inf)
+    whole = partial(q, k, v, None, 0.4)
+    merged, total = merge(*nothing, *whole)
+    torch.testing.assert_close(merged[:, :, 1], whole[0][:, :, 1])
+    torch.testing.assert_close(total[:, :, 1], whole[1][:, :, 1])
+    twice, never = merge(*nothing, *nothing)
+    assert bool((twice[:, :, 1] == 0).all())
+    assert bool((never[:, :, 1] == -math.inf).all())
 
 
-def test_queries_of_a_zigzag_shard_meet_their_keys_in_several_blocks() -> None:
-    one, other = Segment(None, 0, 4, 0, 4, 0, 0), Segment(None, 2, 2, 4, 4, 0, 0)
-    assert each_query_once([one])
-    assert not each_query_once([one, other])
-    assert each_query_once([Segment(0, 0, 4, 0, 4, 0, 0), Segment(1, 2, 2, 4, 4, 0, 0)])
+def test_which_queries_see_a_key_is_told_by_the_bias_over_offsets() -> None:
+    for queries, keys in ((1, 1), (3, 5), (5, 3), (1, 4), (4, 1)):
+        bias = torch.where(torch.rand(2, queries + keys - 1) < 0.6, -math.inf, 0.0)
+        pairs = bias.unfold(-1, keys, 1).flip(-2)
+        assert torch.equal(sees_any(bias, keys), (pairs != -math.inf).any(-1))
+
+
+def test_queries_of_a_zigzag_shard_meet_their_keys_in_several_tiles() -> None:
+    one, other = Tile(EVERY, 0, 4, 0, 4, 0, 0), Tile(EVERY, 2, 2, 4, 4, 0, 0)
+    assert meets_each_query_once([one])
+    assert not meets_each_query_once([one, other])
+    rows = Tile(slice(0, 1), 0, 4, 0, 4, 0, 0), Tile(slice(1, 2), 2, 2, 4, 4, 0, 0)
+    assert meets_each_query_once(rows)

@@ -2,15 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from situs import ALiBi, Fire, Kerple, Positions, Sandwich, SwinBias, T5Bias
+from situs import ALiBi, Fire, Kerple, Positions, Sandwich, SwinBias, T5Bias, Tupe
 from situs.encodings.bias import BiasEncoding, ScoreMod
-from tests.encodings import test_alibi, test_fire, test_kerple, test_sandwich, test_swin, test_t5
-from tests.encodings.bias_places import Formula
+from tests.encodings import test_alibi, test_fire, test_kerple, test_sandwich, test_swin, test_t5, test_tupe
+from tests.encodings.bias_places import KINDS, KINDS_WITHIN_A_TABLE, ROWS, Formula, Kinds
+from tests.encodings.score_situations import stirred
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,11 @@ class Case:
 
     make: Callable[[], BiasEncoding]
     by_paper: Formula
+
+
+def tupe(**options: Any) -> Case:
+    sizes: dict[str, Any] = {"dim": 6, "num_heads": 2, "head_dim": 16, "max_length": ROWS}
+    return Case(lambda: stirred(Tupe(**sizes, **options)), test_tupe.by_paper)
 
 
 CASES = {
@@ -37,11 +44,24 @@ CASES = {
     "swin v2": Case(
         lambda: SwinBias(num_heads=2, window=(8, 16), version="v2", width=4, init_std=1.0), test_swin.by_paper
     ),
+    "tupe": tupe(),
+    "tupe tied": tupe(untie_cls=False),
+    "tupe relative": tupe(relative_buckets=8),
+    "tupe relative, tied": tupe(untie_cls=False, relative_buckets=32),
 }
 SEQUENCES = [name for name in CASES if not name.startswith("swin")]
 LEARNED = [name for name in CASES if name not in ("alibi", "sandwich")]
 every_case = pytest.mark.parametrize("name", CASES)
-every_sequence = pytest.mark.parametrize("name", SEQUENCES)
+
+
+def kinds_for(name: str) -> Kinds:
+    """Positions of every kind that a bias of sequences takes: those of tables that end lie within them."""
+    return KINDS_WITHIN_A_TABLE if CASES[name].make().usable_length else KINDS
+
+
+every_sequence_and_kind = pytest.mark.parametrize(
+    ("name", "kind"), [(name, kind) for name in SEQUENCES for kind in kinds_for(name)]
+)
 
 
 def places_for(name: str, kind: str = "range") -> Positions:
@@ -49,9 +69,10 @@ def places_for(name: str, kind: str = "range") -> Positions:
     if name.startswith("swin"):
         cells = Positions.grid(8, 16).ids
         return Positions.explicit(cells if kind == "range" else torch.cat([cells + 10_000_000, cells.flip(1)]))
+    far = 200 if name.startswith("tupe") else 70_000
     if kind == "range":
-        return Positions.range(128, start=70_000)
-    return Positions.explicit(torch.stack([torch.randperm(128), torch.randint(70_000, 70_300, (128,))]))
+        return Positions.range(128, start=far)
+    return Positions.explicit(torch.stack([torch.randperm(128), torch.randint(far, far + 300, (128,))]))
 
 
 def as_matrix(modify: ScoreMod, shape: Sequence[int], dtype: torch.dtype) -> Tensor:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -32,32 +31,43 @@ def left_out(*holes: int) -> Tensor:
     return mask
 
 
-KINDS: dict[str, Callable[[], tuple[Positions, Positions | None]]] = {
-    "from 0": lambda: (Positions.range(9), None),
-    "from 70 000": lambda: (Positions.range(9, start=70_000), None),
-    "from 10 million": lambda: (Positions.range(9, start=10_000_000), None),
-    "decoding": lambda: (Positions.range(1, start=20), Positions.range(21)),
-    "decoding far": lambda: (Positions.range(1, start=10_000_000), Positions.range(7, start=9_999_994)),
-    "more queries than keys": lambda: (Positions.range(9, start=70_000), Positions.range(2, start=70_004)),
-    "keys far behind": lambda: (Positions.range(3, start=10_000_000), Positions.range(4)),
-    "a start for each row": lambda: (Positions.range(4, start=torch.tensor([0, 70_000, 10_000_000])), None),
-    "unsorted": lambda: (Positions.explicit(torch.tensor([[5, 0, 10_000_000], [70_000, 3, 3]])), None),
+Kinds = dict[str, Callable[[], tuple[Positions, Positions | None]]]
+
+
+def kinds(far: int, farthest: int) -> Kinds:
+    """Queries and keys of every kind that counts from 0 on, not much past the farthest."""
+    return {
+        "from 0": lambda: (Positions.range(9), None),
+        f"from {far}": lambda: (Positions.range(9, start=far), None),
+        f"from {farthest}": lambda: (Positions.range(9, start=farthest), None),
+        "decoding": lambda: (Positions.range(1, start=20), Positions.range(21)),
+        "decoding far": lambda: (Positions.range(1, start=farthest), Positions.range(7, start=farthest - 6)),
+        "more queries than keys": lambda: (Positions.range(9, start=far), Positions.range(2, start=far + 4)),
+        "keys far behind": lambda: (Positions.range(3, start=farthest), Positions.range(4)),
+        "a start for each row": lambda: (Positions.range(4, start=torch.tensor([0, far, farthest])), None),
+        "unsorted": lambda: (Positions.explicit(torch.tensor([[5, 0, farthest], [far, 3, 3]])), None),
+        "rows of keys alone": lambda: (Positions.range(3), Positions.explicit(torch.tensor([[5, 1], [far, 2]]))),
+        "padded left": lambda: (Positions.from_mask(left_out(0, 1, 2), side="left"), None),
+        "padded right": lambda: (Positions.from_mask(left_out(7, 8), side="right"), None),
+        "padded in holes": lambda: (Positions.from_mask(torch.cat([left_out(0, 4, 5), left_out(8)])), None),
+        "packed": lambda: (Positions.packed([3, 1, 4]), None),
+        "randomised": lambda: (Positions.range(8).randomised(far, seed=1), None),
+        "skipped": lambda: (Positions.range(8).skipped(farthest, seed=1, chunks=3), None),
+        "a zigzag shard": lambda: (
+            Positions.range(16, start=far).shard(1, 2, layout="zigzag"),
+            Positions.range(16, start=far).shard(0, 2, layout="zigzag"),
+        ),
+        "a contiguous shard": lambda: (Positions.range(16).shard(1, 2), Positions.range(16)),
+        "a slice of padded": lambda: (Positions.from_mask(left_out(0, 1))[4:7], Positions.from_mask(left_out(0, 1))),
+    }
+
+
+ROWS = 512  # of tables that end
+KINDS: Kinds = {
+    **kinds(70_000, 10_000_000),
     "negative": lambda: (Positions.explicit(torch.tensor([-5, -10_000_000, 4])), Positions.range(3, start=-70_000)),
-    "rows of keys alone": lambda: (Positions.range(3), Positions.explicit(torch.tensor([[5, 1], [70_000, 2]]))),
-    "padded left": lambda: (Positions.from_mask(left_out(0, 1, 2), side="left"), None),
-    "padded right": lambda: (Positions.from_mask(left_out(7, 8), side="right"), None),
-    "padded in holes": lambda: (Positions.from_mask(torch.cat([left_out(0, 4, 5), left_out(8)])), None),
-    "packed": lambda: (Positions.packed([3, 1, 4]), None),
-    "randomised": lambda: (Positions.range(8).randomised(70_000, seed=1), None),
-    "skipped": lambda: (Positions.range(8).skipped(10_000_000, seed=1, chunks=3), None),
-    "a zigzag shard": lambda: (
-        Positions.range(16, start=70_000).shard(1, 2, layout="zigzag"),
-        Positions.range(16, start=70_000).shard(0, 2, layout="zigzag"),
-    ),
-    "a contiguous shard": lambda: (Positions.range(16).shard(1, 2), Positions.range(16)),
-    "a slice of padded": lambda: (Positions.from_mask(left_out(0, 1))[4:7], Positions.from_mask(left_out(0, 1))),
 }
-every_kind = pytest.mark.parametrize("kind", KINDS)
+KINDS_WITHIN_A_TABLE = kinds(200, ROWS - 9)
 
 
 def assert_follows(

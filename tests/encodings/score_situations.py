@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import situs
-from situs import CoPE, Deberta, Positions, Shaw, TransformerXL, Tupe
+from situs import CoPE, Deberta, Positions, Shaw, TransformerXL
 from situs.attention import reference
 from situs.encodings.deberta import TERMS
 from situs.positions import PositionsLike
@@ -37,7 +37,6 @@ VARIANTS: dict[Any, list[dict[str, Any]]] = {
         {"per_head": True, "keys": False},
     ],
     TransformerXL: [{}, {"clamp_len": 3}, {"clamp_len": 400, "base": 500.0, "init_std": 0.1}],
-    Tupe: [{}, {"untie_cls": False}, {"relative_buckets": 8}, {"untie_cls": False, "relative_buckets": 32}],
     Deberta: [
         *({"terms": terms} for terms in SETS_OF_TERMS),
         {"terms": TERMS, "layer_norm": True},

@@ -18,6 +18,17 @@ def test_every_bias_of_the_package_is_among_these() -> None:
 
 
 @every_case
+def test_its_configuration_makes_it_again(name: str) -> None:
+    encoding = CASES[name].make()
+    again = type(encoding)(**encoding.config)
+    assert again.config == encoding.config
+    again.load_state_dict(encoding.state_dict())
+    for kind in ("range", "ids"):
+        places = places_for(name, kind)
+        assert torch.equal(again(places), encoding(places))
+
+
+@every_case
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_a_module_cast_down_gives_the_bias_of_its_rounded_parameters_in_float32(name: str, dtype: torch.dtype) -> None:
     cast = CASES[name].make().to(dtype)

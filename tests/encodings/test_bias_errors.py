@@ -7,9 +7,15 @@ from typing import Any
 import pytest
 import torch
 
-from situs import ALiBi, Fire, Kerple, Positions, Sandwich, SwinBias, T5Bias
+from situs import ALiBi, Fire, Kerple, Positions, Sandwich, SwinBias, T5Bias, Tupe
 from tests.encodings.bias_cases import CASES, every_case, places_for
 from tests.raising import raises_exactly
+
+TUPE = "dim, num_heads, head_dim and max_length must be 1 or more, since they size the table and the projections; got "
+TUPE_BUCKETS = (
+    "relative_buckets must be a multiple of 4 up to 256, since each direction halves into single and growing "
+    "distances; got "
+)
 
 REFUSED: dict[Any, list[tuple[dict[str, Any], str]]] = {
     ALiBi: [
@@ -126,6 +132,15 @@ REFUSED: dict[Any, list[tuple[dict[str, Any], str]]] = {
             "max_distance must be more than 16, since that many buckets hold a single distance; got 16.",
         ),
     ],
+    Tupe: [
+        ({"dim": 0}, f"{TUPE}0, 2, 4 and 512."),
+        ({"num_heads": 0}, f"{TUPE}8, 0, 4 and 512."),
+        ({"head_dim": -1}, f"{TUPE}8, 2, -1 and 512."),
+        ({"max_length": 0}, f"{TUPE}8, 2, 4 and 0."),
+        ({"relative_buckets": 0}, f"{TUPE_BUCKETS}0."),
+        ({"relative_buckets": 6}, f"{TUPE_BUCKETS}6."),
+        ({"relative_buckets": 260}, f"{TUPE_BUCKETS}260."),
+    ],
 }
 EACH = [(cls, options, message) for cls, several in REFUSED.items() for options, message in several]
 
@@ -134,15 +149,16 @@ EACH = [(cls, options, message) for cls, several in REFUSED.items() for options,
     ("cls", "options", "message"), EACH, ids=[f"{cls.__name__} {options}" for cls, options, _ in EACH]
 )
 def test_options_that_make_no_sense_are_refused(cls: Any, options: dict[str, Any], message: str) -> None:
+    sizes = {"num_heads": 2, "dim": 8, "head_dim": 4} if cls is Tupe else {"num_heads": 2}
     with raises_exactly(ValueError, message):
-        cls(**{"num_heads": 2, **options})
+        cls(**{**sizes, **options})
 
 
 @every_case
 @pytest.mark.parametrize("given", [5, [0, 1], None], ids=str)
 def test_what_is_no_place_is_refused(name: str, given: Any) -> None:
     encoding, places = CASES[name].make(), places_for(name)
-    rule = "must be Positions or a tensor, since a bias has a row or column for each place; got"
+    rule = "must be Positions or a tensor, since a bias has a row or column for each position; got"
     calls: tuple[Callable[..., object], ...] = (encoding, encoding.score_mod)
     for call in calls:
         with raises_exactly(TypeError, f"query_positions {rule} {given}. Use Positions.range(length, start=...)."):
@@ -153,7 +169,10 @@ def test_what_is_no_place_is_refused(name: str, given: Any) -> None:
 
 
 OTHER_AXES = {
-    1: {"2 in Positions(grid, 2 x 3, length 6, axes 2)": Positions.grid(2, 3)},
+    1: {
+        "2 in Positions(grid, 2 x 3, length 6, axes 2)": Positions.grid(2, 3),
+        "3 in Positions(mixed, 1 segments, delta 0, length 2, axes 3)": Positions.mixed([2]),
+    },
     2: {
         "1 in Positions(range 10000000..10000002, length 3)": Positions.range(3, start=10_000_000),
         "3 in Positions(grid, 1 x 2 x 2, length 4, axes 3)": Positions.grid(1, 2, 2),
@@ -164,7 +183,7 @@ OTHER_AXES = {
 @every_case
 def test_places_of_other_axes_are_refused(name: str) -> None:
     encoding, places = CASES[name].make(), places_for(name)
-    wanted = "1 coordinate a place" if encoding.axes == 1 else "2 coordinates a place"
+    wanted = "1 coordinate each" if encoding.axes == 1 else "2 coordinates each"
     for found, other in OTHER_AXES[encoding.axes].items():
         kind = type(encoding).__name__
         message = f"positions must have {wanted}, since this {kind} encodes that many; got {found}."
@@ -178,9 +197,37 @@ def test_places_of_other_axes_are_refused(name: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if "real" not in case.make().tags])
 def test_tables_refuse_real_places(name: str, dtype: torch.dtype) -> None:
-    encoding = CASES[name].make()
+    encoding, places = CASES[name].make(), places_for(name)
     kind, reals = type(encoding).__name__, torch.zeros((1, 4, 2) if encoding.axes == 2 else 4, dtype=dtype)
-    with raises_exactly(
-        TypeError, f"positions must be whole numbers, since {kind} looks them up in a table; got dtype {dtype}."
-    ):
-        encoding(reals)
+    for given in ((reals,), (places, reals), (reals, places)):
+        for call in (encoding, encoding.score_mod):
+            with raises_exactly(
+                TypeError, f"positions must be whole numbers, since {kind} looks them up in a table; got dtype {dtype}."
+            ):
+                call(*given)
+
+
+@every_case
+def test_places_in_half_precision_are_refused(name: str) -> None:
+    encoding, places = CASES[name].make(), places_for(name)
+    halves = torch.zeros((1, 4, 2) if encoding.axes == 2 else 4, dtype=torch.bfloat16)
+    for given in ((halves,), (places, halves)):
+        with raises_exactly(
+            TypeError,
+            "ids must be integers, float32 or float64, since in half precision neighbouring positions collide "
+            "(bfloat16 from 257 on, float16 from 2049 on); got dtype torch.bfloat16.",
+        ):
+            encoding(*given)
+
+
+@every_case
+def test_rows_that_do_not_belong_together_are_refused(name: str) -> None:
+    encoding, places = CASES[name].make(), places_for(name).ids
+    two, three = (Positions.explicit(places.expand(rows, *places.shape[1:])) for rows in (2, 3))
+    for call in (encoding, encoding.score_mod):
+        with raises_exactly(
+            ValueError,
+            "query_positions and key_positions must have as many rows, or one, since rows belong together; got 2 and "
+            "3.",
+        ):
+            call(two, three)

@@ -11,14 +11,20 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from situs import ALiBi, Positions
 from situs.attention import reference
 from situs.encodings.bias import BiasEncoding
-from tests.encodings.bias_cases import CASES, LEARNED, as_matrix, every_case, every_sequence, places_for
-from tests.encodings.bias_places import KINDS, every_kind
+from tests.encodings.bias_cases import (
+    CASES,
+    LEARNED,
+    as_matrix,
+    every_case,
+    every_sequence_and_kind,
+    kinds_for,
+    places_for,
+)
 
 
-@every_sequence
-@every_kind
+@every_sequence_and_kind
 def test_a_score_mod_adds_the_dense_bias(name: str, kind: str) -> None:
-    encoding, (query, key) = CASES[name].make().double(), KINDS[kind]()
+    encoding, (query, key) = CASES[name].make().double(), kinds_for(name)[kind]()
     with torch.no_grad():
         dense = encoding(query, key)
         rows = max(query.rows, query.rows if key is None else key.rows)
@@ -84,7 +90,9 @@ def test_eager_flex_attention_teaches_the_parameters_as_the_reference_does(name:
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("name", ["t5", "alibi", "kerple log", "kerple power", "sandwich", "fire", "swin v1"])
+@pytest.mark.parametrize(
+    "name", ["t5", "alibi", "kerple log", "kerple power", "sandwich", "fire", "swin v1", "tupe relative"]
+)
 def test_compiled_flex_attention_is_the_reference(name: str) -> None:
     torch._dynamo.reset()
     causal = name in ("t5", "alibi", "fire")

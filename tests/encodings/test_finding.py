@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import situs
-from situs.encodings.finding import find_entry
+from situs.encodings.schedule import find_entry
 from tests.raising import raises_exactly
 
 OWN = """

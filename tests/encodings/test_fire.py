@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from situs import Fire, Positions
+from situs.encodings import hinges
 from situs.encodings.fire import SMALLEST
-from situs.functional import hinges
 from tests.encodings.bias_places import FAR, assert_follows, placed, real_ids
 from tests.references import fire as paper
 
@@ -27,8 +27,8 @@ def by_paper(encoding: Fire, query: NDArray[Any], key: NDArray[Any]) -> NDArray[
     return paper.bias(
         query,
         key,
-        float(state["c"]),
-        abs(float(state["threshold_factor"]) * encoding.threshold),
+        state["c"].item(),
+        abs(state["threshold_factor"].item() * encoding.threshold),
         state["hidden.weight"][:, 0],
         state["hidden.bias"],
         state["out.weight"],
@@ -185,6 +185,12 @@ def test_rate_and_threshold_start_where_they_were_put_and_the_network_is_drawn_a
     encoding.reset_parameters()
     assert (encoding.c.item(), encoding.threshold_factor.item()) == (0.25, 1.0)
     assert not torch.equal(encoding.hidden.weight, before)
+
+
+def test_no_number_is_without_an_axis_since_fully_sharded_parameters_need_one() -> None:
+    encoding = Fire(num_heads=2)
+    assert encoding.c.shape == encoding.threshold_factor.shape == (1,)
+    assert all(parameter.ndim for parameter in encoding.parameters())
 
 
 def test_its_configuration_makes_it_again() -> None:

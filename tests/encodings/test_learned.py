@@ -213,7 +213,7 @@ def test_positions_that_pick_no_row_are_refused() -> None:
         encoding(x, torch.tensor([0.5, 1.0]))
     with raises_exactly(
         ValueError,
-        "positions must have 1 coordinate a place, since this Learned encodes that many; got 2 in "
+        "positions must have 1 coordinate each, since this Learned encodes that many; got 2 in "
         "Positions(grid, 1 x 2, length 2, axes 2).",
     ):
         encoding(x, Positions.grid(1, 2))

@@ -22,7 +22,7 @@ from tests.raising import raises_exactly
 PARTS = ("for_query", "for_key", "alone", "for_every_key")
 
 
-class Waves(OffsetScore, ValueEncoding):  # type: ignore[misc]
+class Waves(OffsetScore, ValueEncoding):
     """Every part an offset can have, as smooth functions of it; notes how many offsets it was asked for."""
 
     place = "score and value"
@@ -294,13 +294,13 @@ def test_positions_of_several_axes_or_another_length_are_refused() -> None:
     x = torch.zeros(1, 4, 6, 4)
     with raises_exactly(
         ValueError,
-        "positions must have 1 coordinate a place, since this Waves encodes that many; got 2 in "
+        "positions must have 1 coordinate each, since this Waves encodes that many; got 2 in "
         "Positions(grid, 2 x 3, length 6, axes 2).",
     ):
         Waves()(x, x, Positions.grid(2, 3))
     with raises_exactly(
         ValueError,
-        "positions must have one place for each of the 6 tokens, since each token stands somewhere; got "
+        "positions must have one for each of the 6 tokens, since each token stands somewhere; got "
         "Positions(range 0..4, length 5). Slice them with positions[first:last], or pass those of this call only.",
     ):
         Waves()(x, x, Positions.range(5))

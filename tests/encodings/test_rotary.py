@@ -10,7 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from situs import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Positions, Proportional, Rotary, Scaling, YaRN
+from situs import (
+    DynamicNTKScaling,
+    LinearScaling,
+    Llama3Scaling,
+    LongRoPE,
+    NTKScaling,
+    Positions,
+    ProportionalScaling,
+    Rotary,
+    Scaling,
+    YaRN,
+)
 from situs.functional.rotation import PAIRINGS, Pairing
 from tests.references import rotary as reference
 
@@ -84,7 +95,7 @@ def test_channels_beyond_rotary_dim_are_bit_equal(pairing: Pairing, rotary_dim: 
 
 def test_proportional_is_not_partial_rotary() -> None:
     x = torch.randn(1, 1, 6, 8, dtype=torch.float64)
-    proportional = Rotary(head_dim=8, scaling=Proportional(fraction=0.5))
+    proportional = Rotary(head_dim=8, scaling=ProportionalScaling(fraction=0.5))
     partial = Rotary(head_dim=8, rotary_dim=4)
     ladder = reference.frequencies(8)
     ladder[2:] = 0.0
@@ -94,9 +105,9 @@ def test_proportional_is_not_partial_rotary() -> None:
 
 
 def test_pairs_that_stand_still_have_no_wavelength() -> None:
-    described = Rotary(head_dim=8, scaling=Proportional(fraction=0.5)).describe()
+    described = Rotary(head_dim=8, scaling=ProportionalScaling(fraction=0.5)).describe()
     assert described["wavelengths"] == pytest.approx((2 * math.pi, 2 * math.pi * 10))
-    nothing_turns = Rotary(head_dim=8, scaling=Proportional(fraction=0.0))
+    nothing_turns = Rotary(head_dim=8, scaling=ProportionalScaling(fraction=0.0))
     x = torch.randn(1, 1, 3, 8)
     assert torch.equal(nothing_turns(x, 77), x)
 
@@ -116,12 +127,12 @@ def test_each_head_may_have_a_base_of_its_own(pairing: Pairing, length: int) -> 
 
 
 SCALED: list[tuple[Scaling, int]] = [
-    (Linear(factor=4.0), 9),
+    (LinearScaling(factor=4.0), 9),
     (YaRN(factor=4.0, original_length=2048), 9),
     (YaRN(factor=4.0, original_length=2048, attention_factor=1.0), 9),
-    (Llama3(factor=8.0, original_length=8192), 9),
-    (DynamicNTK(factor=2.0, original_length=2048), 2000),
-    (DynamicNTK(factor=2.0, original_length=2048), 9000),
+    (Llama3Scaling(factor=8.0, original_length=8192), 9),
+    (DynamicNTKScaling(factor=2.0, original_length=2048), 2000),
+    (DynamicNTKScaling(factor=2.0, original_length=2048), 9000),
     (LongRoPE(factor=4.0, original_length=2048, **LISTS), 2048),
     (LongRoPE(factor=4.0, original_length=2048, **LISTS), 2049),
 ]
@@ -141,7 +152,7 @@ def test_a_scalings_frequencies_and_factor_are_applied(pairing: Pairing, scaling
 
 
 def test_each_row_and_document_is_scaled_by_its_own_length() -> None:
-    encoding = Rotary(head_dim=8, scaling=DynamicNTK(factor=2.0, original_length=4))
+    encoding = Rotary(head_dim=8, scaling=DynamicNTKScaling(factor=2.0, original_length=4))
     x = torch.randn(2, 1, 12, 8)
     padded = encoding(x, Positions.from_mask(torch.tensor([[0] * 7 + [1] * 5, [1] * 12])))
     assert torch.allclose(padded[:1, :, 7:], encoding(x[:1, :, 7:]), atol=1e-6)
@@ -199,10 +210,10 @@ def test_describe_hides_nothing() -> None:
 
 ONES, LONG = (1.0,) * 4, (1.0, 2.0, 3.0, 4.0)
 SHORT_CONTEXTS: list[tuple[Scaling, str]] = [
-    (Linear(factor=4.0), "changed at every length: frequencies x0.25"),
-    (Linear(factor=1.0), "unchanged at every length"),
-    (NTK(factor=4.0), "changed at every length: frequencies x0.25 to x1"),
-    (DynamicNTK(factor=2.7, original_length=8192), "unchanged up to 8192"),
+    (LinearScaling(factor=4.0), "changed at every length: frequencies x0.25"),
+    (LinearScaling(factor=1.0), "unchanged at every length"),
+    (NTKScaling(factor=4.0), "changed at every length: frequencies x0.25 to x1"),
+    (DynamicNTKScaling(factor=2.7, original_length=8192), "unchanged up to 8192"),
     (
         YaRN(factor=4.0, original_length=4096),
         "changed at every length: frequencies x0.25 to x1, cos and sin x1.139",
@@ -219,7 +230,7 @@ SHORT_CONTEXTS: list[tuple[Scaling, str]] = [
         LongRoPE(factor=4.0, original_length=4096, short_factors=LONG, long_factors=LONG, attention_factor=1.0),
         "changed already up to 4096: frequencies x0.25 to x1",
     ),
-    (Proportional(fraction=0.5), "changed at every length: frequencies x0 to x1"),
+    (ProportionalScaling(fraction=0.5), "changed at every length: frequencies x0 to x1"),
 ]
 
 

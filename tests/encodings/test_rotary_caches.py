@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from situs import (
-    NTK,
     Axial,
-    DynamicNTK,
-    Linear,
+    DynamicNTKScaling,
+    LinearScaling,
     LongRoPE,
+    NTKScaling,
     Positions,
     Rotary,
     Sections,
@@ -106,7 +106,7 @@ def test_keys_of_another_shape_are_not_rerotated() -> None:
     for source in (Rotary(head_dim=8, rotary_dim=4), Rotary(head_dim=8, pairing="interleaved")):
         with raises_exactly(
             ValueError,
-            f"source must turn the same channels, since keys are moved pair by pair; got rotary_dim="
+            f"source must rotate the same channels, since keys are moved pair by pair; got rotary_dim="
             f"{source.rotary_dim}, pairing={source.pairing!r} for 8, 'halves'.",
         ):
             Rotary(head_dim=8).rerotate(torch.zeros(1, 1, 2, 8), 0, 5, source=source)
@@ -116,7 +116,7 @@ def test_keys_of_another_shape_are_not_rerotated() -> None:
         Rotary(head_dim=8).rerotate(torch.zeros(1, 1, 2, 10), 0, 5)
 
 
-BY_LENGTH = {"DynamicNTK": DynamicNTK(factor=2.0, original_length=16), "LongRoPE": LONGROPE}
+BY_LENGTH = {"DynamicNTKScaling": DynamicNTKScaling(factor=2.0, original_length=16), "LongRoPE": LONGROPE}
 
 
 @pytest.mark.parametrize("name", BY_LENGTH)
@@ -200,8 +200,8 @@ VARIANTS: list[dict[str, Any]] = [
     {"base": (10_000.0, 20_000.0)},
     {"pairing": "interleaved"},
     {"rotary_dim": 4},
-    {"scaling": Linear(factor=4.0)},
-    {"scaling": NTK(factor=4.0)},
+    {"scaling": LinearScaling(factor=4.0)},
+    {"scaling": NTKScaling(factor=4.0)},
     {"scaling": YARN},
     {"scaling": YaRN(factor=8.0, original_length=2048, attention_factor=1.0)},
 ]
@@ -259,7 +259,7 @@ def test_a_table_of_other_positions_is_refused(pairing: Pairing, length: int) ->
     assert torch.equal(encoding(x, encoding.table(Positions.range(length))), encoding(x))
     with raises_exactly(
         ValueError,
-        "table must have an entry for every place of x, and for one or all of its rows and heads, since it turns each "
-        f"vector; got a table of shape (1, 1, {length + 1}, 32) for x of shape (1, 8, {length}, 64).",
+        "table must have an entry for every position of x, and for one or all of its rows and heads, since it rotates "
+        f"each vector; got a table of shape (1, 1, {length + 1}, 32) for x of shape (1, 8, {length}, 64).",
     ):
         encoding(x, encoding.table(Positions.range(length + 1)))

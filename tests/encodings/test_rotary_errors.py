@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from situs import DynamicNTK, Positions, Rotary
+from situs import DynamicNTKScaling, Positions, Rotary
 from tests.raising import SHAPES_ARE_CHECKED, raises_exactly
 
 ERRORS: list[tuple[dict[str, Any], str]] = [
@@ -16,7 +16,7 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"head_dim": 0}, "head_dim must be even, since rotary turns channel pairs; got 0."),
     (
         {"head_dim": 8, "rotary_dim": 10},
-        "rotary_dim must be even and at most head_dim=8, since it counts the channels that turn in pairs; got 10.",
+        "rotary_dim must be even and at most head_dim=8, since it counts the channels rotated in pairs; got 10.",
     ),
     (
         {"head_dim": 8, "pairing": "neox"},
@@ -26,18 +26,22 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"head_dim": 8, "base": 1.0}, "base must be more than 1, since wavelengths grow by its powers; got 1.0."),
     (
         {"head_dim": 8, "base": [100.0, 0.5]},
-        "base must be more than 1, since wavelengths grow by its powers; got [100.0, 0.5].",
+        "base must be more than 1, since wavelengths grow by its powers; got 0.5.",
     ),
-    ({"head_dim": 8, "base": []}, "base must be more than 1, since wavelengths grow by its powers; got []."),
     (
-        {"head_dim": 8, "base": [1e4, 2e4], "scaling": DynamicNTK(factor=2.0, original_length=8)},
-        "base must be one number with DynamicNTK, since its frequencies already differ by sequence; got 2 bases.",
+        {"head_dim": 8, "base": []},
+        "base must be a number, or have one for each head, since wavelengths grow by its powers; got none.",
     ),
-    ({"head_dim": 8, "base": math.nan}, "base must be more than 1, since wavelengths grow by its powers; got nan."),
+    (
+        {"head_dim": 8, "base": [1e4, 2e4], "scaling": DynamicNTKScaling(factor=2.0, original_length=8)},
+        "base must be one number with DynamicNTKScaling, since its frequencies already differ by sequence; got 2 "
+        "bases.",
+    ),
+    ({"head_dim": 8, "base": math.nan}, "base must be finite, since wavelengths grow by its powers; got nan."),
     ({"head_dim": 8, "base": math.inf}, "base must be finite, since wavelengths grow by its powers; got inf."),
     (
         {"head_dim": 8, "base": [1e4, math.inf]},
-        "base must be finite, since wavelengths grow by its powers; got [10000.0, inf].",
+        "base must be finite, since wavelengths grow by its powers; got inf.",
     ),
 ]
 
@@ -59,7 +63,7 @@ NO_SUCH_THING: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"head_dim": 8, "split": (2, 1, 1)},
-        "split must be a situs.Split or None, since it tells which coordinate turns a pair; got (2, 1, 1). Make one, "
+        "split must be a situs.Split or None, since it tells which coordinate rotates a pair; got (2, 1, 1). Make one, "
         "such as situs.Axial(axes=2).",
     ),
 ]
@@ -131,7 +135,7 @@ def test_vectors_and_roles_that_do_not_fit_are_refused() -> None:
         Rotary(head_dim=8)(torch.zeros(1, 2, 3, 8), role="v")
     with raises_exactly(
         ValueError,
-        "positions must have 1 coordinate a place, since this Rotary encodes that many; got 2 in "
+        "positions must have 1 coordinate each, since this Rotary encodes that many; got 2 in "
         "Positions(grid, 1 x 3, length 3, axes 2).",
     ):
         Rotary(head_dim=8)(torch.zeros(1, 2, 3, 8), Positions.grid(1, 3))

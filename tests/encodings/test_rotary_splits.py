@@ -193,13 +193,13 @@ def test_positions_with_other_axes_are_refused() -> None:
     x = torch.zeros(1, 1, 4, 16)
     with raises_exactly(
         ValueError,
-        "positions must have 2 coordinates a place, since this Rotary encodes that many; got 1 in "
+        "positions must have 2 coordinates each, since this Rotary encodes that many; got 1 in "
         "Positions(range 0..3, length 4).",
     ):
         Rotary(head_dim=16, split=Axial(axes=2))(x)
     with raises_exactly(
         ValueError,
-        "positions must have 3 coordinates a place, since this Rotary encodes that many; got 2 in "
+        "positions must have 3 coordinates each, since this Rotary encodes that many; got 2 in "
         "Positions(grid, 2 x 2, length 4, axes 2).",
     ):
         Rotary(head_dim=16, split=Sections(sizes=(3, 3, 2)))(x, Positions.grid(2, 2))

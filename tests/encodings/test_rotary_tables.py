@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from situs import DynamicNTK, Linear, LongRoPE, NoPE, Positions, Rotary, XPos, attend
-from situs.functional import RotationTable
+from situs import DynamicNTKScaling, LinearScaling, LongRoPE, NoPE, Positions, Rotary, XPos, attend
+from situs.rotation import RotationTable
 from tests.raising import raises_exactly
 
 LONGROPE = LongRoPE(factor=4.0, original_length=8, short_factors=(1.0,) * 4, long_factors=(3.0,) * 4)
-DYNAMIC = DynamicNTK(factor=4.0, original_length=8)
+DYNAMIC = DynamicNTKScaling(factor=4.0, original_length=8)
 X = torch.randn(1, 1, 4, 8)
 
 
@@ -30,15 +30,15 @@ def test_a_table_serves_the_encoding_that_made_it_and_its_equals() -> None:
     ("options", "told"),
     [
         ({"base": 5e5}, "Rotary(base=10000.0)"),
-        ({"scaling": Linear(factor=4.0), "rotary_dim": 4}, "Rotary(rotary_dim=8, scaling=None)"),
+        ({"scaling": LinearScaling(factor=4.0), "rotary_dim": 4}, "Rotary(rotary_dim=8, scaling=None)"),
     ],
     ids=str,
 )
 def test_a_table_of_another_configuration_is_refused(options: dict[str, Any], told: str) -> None:
     made = Rotary(head_dim=8).table(Positions.range(4))
     message = (
-        f"table must be made by this Rotary or an equal one, since others turn otherwise; got one made by {told}. Use "
-        f"encoding.table(positions)."
+        f"table must be made by this Rotary or an equal one, since others rotate otherwise; got one made by {told}. "
+        f"Use encoding.table(positions)."
     )
     for table in (made, made.transposed(), pickle.loads(pickle.dumps(made))):
         with raises_exactly(ValueError, message):
@@ -53,7 +53,7 @@ def test_a_table_of_another_method_or_role_is_refused() -> None:
     xpos = XPos(head_dim=8)
     with raises_exactly(
         ValueError,
-        "table must be made by this XPos or an equal one, since others turn otherwise; got one made by Rotary. Use "
+        "table must be made by this XPos or an equal one, since others rotate otherwise; got one made by Rotary. Use "
         "encoding.table(positions).",
     ):
         xpos(X, Rotary(head_dim=8).table(Positions.range(4)))
@@ -63,7 +63,7 @@ def test_a_table_of_another_method_or_role_is_refused() -> None:
         assert torch.equal(xpos(X, table, role=made), xpos(X, role=made))
         with raises_exactly(
             ValueError,
-            f"table must be made for role={asked!r}, since XPos turns queries and keys apart; got one made for "
+            f"table must be made for role={asked!r}, since XPos rotates queries and keys apart; got one made for "
             f"role={made!r}. Use encoding.table(positions, role={asked!r}).",
         ):
             xpos(X, table, role=asked)
@@ -92,13 +92,12 @@ def test_tables_are_asked_for_with_positions_and_a_wide_dtype() -> None:
     for dtype in (torch.bfloat16, torch.float16, torch.int64):
         with raises_exactly(
             ValueError,
-            f"dtype must be one of torch.float32, torch.float64, since angles are kept in float32 or wider; got "
-            f"{dtype}.",
+            f"dtype must be one of torch.float32, torch.float64, since angles need float32 or wider; got {dtype}.",
         ):
             Rotary(head_dim=8).table(Positions.range(4), dtype=dtype)
     with raises_exactly(
         TypeError,
-        "positions must be a situs.Positions, since a table is kept with it; got Tensor. Use Positions.explicit(ids) "
+        "positions must be a situs.Positions, since a table is cached with it; got Tensor. Use Positions.explicit(ids) "
         "for a tensor of positions, or Positions.range(length).",
     ):
         Rotary(head_dim=8).table(torch.arange(4))  # type: ignore[arg-type]
@@ -107,8 +106,8 @@ def test_tables_are_asked_for_with_positions_and_a_wide_dtype() -> None:
 def test_keys_are_moved_from_what_turned_them() -> None:
     with raises_exactly(
         TypeError,
-        "source must be a RotationEncoding, since it tells how keys were turned; got NoPE. Keys that were not turned "
-        "are turned with encoding(keys, role='key').",
+        "source must be a RotationEncoding, since it tells how keys were rotated; got NoPE. Keys that were not "
+        "rotated are rotated with encoding(keys, role='key').",
     ):
         Rotary(head_dim=8).rerotate(X, 0, 5, source=NoPE())  # type: ignore[arg-type]
 

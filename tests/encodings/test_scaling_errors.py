@@ -6,29 +6,41 @@ from typing import Any
 
 import pytest
 
-from situs import NTK, Axial, DynamicNTK, Linear, Llama3, LongRoPE, NTKByParts, Proportional, Rotary, Sections, YaRN
+from situs import (
+    Axial,
+    DynamicNTKScaling,
+    LinearScaling,
+    Llama3Scaling,
+    LongRoPE,
+    NTKByPartsScaling,
+    NTKScaling,
+    ProportionalScaling,
+    Rotary,
+    Sections,
+    YaRN,
+)
 from tests.raising import raises_exactly
 
 Make = Callable[[], object]
 
 NEED_ORIGINAL: dict[type[Any], dict[str, Any]] = {
-    DynamicNTK: {},
-    NTKByParts: {},
+    DynamicNTKScaling: {},
+    NTKByPartsScaling: {},
     YaRN: {},
-    Llama3: {},
+    Llama3Scaling: {},
     LongRoPE: {"short_factors": (1.0,), "long_factors": (2.0,)},
 }
 
 ERRORS: list[tuple[Make, str]] = [
     (
-        lambda: Linear(),
-        "Linear needs factor, or original_length and target_length, since factor = target / original; got "
+        lambda: LinearScaling(),
+        "factor must be given, or original_length and target_length, since factor = target / original; got "
         "factor=None, original_length=None, target_length=None.",
     ),
     (
-        lambda: NTK(target_length=8192),
-        "NTK needs factor, or original_length and target_length, since factor = target / original; got factor=None, "
-        "original_length=None, target_length=8192.",
+        lambda: NTKScaling(target_length=8192),
+        "factor must be given, or original_length and target_length, since factor = target / original; got "
+        "factor=None, original_length=None, target_length=8192.",
     ),
     (
         lambda: YaRN(factor=4.0, original_length=4096, target_length=32_768),
@@ -36,31 +48,27 @@ ERRORS: list[tuple[Make, str]] = [
         "32768 / 4096 = 8. Leave one of them out.",
     ),
     (
-        lambda: Linear(factor=100.0, original_length=10, target_length=1049),
+        lambda: LinearScaling(factor=100.0, original_length=10, target_length=1049),
         "factor, original_length and target_length must agree, since factor = target / original; got factor=100.0, "
         "but 1049 / 10 = 104.9. Leave one of them out.",
     ),
     (
-        lambda: Linear(factor=1000.0, original_length=4, target_length=4499),
+        lambda: LinearScaling(factor=1000.0, original_length=4, target_length=4499),
         "factor, original_length and target_length must agree, since factor = target / original; got factor=1000.0, "
         "but 4499 / 4 = 1124.75. Leave one of them out.",
     ),
     (
-        lambda: Linear(factor=10.0, target_length=32_768),
+        lambda: LinearScaling(factor=10.0, target_length=32_768),
         "original_length must be a whole number, since it counts tokens; got 3276.8. It is target_length / factor, "
         "32768 / 10.0.",
     ),
     (
-        lambda: Linear(factor=math.nan),
+        lambda: LinearScaling(factor=math.nan),
         "factor must be finite, since a context is stretched by it; got nan.",
     ),
     (
-        lambda: Proportional(fraction=0.5, factor=math.inf),
+        lambda: ProportionalScaling(fraction=0.5, factor=math.inf),
         "factor must be finite, since a context is stretched by it; got inf.",
-    ),
-    (
-        lambda: Linear(factor=2.0, original_length=math.nan),  # type: ignore[arg-type]
-        "original_length must be finite, since it counts tokens; got nan.",
     ),
     *(
         (
@@ -75,10 +83,10 @@ ERRORS: list[tuple[Make, str]] = [
     *(
         (
             lambda lists=lists: LongRoPE(factor=4.0, original_length=64, **lists),
-            f"{name} must be positive and finite, since they divide the frequencies; got {lists[name]}.",
+            f"{name} must be {rule}, since they divide the frequencies; got {bad}.",
         )
         for name in ("short_factors", "long_factors")
-        for bad in (0.0, math.nan, -2.0, math.inf)
+        for bad, rule in ((0.0, "more than 0"), (math.nan, "finite"), (-2.0, "more than 0"), (math.inf, "finite"))
         for lists in ({"short_factors": (1.0, 1.0), "long_factors": (2.0, 2.0)} | {name: (1.0, bad)},)
     ),
     (
@@ -90,7 +98,7 @@ ERRORS: list[tuple[Make, str]] = [
         "beta_fast must be finite, since it counts turns; got inf.",
     ),
     (
-        lambda: Llama3(factor=4.0, original_length=64, high_frequency_factor=math.inf),
+        lambda: Llama3Scaling(factor=4.0, original_length=64, high_frequency_factor=math.inf),
         "high_frequency_factor must be finite, since it divides the original length; got inf.",
     ),
     *(
@@ -99,26 +107,26 @@ ERRORS: list[tuple[Make, str]] = [
             "truncate must be left out with dialect='paper', since the paper's ramp runs over turns and rounds no "
             "bounds to whole pairs; got truncate=False.",
         )
-        for cls in (NTKByParts, YaRN)
+        for cls in (NTKByPartsScaling, YaRN)
     ),
     (
-        lambda: Linear(factor=0.5),
+        lambda: LinearScaling(factor=0.5),
         "factor must be 1 or more, since a context is stretched by it; got 0.5.",
     ),
     (
-        lambda: Linear(original_length=4096, target_length=2048),
+        lambda: LinearScaling(original_length=4096, target_length=2048),
         "factor must be 1 or more, since a context is stretched by it; got 0.5.",
     ),
     (
-        lambda: Linear(factor=2.0, original_length=0),
+        lambda: LinearScaling(factor=2.0, original_length=0),
         "original_length must be 1 or more, since it counts tokens; got 0.",
     ),
     (
-        lambda: Linear(factor=2.0, target_length=-5),
+        lambda: LinearScaling(factor=2.0, target_length=-5),
         "target_length must be 1 or more, since it counts tokens; got -5.",
     ),
     (
-        lambda: Linear(factor=4.0, target_length=1),
+        lambda: LinearScaling(factor=4.0, target_length=1),
         "original_length must be 1 or more, since it counts tokens; got 0. It is target_length / factor, 1 / 4.0.",
     ),
     (
@@ -127,7 +135,7 @@ ERRORS: list[tuple[Make, str]] = [
         "'mine'.",
     ),
     (
-        lambda: NTKByParts(factor=4.0, original_length=4096, beta_slow=32.0, beta_fast=1.0),
+        lambda: NTKByPartsScaling(factor=4.0, original_length=4096, beta_slow=32.0, beta_fast=1.0),
         "beta_slow and beta_fast must satisfy 0 < slow < fast, since the ramp runs between them; got beta_slow=32.0, "
         "beta_fast=1.0.",
     ),
@@ -137,7 +145,7 @@ ERRORS: list[tuple[Make, str]] = [
         "beta_fast=32.0.",
     ),
     (
-        lambda: Llama3(factor=4.0, original_length=8192, low_frequency_factor=4.0),
+        lambda: Llama3Scaling(factor=4.0, original_length=8192, low_frequency_factor=4.0),
         "the frequency factors must satisfy 0 < low < high, since the blend runs between them; got low=4.0, high=4.0.",
     ),
     (
@@ -157,11 +165,11 @@ ERRORS: list[tuple[Make, str]] = [
         "short_factors must have 4 numbers, one for each pair of 8 channels; got 1.",
     ),
     (
-        lambda: Proportional(fraction=1.5),
+        lambda: ProportionalScaling(fraction=1.5),
         "fraction must lie in 0 .. 1, since it is a part of the pairs; got 1.5.",
     ),
     (
-        lambda: Proportional(fraction=0.5, factor=0.5),
+        lambda: ProportionalScaling(fraction=0.5, factor=0.5),
         "factor must be 1 or more, since a context is stretched by it; got 0.5.",
     ),
     (
@@ -209,7 +217,14 @@ def test_what_cannot_be_scaled_is_refused_in_these_words(make: Make, message: st
 
 def test_a_factor_that_is_no_number_is_refused() -> None:
     with raises_exactly(TypeError, "factor must be a number, since a context is stretched by it; got '4'."):
-        Linear(factor="4")  # type: ignore[arg-type]
+        LinearScaling(factor="4")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("length", [math.nan, 64.5, 64.0, "64", True])
+@pytest.mark.parametrize("name", ["original_length", "target_length"])
+def test_lengths_are_whole_numbers(name: str, length: Any) -> None:
+    with raises_exactly(TypeError, f"{name} must be a whole number, since it counts tokens; got {length!r}."):
+        LinearScaling(**{"factor": 2.0, name: length})
 
 
 @pytest.mark.parametrize(
@@ -217,7 +232,7 @@ def test_a_factor_that_is_no_number_is_refused() -> None:
     [(40.0, 4096, 163_840), (8.0, 8192, 65_535), (2.6667, 12_288, 32_768), (32.0, 4096, 131_072), (1.5, 3, 4)],
 )
 def test_numbers_that_agree_but_for_a_token_are_taken(factor: float, original: int, target: int) -> None:
-    scaling = Linear(factor=factor, original_length=original, target_length=target)
+    scaling = LinearScaling(factor=factor, original_length=original, target_length=target)
     assert (scaling.factor, scaling.original_length, scaling.target_length) == (factor, original, target)
 
 

@@ -10,7 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from situs import NTK, DynamicNTK, Linear, Llama3, LongRoPE, NTKByParts, Proportional, Rotary, Scaling, YaRN
+from situs import (
+    DynamicNTKScaling,
+    LinearScaling,
+    Llama3Scaling,
+    LongRoPE,
+    NTKByPartsScaling,
+    NTKScaling,
+    ProportionalScaling,
+    Rotary,
+    Scaling,
+    YaRN,
+)
 from situs.functional import rotary_frequencies
 from tests.references import scaling as reference
 
@@ -21,16 +32,16 @@ lengths = st.integers(16, 131_072)
 
 SHORT, LONG = (1.0, 1.1, 1.5, 2.0), (1.0, 3.0, 9.0, 30.0)
 EVERY: list[Scaling] = [
-    Linear(factor=4.0),
-    NTK(factor=4.0),
-    DynamicNTK(factor=4.0, original_length=2048),
-    NTKByParts(factor=4.0, original_length=2048),
+    LinearScaling(factor=4.0),
+    NTKScaling(factor=4.0),
+    DynamicNTKScaling(factor=4.0, original_length=2048),
+    NTKByPartsScaling(factor=4.0, original_length=2048),
     YaRN(factor=4.0, original_length=2048),
     LongRoPE(factor=4.0, original_length=2048, short_factors=SHORT, long_factors=LONG),
-    Llama3(factor=4.0, original_length=2048),
-    Proportional(fraction=0.5, factor=4.0),
+    Llama3Scaling(factor=4.0, original_length=2048),
+    ProportionalScaling(fraction=0.5, factor=4.0),
 ]
-STRETCHING: list[type[Any]] = [Linear, NTK, DynamicNTK, NTKByParts, YaRN, Llama3]
+STRETCHING: list[type[Any]] = [LinearScaling, NTKScaling, DynamicNTKScaling, NTKByPartsScaling, YaRN, Llama3Scaling]
 every_scaling = pytest.mark.parametrize("scaling", EVERY, ids=lambda scaling: type(scaling).__name__)
 
 
@@ -48,13 +59,13 @@ def assert_resolves(
 def test_simple_scalings_resolve_to_the_papers_formulas(
     dim: int, base: float, factor: float, original: int, length: int
 ) -> None:
-    assert_resolves(Linear(factor=factor), dim, base, reference.linear(dim, base, factor))
-    assert_resolves(NTK(factor=factor), dim, base, reference.ntk(dim, base, factor))
-    dynamic = DynamicNTK(factor=factor, original_length=original)
+    assert_resolves(LinearScaling(factor=factor), dim, base, reference.linear(dim, base, factor))
+    assert_resolves(NTKScaling(factor=factor), dim, base, reference.ntk(dim, base, factor))
+    dynamic = DynamicNTKScaling(factor=factor, original_length=original)
     assert_resolves(dynamic, dim, base, reference.dynamic_ntk(dim, base, factor, original, length), length)
     for fraction in (0.25, 0.5, 1.0):
         expected = reference.proportional(dim, base, fraction, factor)
-        assert_resolves(Proportional(fraction=fraction, factor=factor), dim, base, expected)
+        assert_resolves(ProportionalScaling(fraction=fraction, factor=factor), dim, base, expected)
 
 
 @given(dims, bases, factors, lengths, st.floats(0.1, 4.0), st.floats(4.5, 64.0), st.booleans())
@@ -65,10 +76,12 @@ def test_parts_resolve_to_the_papers_formulas_in_both_dialects(
     for dialect, rounding in (("hf", {"truncate": truncate}), ("paper", {})):
         parts: dict[str, Any] = {"factor": factor, "original_length": original, "dialect": dialect, **betas, **rounding}
         expected = reference.by_parts(dim, base, factor, original, fast, slow, dialect, truncate)
-        assert_resolves(NTKByParts(**parts), dim, base, expected)
+        assert_resolves(NTKByPartsScaling(**parts), dim, base, expected)
         expected = reference.yarn(dim, base, factor, original, fast, slow, dialect, truncate)
         assert_resolves(YaRN(**parts), dim, base, expected)
-    llama = Llama3(factor=factor, original_length=original, low_frequency_factor=slow, high_frequency_factor=fast)
+    llama = Llama3Scaling(
+        factor=factor, original_length=original, low_frequency_factor=slow, high_frequency_factor=fast
+    )
     assert_resolves(llama, dim, base, reference.llama3(dim, base, factor, slow, fast, original))
 
 
@@ -102,20 +115,20 @@ def test_a_factor_of_one_is_plain(dim: int, base: float, original: int, length: 
     ones = (1.0,) * (dim // 2)
     plain = rotary_frequencies(dim, base)
     for scaling in (
-        Linear(factor=1.0),
-        NTK(factor=1.0),
-        NTKByParts(factor=1.0, original_length=original),
+        LinearScaling(factor=1.0),
+        NTKScaling(factor=1.0),
+        NTKByPartsScaling(factor=1.0, original_length=original),
         YaRN(factor=1.0, original_length=original),
         YaRN(factor=1.0, original_length=original, dialect="paper"),
-        Llama3(factor=1.0, original_length=original),
+        Llama3Scaling(factor=1.0, original_length=original),
         LongRoPE(factor=1.0, original_length=original, short_factors=ones, long_factors=ones),
-        Proportional(fraction=1.0),
+        ProportionalScaling(fraction=1.0),
     ):
         resolved = scaling.resolve(dim, base, length)
         assert torch.allclose(resolved.frequencies, plain, rtol=1e-15, atol=0)
         assert (resolved.rotation_factor, resolved.softmax_factor) == (1.0, 1.0)
     # dynamic NTK's factor of 1 is not none at all: it is the growth beyond the original length
-    within = DynamicNTK(factor=1.0, original_length=original).resolve(dim, base, min(length, original))
+    within = DynamicNTKScaling(factor=1.0, original_length=original).resolve(dim, base, min(length, original))
     assert torch.equal(within.frequencies, plain)
 
 
@@ -123,8 +136,8 @@ def test_a_factor_of_one_is_plain(dim: int, base: float, original: int, length: 
 def test_llama3_is_ntk_by_parts_in_the_papers_dialect_with_other_bounds(
     dim: int, base: float, factor: float, original: int
 ) -> None:
-    llama = Llama3(factor=factor, original_length=original, low_frequency_factor=1.0, high_frequency_factor=4.0)
-    parts = NTKByParts(factor=factor, original_length=original, beta_slow=1.0, beta_fast=4.0, dialect="paper")
+    llama = Llama3Scaling(factor=factor, original_length=original, low_frequency_factor=1.0, high_frequency_factor=4.0)
+    parts = NTKByPartsScaling(factor=factor, original_length=original, beta_slow=1.0, beta_fast=4.0, dialect="paper")
     assert torch.equal(llama.resolve(dim, base).frequencies, parts.resolve(dim, base).frequencies)
 
 
@@ -141,11 +154,14 @@ def test_any_two_of_three_numbers_give_the_third(cls: type[Any], original: int, 
 @given(st.floats(1.0, 64.0), st.integers(64, 1_000_000))
 def test_what_was_derived_is_accepted_again(factor: float, length: int) -> None:
     target = round(factor * length)
-    for scaling in (Linear(factor=factor, original_length=length), Linear(factor=factor, target_length=target)):
+    for scaling in (
+        LinearScaling(factor=factor, original_length=length),
+        LinearScaling(factor=factor, target_length=target),
+    ):
         assert scaling.original_length == length
         assert scaling.target_length == target
         assert dataclasses.replace(scaling) == scaling
-    again = Linear(original_length=64, target_length=length)
+    again = LinearScaling(original_length=64, target_length=length)
     assert dataclasses.replace(again) == again
 
 
@@ -163,7 +179,7 @@ def test_longrope_takes_the_long_list_one_past_the_original_length() -> None:
 
 @given(st.lists(st.integers(1, 500_000), min_size=1, max_size=5))
 def test_dynamic_ntk_gives_each_row_what_it_gets_alone(sequence_lengths: list[int]) -> None:
-    scaling = DynamicNTK(factor=2.0, original_length=4096)
+    scaling = DynamicNTKScaling(factor=2.0, original_length=4096)
     rows = scaling.resolve(16, 10000.0, torch.tensor(sequence_lengths).unsqueeze(1)).frequencies
     assert rows.shape == (len(sequence_lengths), 1, 8)
     for row, length in zip(rows[:, 0], sequence_lengths, strict=True):

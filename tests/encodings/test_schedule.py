@@ -19,11 +19,11 @@ def test_every_fourth_layer_has_no_positions() -> None:
 
 def test_layers_have_bases_and_scalings_of_their_own() -> None:
     near = ("rotary", {"base": 1e4})
-    far = ("rotary", {"base": 1e6, "scaling": situs.Linear(factor=8.0)})
+    far = ("rotary", {"base": 1e6, "scaling": situs.LinearScaling(factor=8.0)})
     layers = situs.schedule([near] * 5 + [far], num_layers=7, head_dim=16)
     turned = [layer for layer in layers if isinstance(layer, situs.Rotary)]
     assert [layer.base for layer in turned] == [1e4] * 5 + [1e6, 1e4]
-    assert turned[5].scaling == situs.Linear(factor=8.0)
+    assert turned[5].scaling == situs.LinearScaling(factor=8.0)
 
 
 @pytest.mark.parametrize("both", [["rotary", "alibi"], ("rotary", "alibi")], ids=["list", "tuple"])

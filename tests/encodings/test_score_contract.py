@@ -9,7 +9,7 @@ from torch import Tensor
 from torch._dynamo.backends.debugging import aot_eager
 
 import situs
-from situs import CoPE, Deberta, Positions, ScoreEncoding, Shaw, TransformerXL, Tupe
+from situs import CoPE, Deberta, Positions, ScoreEncoding, Shaw, TransformerXL
 from situs.attention import reference
 from situs.encodings.deberta import TERMS
 from situs.positions import PositionsLike
@@ -29,7 +29,6 @@ SIZES: dict[Any, dict[str, Any]] = {
     CoPE: {"max_position": 6},
     Shaw: {"max_distance": 2},
     TransformerXL: {"dim": 6},
-    Tupe: {"dim": 6, "max_length": 64},
     Deberta: {"dim": 6, "max_distance": 16},
 }
 # finite differences take every parameter in turn
@@ -37,7 +36,6 @@ SMALL: dict[Any, dict[str, Any]] = {
     CoPE: {"max_position": 3},
     Shaw: {"max_distance": 2},
     TransformerXL: {"dim": 4},
-    Tupe: {"dim": 4, "max_length": 10},
     Deberta: {"dim": 3, "max_distance": 2},
 }
 
@@ -55,13 +53,11 @@ def over(chosen: dict[Any, list[dict[str, Any]]]) -> pytest.MarkDecorator:
 
 
 every_variant = over(VARIANTS)
-every_relative = over({cls: several for cls, several in VARIANTS.items() if cls is not Tupe})
 every_compiled = over(
     {
         CoPE: [{}],
         Shaw: [{}],
         TransformerXL: [{}],
-        Tupe: [{"relative_buckets": 8}],
         Deberta: [{"terms": ("c2p", "p2c")}, {"terms": TERMS}],
     }
 )
@@ -72,7 +68,7 @@ def test_every_content_based_encoding_of_the_package_is_among_these() -> None:
     classes = {situs.entry(name).cls for name in situs.names()}
     own = {each for each in classes if each.__module__.startswith("situs.") and issubclass(each, ScoreEncoding)}
     assert own == set(VARIANTS)
-    assert {cls for cls in VARIANTS if "relative" not in made(cls, {}).tags} == {Tupe}
+    assert all("relative" in made(cls, {}).tags for cls in VARIANTS)
 
 
 @every_variant
@@ -87,7 +83,7 @@ def test_its_configuration_makes_it_again(cls: Any, options: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("start", [70_000, FAR])
-@every_relative
+@every_variant
 def test_only_the_offset_counts_however_far(cls: Any, options: dict[str, Any], start: int) -> None:
     encoding = made(cls, options)
     for length in (1, 6):

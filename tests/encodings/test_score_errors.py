@@ -6,18 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from situs import CoPE, Deberta, Positions, ScoreEncoding, Shaw, TransformerXL, Tupe
+from situs import CoPE, Deberta, Positions, ScoreEncoding, Shaw, TransformerXL
 from situs.positions import PositionsLike
 from tests.raising import raises_exactly
 
 COPE = "num_heads, head_dim and max_position must be 1 or more, since they size the table; got "
 SHAW = "num_heads, head_dim and max_distance must be 1 or more, since they size the tables; got "
 TRANSFORMER_XL = "num_heads and head_dim must be 1 or more, since they size the projection; got "
-TUPE = "dim, num_heads, head_dim and max_length must be 1 or more, since they size the table and the projections; got "
-TUPE_BUCKETS = (
-    "relative_buckets must be a multiple of 4 up to 256, since each direction halves into single and growing "
-    "distances; got "
-)
 DEBERTA = (
     "dim, num_heads, head_dim and max_distance must be 1 or more, since they size the table and the projections; got "
 )
@@ -47,15 +42,6 @@ REFUSED: dict[Any, list[tuple[dict[str, Any], str]]] = {
         ({"clamp_len": 0}, "clamp_len must be 1 or more, or None for no bound; got 0."),
         ({"clamp_len": -1}, "clamp_len must be 1 or more, or None for no bound; got -1."),
         ({"base": 1.0}, "base must be more than 1, since wavelengths grow by its powers; got 1.0."),
-    ],
-    Tupe: [
-        ({"dim": 0}, f"{TUPE}0, 2, 4 and 512."),
-        ({"num_heads": 0}, f"{TUPE}8, 0, 4 and 512."),
-        ({"head_dim": -1}, f"{TUPE}8, 2, -1 and 512."),
-        ({"max_length": 0}, f"{TUPE}8, 2, 4 and 0."),
-        ({"relative_buckets": 0}, f"{TUPE_BUCKETS}0."),
-        ({"relative_buckets": 6}, f"{TUPE_BUCKETS}6."),
-        ({"relative_buckets": 260}, f"{TUPE_BUCKETS}260."),
     ],
     Deberta: [
         ({"dim": 0}, f"{DEBERTA}0, 2, 4 and 512."),
@@ -118,7 +104,7 @@ def test_queries_of_other_heads_are_refused(cls: Any, heads: int, width: int) ->
             made(cls)(tokens(heads, width), key)
 
 
-@among(CoPE, Shaw, TransformerXL, Deberta)  # the content of keys does not matter to Tupe
+@every_class
 def test_key_heads_that_do_not_divide_are_refused(cls: Any) -> None:
     with raises_exactly(
         ValueError, "query heads must be a multiple of key heads, since each key head serves as many; got 2 and 3."
@@ -130,7 +116,7 @@ def test_key_heads_that_do_not_divide_are_refused(cls: Any) -> None:
 def test_positions_of_another_length_are_refused(cls: Any) -> None:
     with raises_exactly(
         ValueError,
-        "positions must have one place for each of the 2 tokens, since each token stands somewhere; got "
+        "positions must have one for each of the 2 tokens, since each token stands somewhere; got "
         "Positions(range 0..2, length 3). Slice them with positions[first:last], or pass those of this call only.",
     ):
         made(cls)(tokens(), tokens(), Positions.range(3))
@@ -147,7 +133,7 @@ def test_positions_in_half_precision_are_refused(cls: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@among(Shaw, Tupe, Deberta)
+@among(Shaw, Deberta)
 def test_tables_refuse_real_positions_of_queries_and_of_keys(cls: Any, dtype: torch.dtype) -> None:
     reals = torch.tensor([0.0, 1.0], dtype=dtype)
     told: list[tuple[PositionsLike, PositionsLike]] = [(reals, None), (0, reals)]
@@ -167,10 +153,10 @@ SEVERAL_AXES = {
 
 
 @pytest.mark.parametrize("shown", SEVERAL_AXES)
-@among(Shaw, TransformerXL, Tupe, Deberta)
+@among(Shaw, TransformerXL, Deberta)
 def test_positions_of_several_axes_are_refused_unless_it_counts_tokens(cls: Any, shown: str) -> None:
     with raises_exactly(
         ValueError,
-        f"positions must have 1 coordinate a place, since this {cls.__name__} encodes that many; got {shown}.",
+        f"positions must have 1 coordinate each, since this {cls.__name__} encodes that many; got {shown}.",
     ):
         made(cls)(tokens(), tokens(), SEVERAL_AXES[shown])

@@ -49,15 +49,19 @@ def test_deberta_and_alibi_add_up_at_debertas_scale() -> None:
     torch.testing.assert_close(reference(q, k, v, encoding=[deberta, alibi], scale=0.4), given_scale.softmax(-1) @ v)
 
 
-def test_two_content_terms_add_up_and_keep_one_scale() -> None:
+def test_content_terms_and_a_product_of_positions_add_up_and_keep_one_scale() -> None:
     shaw, cope = stirred(situs.Shaw(num_heads=2, head_dim=4)), stirred(situs.CoPE(num_heads=2, head_dim=4))
     tupe = stirred(situs.Tupe(dim=6, num_heads=2, head_dim=4))
     q, k, v = torch.randn(3, 1, 2, 5, 4, dtype=torch.float64)
     scale = 8**-0.5
-    terms = [encoding(q, k, scale=scale) for encoding in (shaw, cope, tupe)]
-    weights = (scale * q @ k.mT + sum(terms)).softmax(-1)
+    terms = [encoding(q, k, scale=scale) for encoding in (shaw, cope)]
+    bias = tupe(Positions.range(5), dtype=torch.float64)
+    weights = (scale * q @ k.mT + sum(terms) + bias).softmax(-1)
     actual = reference(q, k, v, encoding=[shaw, cope, tupe])
     torch.testing.assert_close(actual, weights @ v + shaw.gathered(weights))
+    weights = (0.4 * q @ k.mT + shaw(q, k, scale=0.4) + cope(q, k, scale=0.4) + bias).softmax(-1)
+    given_scale = reference(q, k, v, encoding=[shaw, cope, tupe], scale=0.4)
+    torch.testing.assert_close(given_scale, weights @ v + shaw.gathered(weights))
 
 
 def test_encodings_that_declare_different_scales_need_one_given() -> None:

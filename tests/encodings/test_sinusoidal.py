@@ -175,7 +175,7 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"dim": 1}, "dim must be at least 2, since every axis needs a sine and a cosine; got 1."),
     ({"dim": 5, "axes": 3}, "dim must be at least 6, since every axis needs a sine and a cosine; got 5."),
     ({"dim": 8, "base": 1.0}, "base must be more than 1, since wavelengths grow by its powers; got 1.0."),
-    ({"dim": 8, "base": math.nan}, "base must be more than 1, since wavelengths grow by its powers; got nan."),
+    ({"dim": 8, "base": math.nan}, "base must be finite, since wavelengths grow by its powers; got nan."),
     ({"dim": 8, "base": math.inf}, "base must be finite, since wavelengths grow by its powers; got inf."),
     (
         {"dim": 8, "dropout": 1.0},
@@ -197,7 +197,7 @@ def test_what_does_not_fit_is_refused() -> None:
         Sinusoidal(dim=8)(torch.zeros(1, 3, 6))
     with raises_exactly(
         ValueError,
-        "positions must have 2 coordinates a place, since this Sinusoidal encodes that many; got 1 in "
+        "positions must have 2 coordinates each, since this Sinusoidal encodes that many; got 1 in "
         "Positions(range 0..2, length 3).",
     ):
         Sinusoidal(dim=8, axes=2)(torch.zeros(1, 3, 8))
@@ -205,7 +205,7 @@ def test_what_does_not_fit_is_refused() -> None:
         Sinusoidal(dim=8, axes=2).shift_matrix(1.0)
     with raises_exactly(
         ValueError,
-        "dim must be even for shift_matrix, since the last sine of an odd one has no cosine to be turned with; got 7.",
+        "dim must be even for shift_matrix, since the last sine of an odd one has no cosine to be rotated with; got 7.",
     ):
         Sinusoidal(dim=7).shift_matrix(1.0)
 

@@ -222,18 +222,18 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"head_dim": 8, "gamma": 0.0},
-        "gamma and scale_base must be positive, since they set the decay; got 0.0 and 512.0.",
+        "gamma must be more than 0, since it sets the decay; got 0.0.",
     ),
     (
         {"head_dim": 8, "scale_base": -1.0},
-        "gamma and scale_base must be positive, since they set the decay; got 0.4 and -1.0.",
+        "scale_base must be more than 0, since it sets the decay; got -1.0.",
     ),
     (
         {"head_dim": 8, "centre": "end"},
         'centre must be "origin", "middle" or a number, since it is a position; got \'end\'.',
     ),
     ({"head_dim": 8, "base": 1.0}, "base must be more than 1, since wavelengths grow by its powers; got 1.0."),
-    ({"head_dim": 8, "base": math.nan}, "base must be more than 1, since wavelengths grow by its powers; got nan."),
+    ({"head_dim": 8, "base": math.nan}, "base must be finite, since wavelengths grow by its powers; got nan."),
     ({"head_dim": 8, "base": math.inf}, "base must be finite, since wavelengths grow by its powers; got inf."),
     ({"head_dim": 8, "gamma": math.nan}, "gamma must be finite, since it sets the decay; got nan."),
     ({"head_dim": 8, "scale_base": math.inf}, "scale_base must be finite, since it sets the decay; got inf."),
@@ -264,7 +264,7 @@ def test_positions_it_cannot_place_are_refused() -> None:
         XPos(head_dim=8, centre="middle")(torch.zeros(1, 1, 2, 8), 5)
     with raises_exactly(
         ValueError,
-        "positions must have 1 coordinate a place, since this XPos encodes that many; got 2 in "
+        "positions must have 1 coordinate each, since this XPos encodes that many; got 2 in "
         "Positions(grid, 1 x 2, length 2, axes 2).",
     ):
         XPos(head_dim=8)(torch.zeros(1, 1, 2, 8), Positions.grid(1, 2))

@@ -126,6 +126,6 @@ def test_what_does_not_fit_is_refused() -> None:
     for rotary_dim in (3, 10, -2):
         with raises_exactly(
             ValueError,
-            f"rotary_dim must be even and at most head_dim=8, since channels turn in pairs; got {rotary_dim}.",
+            f"rotary_dim must be even and at most head_dim=8, since channels are rotated in pairs; got {rotary_dim}.",
         ):
             convert_pairing(torch.zeros(8), head_dim=8, source="halves", target="interleaved", rotary_dim=rotary_dim)

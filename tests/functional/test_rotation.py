@@ -1,66 +1,15 @@
-"""The three forms of a rotation agree with one another and with the paper's matrix, for every layout and dtype."""
+"""The three forms of a rotation agree with one another and with the paper's matrix."""
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
-from situs.functional import (
-    RotationTable,
-    as_complex,
-    from_complex,
-    rotary_frequencies,
-    rotate,
-    rotate_complex,
-    rotate_matrix,
-    rotate_real,
-    rotation,
-    rotation_matrix,
-    unit_circle,
-)
-from situs.functional.fused import planning
-from situs.functional.rotation import PAIRINGS, Pairing
-from tests.raising import raises_exactly
+from situs.functional import as_complex, from_complex, rotate_complex, rotate_matrix, rotate_real, rotation_matrix
+from situs.functional.rotation import Pairing
+from situs.rotation import rotate
 from tests.references import rotary as reference
-
-both_pairings = pytest.mark.parametrize("pairing", PAIRINGS)
-DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
-
-
-def table_of(positions: Tensor, dim: int, dtype: torch.dtype = torch.float32) -> RotationTable:
-    """A table for positions of shape (batch, heads, sequence)."""
-    return RotationTable(*unit_circle(positions.unsqueeze(-1), rotary_frequencies(dim), dtype))
-
-
-def by_paper(x: Tensor, positions: Tensor, dim: int, pairing: str) -> Tensor:
-    """The reference's float64 matrices, applied place by place; ``dim`` channels turn."""
-    where = positions.expand(x.shape[:-1]).reshape(-1).double().numpy()
-    rows = x.double().reshape(-1, x.shape[-1]).numpy()
-    turned = reference.rotate(rows, where, reference.frequencies(dim), pairing)
-    return torch.from_numpy(turned.reshape(x.shape))
-
-
-def by_operations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the compiled loop out."""
-    monkeypatch.setattr(planning, "available", lambda: False)
-
-
-def chunked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also cut into pieces that are small for a test."""
-    by_operations(monkeypatch)
-    monkeypatch.setattr(rotation, "SMALLEST_CUT", 1)
-    monkeypatch.setattr(rotation, "CHUNK_ELEMENTS", 96)
-
-
-def ulp_of_pair_norm(truth: Tensor, dtype: torch.dtype, pairing: str) -> Tensor:
-    """For each channel, the distance of neighbouring numbers of ``dtype`` at the norm of its pair."""
-    shape = (-1, 2) if pairing == "interleaved" else (2, -1)
-    axis = -1 if pairing == "interleaved" else -2
-    pairs = truth.unflatten(-1, shape)
-    norm = pairs.norm(dim=axis, keepdim=True).expand_as(pairs).flatten(-2)
-    return torch.finfo(dtype).eps * torch.exp2(torch.floor(torch.log2(norm)))
+from tests.rotation.rotation_cases import both_pairings, by_paper, layouts, table_of
 
 
 @both_pairings
@@ -95,113 +44,6 @@ def test_the_matrix_is_the_papers(pairing: Pairing) -> None:
 
 
 @both_pairings
-@pytest.mark.parametrize("turning", [2, 6, 8])
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_channels_beyond_the_table_are_bit_equal(pairing: Pairing, turning: int, dtype: torch.dtype) -> None:
-    positions = torch.arange(70_000, 70_007)[None, None]
-    x = torch.randn(2, 3, 7, 8).to(dtype)
-    wide = torch.float64 if dtype == torch.float64 else torch.float32
-    turned = rotate(x, table_of(positions, turning, wide), pairing)
-    assert turned.dtype == dtype
-    assert torch.equal(turned[..., turning:], x[..., turning:])
-    expected = by_paper(x, positions, turning, pairing)
-    assert torch.allclose(turned.double(), expected, rtol=0, atol={8: 1e-9, 4: 2e-6}.get(dtype.itemsize, 0.02))
-
-
-def layouts() -> dict[str, Tensor]:
-    """Vectors for 5 places of 8 channels, lying in memory in different ways."""
-    storage = torch.randn(1000)
-    return {
-        "contiguous": storage[:240].view(2, 3, 5, 8),
-        "transposed": storage[:240].view(2, 5, 3, 8).transpose(1, 2),
-        "odd offset": storage[1:241].view(2, 3, 5, 8),
-        "odd strides": storage[: 2 * 3 * 5 * 9].view(2, 3, 5, 9)[..., 1:],
-        "channels first": storage[:240].view(2, 3, 8, 5).transpose(2, 3),
-        "every other channel": storage[:480].view(2, 3, 5, 16)[..., ::2],
-        "part of fused projections": storage[: 2 * 5 * 3 * 24].view(2, 5, 3, 24).transpose(1, 2)[..., 8:16],
-        "expanded": storage[:40].view(1, 1, 5, 8).expand(2, 3, 5, 8),
-        "odd stride of an axis of one": storage[:81].as_strided((1, 2, 5, 8), (81, 40, 8, 1)),
-        "negated view": torch._neg_view(storage[:240].view(2, 3, 5, 8)),
-    }
-
-
-@both_pairings
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("layout", layouts())
-@pytest.mark.parametrize("path", ["direct", "chunked", "fused"])
-def test_how_a_tensor_lies_in_memory_does_not_matter(
-    pairing: Pairing, dtype: torch.dtype, layout: str, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if path != "fused":
-        {"direct": by_operations, "chunked": chunked}[path](monkeypatch)
-    x = layouts()[layout]
-    x = x.to(dtype) if dtype != torch.float32 else x  # keeps the strides of dense layouts
-    before = x.clone()
-    table = table_of(
-        torch.arange(1000, 1005)[None, None], 8, torch.float64 if dtype == torch.float64 else torch.float32
-    )
-    turned = rotate(x, table, pairing)
-    plain = rotate(x.resolve_neg().contiguous().clone(), table, pairing)
-    assert turned.dtype == dtype
-    assert torch.equal(x, before)
-    assert torch.allclose(turned.float(), plain.float(), rtol=0, atol=0 if dtype.itemsize == 2 else 1e-6)
-
-
-@both_pairings
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("turning", [4, 8])
-@pytest.mark.parametrize("shape", [(2, 3, 0, 8), (0, 3, 5, 8), (0, 3, 0, 8)])
-@pytest.mark.parametrize("grad", [False, True])
-def test_nothing_turns_into_nothing(
-    pairing: Pairing, dtype: torch.dtype, turning: int, shape: tuple[int, ...], grad: bool
-) -> None:
-    wide = torch.float64 if dtype == torch.float64 else torch.float32
-    x = torch.zeros(shape, dtype=dtype, requires_grad=grad)
-    turned = rotate(x, table_of(torch.arange(shape[2])[None, None], turning, wide), pairing)
-    assert turned.shape == shape
-    assert turned.dtype == dtype
-
-
-@both_pairings
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("path", ["direct", "chunked", "fused"])
-@pytest.mark.parametrize("start", [0, 10_000_000])
-def test_half_precision_is_rounded_once(
-    pairing: Pairing, dtype: torch.dtype, path: str, start: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each channel lies within 0.51 ulp, at the norm of its pair, of the float64 truth for the same half inputs:
-    half a unit for the one rounding, the rest for float32 arithmetic."""
-    if path != "fused":
-        {"direct": by_operations, "chunked": chunked}[path](monkeypatch)
-    positions = start + torch.arange(40)[None, None]
-    x = torch.randn(2, 3, 40, 16).to(dtype)
-    turned = rotate(x, table_of(positions, 16), pairing).double()
-    truth = by_paper(x, positions, 16, pairing)
-    assert bool(((turned - truth).abs() <= 0.51 * ulp_of_pair_norm(truth, dtype, pairing)).all())
-
-
-@both_pairings
-def test_pieces_are_cut_where_they_belong(pairing: Pairing, monkeypatch: pytest.MonkeyPatch) -> None:
-    positions = torch.randint(0, 10_000_000, (2, 3, 37))
-    x = torch.randn(2, 3, 37, 12)
-    chunked(monkeypatch)
-    for turning in (8, 12):
-        turned = rotate(x, table_of(positions, turning), pairing)
-        assert torch.allclose(turned.double(), by_paper(x, positions, turning, pairing), rtol=0, atol=2e-6)
-
-
-@both_pairings
-def test_other_numbers_of_axes_are_turned(pairing: Pairing) -> None:
-    positions = torch.arange(500, 505)
-    table = table_of(positions[None, None], 8, torch.float64)
-    many = torch.randn(2, 2, 3, 5, 8, dtype=torch.float64)
-    expected = by_paper(many, positions, 8, pairing)
-    assert torch.allclose(rotate(many, table, pairing), expected, rtol=0, atol=1e-10)
-    one = rotate_real(many[0, 0], table.cos[0], table.sin[0], pairing)
-    assert torch.allclose(one, expected[0, 0], rtol=0, atol=1e-10)
-
-
-@both_pairings
 def test_as_complex_and_back_is_the_identity(pairing: Pairing) -> None:
     for x in layouts().values():
         z = as_complex(x.resolve_neg(), pairing)
@@ -213,37 +55,3 @@ def test_as_complex_and_back_is_the_identity(pairing: Pairing) -> None:
 def test_neighbours_become_complex_without_a_copy() -> None:
     x = torch.randn(2, 3, 5, 8)
     assert as_complex(x, "interleaved").data_ptr() == x.data_ptr()
-
-
-def test_a_table_remembers_its_other_forms_and_tells_its_size() -> None:
-    table = table_of(torch.arange(5)[None, None], 8)
-    assert table.polar is table.polar
-    assert table.wide_cos is table.wide_cos
-    assert table.wide_sin is table.wide_sin
-    assert torch.equal(table.polar, torch.complex(table.cos, table.sin))
-    assert torch.equal(table.transposed().sin, -table.sin)
-    assert repr(table) == "RotationTable((1, 1, 5, 4), torch.float32, cpu)"
-
-
-MISFITS = {"length": (1, 1, 5, 32), "rows": (3, 1, 4, 32), "heads": (1, 5, 4, 32), "pairs": (1, 1, 4, 33)}
-LARGE_MISFITS = {
-    "many pairs": (1, 1, 64, 33),
-    "few places": (1, 1, 63, 32),
-    "many places": (1, 1, 65, 32),
-    "many rows": (3, 1, 64, 32),
-    "many heads": (1, 5, 64, 32),
-}
-
-
-@both_pairings
-@pytest.mark.parametrize("wrong", [*MISFITS, *LARGE_MISFITS])
-def test_a_table_that_does_not_fit_is_refused(pairing: Pairing, wrong: str) -> None:
-    x = torch.randn(2, 4, 4 if wrong in MISFITS else 64, 64)  # the larger one goes to the compiled loop
-    shape = (MISFITS | LARGE_MISFITS)[wrong]
-    table = RotationTable(torch.ones(shape), torch.zeros(shape))
-    with raises_exactly(
-        ValueError,
-        "table must have an entry for every place of x, and for one or all of its rows and heads, since it turns each "
-        f"vector; got a table of shape {shape} for x of shape {tuple(x.shape)}.",
-    ):
-        rotate(x, table, pairing)

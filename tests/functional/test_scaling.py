@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from situs import DynamicNTK, LongRoPE, Positions, Rotary
+from situs import DynamicNTKScaling, LongRoPE, Positions, Rotary
 from situs.functional import angles, rotary_frequencies, scaling
 from tests.references import scaling as reference
 
@@ -167,7 +167,7 @@ def test_lengths_on_a_device_without_float64_stay_there(monkeypatch: pytest.Monk
     assert narrow.dtype == torch.float32
     assert torch.allclose(narrow.double(), exact, rtol=2e-6, atol=0)
     longrope = LongRoPE(factor=4.0, original_length=64, short_factors=(1.0,) * 4, long_factors=(3.0,) * 4)
-    for method in (DynamicNTK(factor=4.0, original_length=64), longrope):
+    for method in (DynamicNTKScaling(factor=4.0, original_length=64), longrope):
         encoding = Rotary(head_dim=8, scaling=method)
         places = Positions.explicit(
             torch.zeros(3, 5, dtype=torch.int64, device="meta"), sequence_length=lengths.to("meta")

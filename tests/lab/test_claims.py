@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from situs.lab.engines import claims
-from situs.lab.engines.claims import Claims
-from situs.lab.store import StoreError
+from situs.lab.comparing.engines import claims
+from situs.lab.comparing.engines.claims import Claims
+from situs.lab.comparing.store import StoreError
 
 
 def write_claim(folder: pathlib.Path, **owner: Any) -> None:

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from situs.lab import costs, probes
-from situs.lab.compare import compare
-from situs.lab.engines import worker
-from situs.lab.model import Size
-from situs.lab.plan import Plan, make_plan
-from situs.lab.store import Store
-from situs.lab.trial import Trial
+from situs.lab.comparing.compare import compare
+from situs.lab.comparing.engines import worker
+from situs.lab.comparing.plan import Plan, make_plan
+from situs.lab.comparing.records import Trial, TrialRecord
+from situs.lab.comparing.store import Store
+from situs.lab.probing import costs, properties
+from situs.lab.probing.findings import Costs, DecodeCost
+from situs.lab.settings import Size
 
 OWN = """
 import situs
@@ -34,7 +35,7 @@ class Told:
     def planned(self, trials: Sequence[Trial], finished: int) -> None:
         """Nothing to remember."""
 
-    def finished(self, record: dict[str, Any]) -> None:
+    def finished(self, record: TrialRecord) -> None:
         """Nothing to remember."""
 
     def measuring(self, method: str) -> None:
@@ -47,8 +48,8 @@ class Told:
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Measured in no time, in a folder with a module of one's own."""
-    monkeypatch.setattr(costs, "measure", lambda method, settings: {"of": method.name})
-    monkeypatch.setattr(probes, "measure", lambda method, settings: {})
+    monkeypatch.setattr(costs, "measure", lambda method, settings: Costs(0, {}, DecodeCost()))
+    monkeypatch.setattr(properties, "measure", lambda method, settings: {})
     monkeypatch.chdir(tmp_path)
     Path("compared_of_ones_own.py").write_text(OWN)
 
@@ -69,7 +70,7 @@ def measured(*, fresh: bool = False) -> list[str]:
 
     told = Told()
     records = compare(plan(), Store("out"), engine, told, fresh=fresh)
-    assert list(records["costs"]) == [method.name for method in plan().methods]
+    assert list(records.costs) == [method.name for method in plan().methods]
     return told.measured
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from situs.lab.engines import complete, worker
-from situs.lab.store import Store
-from situs.lab.trial import Trial
+from situs.lab.comparing.engines import complete, worker
+from situs.lab.comparing.records import Trial
+from situs.lab.comparing.store import Store
 from tests.lab.test_engine_local import numbers, run, some_trials
 
 pytestmark = [pytest.mark.once, pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")]
@@ -21,11 +21,11 @@ pytestmark = [pytest.mark.once, pytest.mark.skipif(sys.platform != "linux", reas
 DRIVER = """
 import os, signal, sys
 from tests.lab.test_engine_local import NO_TEXT, some_trials
-from situs.lab.engines import complete, local
-from situs.lab.store import Store
+from situs.lab.comparing.engines import complete, local
+from situs.lab.comparing.store import Store
 
 def done(record):
-    print("done", record["key"], flush=True)
+    print("done", record.key, flush=True)
     global left
     left -= 1
     if left == 0:
@@ -55,10 +55,11 @@ class Driver:
     def __init__(self, script: pathlib.Path, folder: pathlib.Path, ending: str = "", after: int = -1) -> None:
         script.write_text(DRIVER)
         root = str(pathlib.Path(__file__).parent.parent.parent)
+        path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         self.process = subprocess.Popen(
             [sys.executable, str(script), str(folder), ending, str(after)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-            env={**os.environ, "PYTHONPATH": root, "PYTHONWARNINGS": "error"},
+            env={**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "error"},
         )  # fmt: skip
 
     def finish(self) -> None:
@@ -95,7 +96,7 @@ def test_a_comparison_that_was_stopped_goes_on_with_the_same_numbers(
     first.finish()
     assert first.process.returncode == status
     assert first.orphans(within=2.0) == []
-    assert "situs/lab/engines/worker.py" not in first.errors  # workers say nothing
+    assert "engines/worker.py" not in first.errors  # workers say nothing
     assert sorted(first.done) == sorted(Store(folder).load())
     assert len(first.done) == 2
     claims = list((folder / "trials").glob("*.claim"))
@@ -137,5 +138,5 @@ def test_records_that_do_not_count_are_made_anew_and_others_are_taken(tmp_path: 
         store.save(worker.failed(trial, ValueError("before"), 0.0))
     known = {trials[0].key: store.load()[trials[0].key]}
     records = complete(trials, store, engine, known=known)
-    assert [records[trial.key]["error"] for trial in trials] == ["ValueError: again", "ValueError: before"]
+    assert [records[trial.key].error for trial in trials] == ["ValueError: again", "ValueError: before"]
     assert asked == [[trials[0].key]]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from situs.lab.corpus import Corpus
+from situs.lab.comparing.corpus import Corpus
 from tests.lab.test_corpus import MANY, files_of
 from tests.lab.test_corpus_reading import fill
 from tests.raising import raises_exactly

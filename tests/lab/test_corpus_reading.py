@@ -6,7 +6,7 @@ import platform
 
 import pytest
 
-from situs.lab.corpus import Corpus
+from situs.lab.comparing.corpus import Corpus
 from tests.lab.test_corpus import files_of, random_text, split_of
 
 

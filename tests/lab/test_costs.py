@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 from typing import Any
 
 import pytest
@@ -12,11 +11,13 @@ from torch import Tensor
 
 from situs import BiasEncoding, QueryKeyEncoding
 from situs.encodings.bias import ScoreMod
-from situs.lab import costs
-from situs.lab.memory import peak_beyond_result
-from situs.lab.methods import parse
-from situs.lab.model import Decoder, Size
-from situs.lab.trial import Settings
+from situs.lab.model import Decoder
+from situs.lab.naming import parse
+from situs.lab.plain import from_json, to_json, to_plain
+from situs.lab.probing import costs
+from situs.lab.probing.findings import Cost, Costs, DecodeCost
+from situs.lab.probing.memory import peak_beyond_result
+from situs.lab.settings import Settings, Size
 
 pytestmark = pytest.mark.once
 
@@ -31,7 +32,7 @@ def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(costs, name, value)
 
 
-def measured(name: str, settings: Settings = SETTINGS, **options: Any) -> dict[str, Any]:
+def measured(name: str, settings: Settings = SETTINGS, **options: Any) -> Costs:
     return costs.measure(parse(name), settings, **options)
 
 
@@ -45,35 +46,35 @@ def measured(name: str, settings: Settings = SETTINGS, **options: Any) -> dict[s
 )  # fmt: skip
 def test_every_method_has_positive_times_and_memory(name: str) -> None:
     found = measured(name)
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert list(found) == ["parameters", "lengths", "decode"]
-    assert list(found["lengths"]) == [str(TRAINING), str(OTHER)]
-    for numbers in found["lengths"].values():
+    assert from_json(Costs, to_json(found)) == found
+    assert list(found.lengths) == [TRAINING, OTHER]
+    for numbers in (to_plain(each) for each in found.lengths.values()):
         assert list(numbers) == ["time", "memory", "plain_milliseconds", "milliseconds", "plain_mib", "mib"]
         assert numbers["time"] == pytest.approx(numbers["milliseconds"] / numbers["plain_milliseconds"])
         assert numbers["memory"] == pytest.approx(numbers["mib"] / numbers["plain_mib"])
         assert min(numbers.values()) > 0
-    assert list(found["decode"]) == ["time", "plain_microseconds", "microseconds"]
-    assert min(found["decode"].values()) > 0
+    decode = to_plain(found.decode)
+    assert list(decode) == ["time", "plain_microseconds", "microseconds"]
+    assert min(decode.values()) > 0
 
 
 @pytest.mark.parametrize("name", ["learned", "tupe", "rotary&learned"])
 def test_a_table_that_ends_says_where(name: str) -> None:
     found = measured(name)
-    assert found["lengths"][str(OTHER)] == found["decode"] == {"ends": TRAINING}
-    assert found["lengths"][str(TRAINING)]["time"] > 0
+    assert (found.lengths[OTHER], found.decode) == (Cost(ends=TRAINING), DecodeCost(ends=TRAINING))
+    assert (found.lengths[TRAINING].time or 0) > 0
 
 
 def test_positions_beyond_a_reach_are_not_asked_for() -> None:
-    assert measured("xpos", lengths=(40_000,))["lengths"] == {"40000": {"ends": 35965}}
+    assert measured("xpos", lengths=(40_000,)).lengths == {40_000: Cost(ends=35965)}
 
 
 def test_parameters_are_those_of_the_whole_model() -> None:
     for name, size in (("t5", Size()), ("t5/none", Size(layers=4)), ("learned", Size()), ("rotary", Size())):
         model = Decoder(parse(name), vocabulary=9, size=size, train_length=TRAINING, seed=0)
         found = measured(name, Settings(train_length=TRAINING, batch=1, size=size), lengths=())
-        assert found["parameters"] == model.parameters_of_encodings()
-    assert measured("t5", lengths=())["parameters"] == 2 * 32 * 4
+        assert found.parameters == model.parameters_of_encodings()
+    assert measured("t5", lengths=()).parameters == 2 * 32 * 4
 
 
 class Dense(BiasEncoding):
@@ -96,18 +97,20 @@ class Dense(BiasEncoding):
 
 def test_memory_sees_a_matrix_that_is_materialised() -> None:
     matrix = 4 * 4 * OTHER**2 / costs.MIB  # heads, bytes
-    dense = measured(f"{__name__}:Dense", lengths=(OTHER,))["lengths"][str(OTHER)]
-    alibi = measured("alibi", lengths=(OTHER,))["lengths"][str(OTHER)]
+    dense, alibi = (
+        to_plain(measured(name, lengths=(OTHER,)).lengths[OTHER]) for name in (f"{__name__}:Dense", "alibi")
+    )
     assert dense["mib"] > matrix > alibi["mib"]
     assert dense["memory"] > 3 * alibi["memory"]
 
 
 def test_memory_repeats_exactly_and_nothing_costs_nothing() -> None:
-    first, second = (measured("sinusoidal")["lengths"] for _ in range(2))
-    none = measured("none")["lengths"]
-    for length in (str(TRAINING), str(OTHER)):
-        assert first[length]["mib"] == second[length]["mib"] > none[length]["mib"]
-        assert none[length]["memory"] == 1
+    first, second = (measured("sinusoidal").lengths for _ in range(2))
+    none = measured("none").lengths
+    for length in (TRAINING, OTHER):
+        assert first[length].mib == second[length].mib
+        assert (first[length].mib or 0) > (none[length].mib or 0) > 0
+        assert none[length].memory == 1
 
 
 def test_memory_is_what_is_held_beyond_the_result() -> None:
@@ -134,8 +137,8 @@ class Fails(QueryKeyEncoding):
 
 def test_an_encoding_that_fails_has_its_error_in_place_of_numbers() -> None:
     found = measured(f"{__name__}:Fails")
-    assert found["lengths"][str(OTHER)] == {"error": "RuntimeError: too long"}
-    assert found["lengths"][str(TRAINING)]["time"] > 0
+    assert found.lengths[OTHER] == Cost(error="RuntimeError: too long")
+    assert (found.lengths[TRAINING].time or 0) > 0
 
 
 def test_nothing_is_left_changed(capfd: pytest.CaptureFixture[str]) -> None:

@@ -7,16 +7,19 @@ import pathlib
 import signal
 import sys
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from situs.lab.corpus import Corpus
-from situs.lab.engines import CorpusSource, EngineError, complete, local, worker
-from situs.lab.model import Size
-from situs.lab.store import Store, to_json
-from situs.lab.trial import Progress, Settings, Trial
+from situs.lab.comparing.corpus import Corpus
+from situs.lab.comparing.engines import CorpusSource, EngineError, complete, local, worker
+from situs.lab.comparing.records import Progress, Seconds, Trial, TrialRecord
+from situs.lab.comparing.store import Store
+from situs.lab.naming import parse, parse_all
+from situs.lab.plain import to_json
+from situs.lab.settings import Settings, Size
 from tests.raising import raises_exactly
 
 pytestmark = [pytest.mark.once, pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")]
@@ -47,25 +50,25 @@ def some_trials(steps: int = 40) -> list[Trial]:
     return [
         Trial(method, (method,), "copy", seed, steps, SETTINGS)
         for seed in range(2)
-        for method in ("alibi", "none", "rotary")
+        for method in parse_all("alibi,none,rotary")
     ]
 
 
-def numbers(records: dict[str, Any]) -> dict[str, str]:
+def numbers(records: dict[str, TrialRecord]) -> dict[str, str]:
     """All but the time it took."""
-    return {key: to_json({**record, "seconds": None}) for key, record in sorted(records.items())}
+    return {key: to_json(replace(record, seconds=Seconds(0.0, 0.0))) for key, record in sorted(records.items())}
 
 
-def run(trials: list[Trial], **options: Any) -> dict[str, Any]:
-    records: dict[str, Any] = {}
-    local.run(trials, NO_TEXT, done=lambda record: records.update({record["key"]: record}), **options)
+def run(trials: list[Trial], **options: Any) -> dict[str, TrialRecord]:
+    records: dict[str, TrialRecord] = {}
+    local.run(trials, NO_TEXT, done=lambda record: records.update({record.key: record}), **options)
     return records
 
 
 @pytest.fixture(scope="module")
 def undisturbed() -> dict[str, str]:
     records = run(some_trials(), workers=1)
-    assert {record["status"] for record in records.values()} == {"done"}
+    assert {record.status for record in records.values()} == {"done"}
     return numbers(records)
 
 
@@ -92,16 +95,17 @@ def test_a_trial_that_fails_is_recorded_and_the_rest_goes_on(
 ) -> None:
     (tmp_path / "unlucky.py").write_text(ENCODINGS)
     monkeypatch.syspath_prepend(tmp_path)
-    names = [f"unlucky:{name}" for name in ("Breaks", "Leaves", "Kills")]
-    trials = [Trial(name, (name,), "copy", 0, 50, SETTINGS) for name in names]
+    unlucky = parse_all("unlucky:Breaks,unlucky:Leaves,unlucky:Kills")
+    trials = [Trial(method, (method,), "copy", 0, 50, SETTINGS) for method in unlucky]
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(f"line {number} of a text" for number in range(2000)))
-    trials.append(Trial("alibi", ("alibi",), "text", 0, 50, SETTINGS, "before"))
+    alibi = parse("alibi")
+    trials.append(Trial(alibi, (alibi,), "text", 0, 50, SETTINGS, "before"))
     store = Store(tmp_path)
-    told: list[dict[str, Any]] = []
+    told: list[TrialRecord] = []
     options: dict[str, Any] = {"source": CorpusSource(str(text), "before"), "workers": 2}
     records = complete([*trials, *some_trials()[:2]], store, local.run, done=told.append, **options)
-    assert [records[trial.key]["error"] for trial in trials] == [
+    assert [records[trial.key].error for trial in trials] == [
         "RuntimeError: no such luck",
         "SystemExit: 3",
         "ChildProcessError: the worker must live to the end of a trial; got SIGKILL in the middle of it, 2 times. If "
@@ -109,7 +113,7 @@ def test_a_trial_that_fails_is_recorded_and_the_rest_goes_on(
         "ValueError: text must stay as it was when the comparison began, since trials are compared with each other; "
         f"got hash {Corpus.from_path(text).hash} instead of before from {text}. Run again.",
     ]
-    assert 'raise RuntimeError("no such luck")' in records[trials[0].key]["traceback"]
+    assert 'raise RuntimeError("no such luck")' in (records[trials[0].key].traceback or "")
     assert numbers(records).items() >= {trial.key: undisturbed[trial.key] for trial in some_trials()[:2]}.items()
     assert {key: to_json(record) for key, record in records.items()} == {
         key: to_json(record) for key, record in store.load().items()
@@ -118,7 +122,7 @@ def test_a_trial_that_fails_is_recorded_and_the_rest_goes_on(
 
 
 def test_an_error_of_the_caller_stops_the_workers(tmp_path: pathlib.Path) -> None:
-    def done(record: dict[str, Any]) -> None:
+    def done(record: TrialRecord) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from situs.lab.corpus import Corpus
-from situs.lab.engines import CorpusSource, EngineError, complete, local
-from situs.lab.engines import ray as engine
-from situs.lab.store import Store
-from situs.lab.trial import Progress, Trial
+from situs.lab.comparing.corpus import Corpus
+from situs.lab.comparing.engines import CorpusSource, EngineError, complete, local
+from situs.lab.comparing.engines import ray as engine
+from situs.lab.comparing.records import Progress, Trial, TrialRecord
+from situs.lab.comparing.store import Store
+from situs.lab.naming import parse
 from tests.lab.test_engine_local import NO_TEXT, SETTINGS, numbers, some_trials
 from tests.raising import raises_exactly
 
@@ -51,7 +52,7 @@ def address(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     clusters = pytest.importorskip("ray.cluster_utils")
     (tmp_path / "waiting.py").write_text(ENCODING)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setenv("SITUS_TEST_PLACE", str(tmp_path / "pid"))
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     cluster = clusters.Cluster(initialize_head=True, head_node_args={**OPTIONS, "include_dashboard": False})
@@ -67,9 +68,9 @@ def test_a_cluster_gives_the_local_numbers_though_a_worker_is_killed(address: st
     text.write_text("\n\n".join(f"line {number * number} of a text" for number in range(2000)))
     source = CorpusSource(str(text), Corpus.from_path(text).hash)
     waits, breaks, reads = (
-        Trial("waiting:Waits", ("waiting:Waits",), "copy", 0, 42, SETTINGS),
-        Trial("waiting:Breaks", ("waiting:Breaks",), "copy", 0, 41, SETTINGS),
-        Trial("alibi", ("alibi",), "text", 0, 40, replace(SETTINGS, train_length=64), source.hash),
+        Trial(parse("waiting:Waits"), (parse("waiting:Waits"),), "copy", 0, 42, SETTINGS),
+        Trial(parse("waiting:Breaks"), (parse("waiting:Breaks"),), "copy", 0, 41, SETTINGS),
+        Trial(parse("alibi"), (parse("alibi"),), "text", 0, 40, replace(SETTINGS, train_length=64), source.hash),
     )
     trials = [waits, breaks, reads, *some_trials()[:3]]
     told: list[tuple[int, str, int]] = []
@@ -82,13 +83,13 @@ def test_a_cluster_gives_the_local_numbers_though_a_worker_is_killed(address: st
     records = complete(trials, Store(tmp_path), engine.run, source=source, address=address, tell=tell)
     killer.join(1)
     assert not killer.is_alive()
-    assert records[breaks.key]["error"] == "RuntimeError: no such luck"
+    assert records[breaks.key].error == "RuntimeError: no such luck"
     assert {key for _, key, _ in told} >= {waits.key, reads.key}
     assert {number for number, _, _ in told} <= {0, 1}
-    here: dict[str, Any] = {}
-    local.run(trials, source, workers=2, done=lambda record: here.update({record["key"]: record}))
+    here: dict[str, TrialRecord] = {}
+    local.run(trials, source, workers=2, done=lambda record: here.update({record.key: record}))
     del records[breaks.key], here[breaks.key]
-    assert {record["status"] for record in records.values()} == {"done"}
+    assert {record.status for record in records.values()} == {"done"}
     assert numbers(records) == numbers(here)
 
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 import situs
-from situs.lab.image_probes import DIM, HEADS, measure
-from situs.lab.probes import PROBES
+from situs.lab.probing.findings import Finding
+from situs.lab.probing.images import DIM, HEADS, measure
+from situs.lab.probing.properties import PROBES
 
 ASKED = ("unique", "relative", "norm_preserving", "equivariant")
 
@@ -37,16 +38,14 @@ def learned() -> situs.LearnedGrid:
 )
 def test_properties_are_those_that_the_formula_has(encoding: situs.Encoding, holds: tuple[bool, ...]) -> None:
     found = measure(encoding, (5, 4))
-    assert tuple(found[name]["holds"] for name in ASKED) == holds
+    assert tuple(found[name].holds for name in ASKED) == holds
 
 
 def test_what_a_window_cannot_show_is_not_asked() -> None:
     found = measure(swin(), (5, 4))
     assert list(found) == list(PROBES)
     for name in set(PROBES) - set(ASKED):
-        assert found[name] == {
-            "holds": None, "number": None, "unit": "", "said": "A window of 5 x 4 patches has an end."
-        }  # fmt: skip
+        assert found[name] == Finding(None, None, "", "A window of 5 x 4 patches has an end.")
 
 
 def test_a_learned_table_differs_between_patches_by_what_its_rows_differ() -> None:
@@ -54,6 +53,6 @@ def test_a_learned_table_differs_between_patches_by_what_its_rows_differ() -> No
     with torch.no_grad():
         table.table[1:] = table.table[1]  # every patch the same
     found = measure(table, (5, 4))
-    assert not found["unique"]["holds"]
-    assert found["relative"]["holds"]
-    assert found["equivariant"]["holds"]
+    assert not found["unique"].holds
+    assert found["relative"].holds
+    assert found["equivariant"].holds

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 import situs
-from situs.lab.methods import FITTED, RAMPS, SCALINGS, fitted, parse, parse_all, suiting_text
+from situs.lab.naming import parse
+from situs.lab.naming.methods import FITTED, build_layer, fitted, parse_methods, suiting_text
+from situs.lab.naming.scalings import SCALINGS, scaled
 from tests.raising import raises_exactly
 
 SIZES: dict[str, Any] = {"dim": 64, "num_heads": 4, "head_dim": 16, "max_length": 64}
@@ -15,51 +17,49 @@ SIZES: dict[str, Any] = {"dim": 64, "num_heads": 4, "head_dim": 16, "max_length"
 
 @pytest.mark.parametrize("name", suiting_text())
 def test_every_encoding_of_text_is_built_for_the_sizes_of_the_model(name: str) -> None:
-    (encoding,) = parse(name).encodings(0, SIZES)
+    (method,) = parse_methods(name)
+    (encoding,) = build_layer(method, 0, SIZES)
     assert type(encoding) is situs.entry(name).cls
     assert getattr(encoding, "num_heads", 4) == 4 or encoding.num_heads is None
 
 
 def test_a_pattern_gives_each_layer_its_own_and_several_act_together() -> None:
     method = parse("rotary&alibi/none")
-    kinds = [[type(each).__name__ for each in method.encodings(layer, SIZES)] for layer in range(3)]
+    kinds = [[type(each).__name__ for each in build_layer(method, layer, SIZES)] for layer in range(3)]
     assert kinds == [["Rotary", "ALiBi"], ["NoPE"], ["Rotary", "ALiBi"]]
 
 
 def test_options_reach_the_encoding_and_go_before_those_that_suit_the_length() -> None:
-    (shaw,) = parse("shaw(max_distance=5, values=False)").encodings(0, SIZES)
+    (shaw,) = build_layer(parse("shaw(max_distance=5, values=False)"), 0, SIZES)
     assert isinstance(shaw, situs.Shaw)
     assert (shaw.max_distance, shaw.values) == (5, False)
-    (t5,) = parse("t5(max_distance=40)").encodings(0, SIZES)
+    (t5,) = build_layer(parse("t5(max_distance=40)"), 0, SIZES)
     assert isinstance(t5, situs.T5Bias)
     assert (t5.max_distance, t5.bidirectional) == (40, fitted("t5", 64)["bidirectional"])
 
 
-def test_a_scaling_shares_the_training_and_changes_frequencies_alone() -> None:
-    method = parse("rotary+yarn")
-    assert (method.trained_as, method.scaling) == ("rotary", "yarn")
+def test_a_scaling_changes_frequencies_alone() -> None:
     plain = situs.Rotary(head_dim=16, base=500.0, pairing="interleaved")
-    scaled = method.scaled(plain, 4.0, 64, (2.0, 0.25))
-    assert scaled.scaling == situs.YaRN(factor=4.0, original_length=64, beta_fast=2.0, beta_slow=0.25)
-    assert (scaled.base, scaled.pairing) == (500.0, "interleaved")
-    assert method.scaled(plain, 1.0, 64, RAMPS[0]).scaling is None
+    yarn = scaled(plain, "yarn", factor=4.0, train_length=64, ramp=(2.0, 0.25))
+    assert yarn.scaling == situs.YaRN(factor=4.0, original_length=64, beta_fast=2.0, beta_slow=0.25)
+    assert (yarn.base, yarn.pairing) == (500.0, "interleaved")
+    assert scaled(yarn, None, factor=4.0, train_length=64).config == plain.config
 
 
 @pytest.mark.parametrize("name", SCALINGS)
 def test_every_scaling_can_be_resolved_at_any_length(name: str) -> None:
-    scaled = parse(f"rotary+{name}").scaled(situs.Rotary(head_dim=16), 8.0, 64, RAMPS[0])
-    places = situs.Positions.range(512, sequence_length=512)
-    assert scaled.frequencies_at(places).shape[-1] == 8
+    rotary = scaled(situs.Rotary(head_dim=16), name, factor=8.0, train_length=64)
+    positions = situs.Positions.range(512, sequence_length=512)
+    assert rotary.frequencies_at(positions).shape[-1] == 8
 
 
-def test_randomised_positions_are_trained_apart() -> None:
-    method = parse("rotary+random")
-    assert (method.trained_as, method.randomised, method.scaling) == ("rotary+random", True, None)
-    assert parse("rotary+random+ntk").trained_as == "rotary+random"
+def test_a_scaling_shares_the_training_of_what_it_scales_and_random_positions_do_not() -> None:
+    methods = parse_methods("rotary+yarn,rotary+random,rotary+random+ntk")
+    assert [method.trained.name for method in methods] == ["rotary", "rotary+random", "rotary+random"]
 
 
 def test_a_list_has_each_method_once_and_commas_in_brackets_do_not_part() -> None:
-    found = parse_all("alibi, shaw(max_distance=5, values=False),alibi")
+    found = parse_methods("alibi, shaw(max_distance=5, values=False),alibi")
     assert [method.name for method in found] == ["alibi", "shaw(max_distance=5, values=False)"]
 
 
@@ -87,7 +87,7 @@ def test_a_list_has_each_method_once_and_commas_in_brackets_do_not_part() -> Non
 )  # fmt: skip
 def test_what_cannot_be_is_said_in_full(text: str, message: str) -> None:
     with raises_exactly(ValueError, message):
-        parse(text)
+        parse_methods(text)
 
 
 def test_an_option_that_nobody_takes_is_refused_as_everywhere() -> None:
@@ -96,21 +96,20 @@ def test_an_option_that_nobody_takes_is_refused_as_everywhere() -> None:
         "'max_distance'?"
     )
     with raises_exactly(TypeError, message):
-        parse("shaw(distance=3)")
+        parse_methods("shaw(distance=3)")
 
 
 @pytest.mark.parametrize("text", ["", " , "])
 def test_nothing_is_no_method(text: str) -> None:
     message = f"encodings must be names separated by commas, such as rotary,alibi; got {text!r}."
     with raises_exactly(ValueError, message):
-        parse_all(text)
+        parse_methods(text)
 
 
 def test_a_plus_within_brackets_is_a_numbers() -> None:
-    plain, scaled = parse_all("rotary(base=1e+5),rotary(base=1e+5)+yarn")
-    assert (plain.name, plain.trained_as, plain.scaling) == ("rotary(base=1e+5)", "rotary(base=1e+5)", None)
-    assert (scaled.trained_as, scaled.scaling) == ("rotary(base=1e+5)", "yarn")
-    (rotary,) = scaled.encodings(0, SIZES)
+    plain, yarn = parse_methods("rotary(base=1e+5),rotary(base=1e+5)+yarn")
+    assert (yarn.trained, yarn.scaling) == (plain, "yarn")
+    (rotary,) = build_layer(yarn, 0, SIZES)
     assert isinstance(rotary, situs.Rotary)
     assert rotary.base == 1e5
 

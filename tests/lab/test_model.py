@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from situs.lab.methods import parse, suiting_text
-from situs.lab.model import Decoder, Size
+from situs.lab.model import Decoder
+from situs.lab.naming import parse
+from situs.lab.naming.methods import suiting_text
+from situs.lab.settings import Size
 
 SMALL = Size(dim=16, layers=2, heads=2)
 

@@ -9,14 +9,13 @@ import os
 import statistics
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from situs.lab.engines import CorpusSource, complete, local
-from situs.lab.plan import make_plan
-from situs.lab.store import Store
-from situs.lab.summary import Row, summarise
+from situs.lab.comparing.engines import CorpusSource, complete, local
+from situs.lab.comparing.plan import make_plan
+from situs.lab.comparing.store import Store
+from situs.lab.comparing.summary import Row, summarise
 
 pytestmark = pytest.mark.skipif(os.environ.get("SITUS_SLOW") != "1", reason="trains for minutes; set SITUS_SLOW=1")
 
@@ -29,8 +28,8 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
     assert plan.corpus is not None
     source = CorpusSource(None, plan.corpus.hash)
     found = complete(plan.trials, Store(folder), partial(local.run, source=source))
-    records: dict[str, Any] = {**plan.facts(), "trials": [found[trial.key] for trial in plan.trials]}
-    return {row.method: row for row in summarise(records)}
+    comparison = plan.comparison([found[trial.key] for trial in plan.trials])
+    return {row.name: row for row in summarise(comparison)}
 
 
 def seeds(rows: dict[str, Row], method: str, multiple: int) -> tuple[float, ...]:

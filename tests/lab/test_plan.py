@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from situs.lab.plan import SCHOOLING, Schooling, make_plan, presets
-from situs.lab.tasks import TASKS
-from situs.lab.trial import Settings
+from situs.lab.comparing.plan import SCHOOLING, Schooling, make_plan, presets
+from situs.lab.comparing.records import Taught
+from situs.lab.comparing.tasks import TASKS
+from situs.lab.settings import Settings
 from tests.raising import raises_exactly
 
 ASKED: dict[str, Any] = {"encodings": "alibi,rotary,rotary+ntk", "multiples": (1, 2), "seeds": 2}
@@ -45,14 +46,16 @@ def test_what_is_asked_for_holds_for_all_tasks() -> None:
     assert some.tasks == {name: replace(SCHOOLING[name], steps=7) for name in ("copy", "recall")}
 
 
-def test_facts_say_how_each_task_was_taught() -> None:
-    facts = make_plan(tasks="copy,recall", **ASKED).facts()
+def test_a_comparison_says_what_was_asked_and_how_each_task_was_taught() -> None:
+    plan = make_plan(tasks="copy,recall", **ASKED)
+    found = plan.comparison([], preset="quick")
     for name in ("copy", "recall"):
-        taught = SCHOOLING[name]
-        assert facts["tasks"][name] == {
-            "steps": taught.steps, "batch": taught.batch, "learning_rate": taught.learning_rate, "measure": "accuracy",
-        }  # fmt: skip
-    assert facts["settings"]["batch"] == 24
+        schooling = SCHOOLING[name]
+        assert found.tasks[name] == Taught(
+            steps=schooling.steps, batch=schooling.batch, learning_rate=schooling.learning_rate, measure="accuracy"
+        )
+    assert (found.settings.batch, found.seeds, found.methods) == (24, [0, 1], plan.methods)
+    assert (found.preset, found.trials, found.corpus) == ("quick", [], None)
 
 
 def test_addition_is_in_no_preset_and_can_be_asked_for() -> None:

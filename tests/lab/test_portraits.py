@@ -11,9 +11,9 @@ from torch import Tensor
 
 import situs
 from situs import Positions
-from situs.lab import portraits
-from situs.lab.acting import normal
-from situs.lab.portraits import Sitter
+from situs.checks.bench import normal
+from situs.lab.probing import portraits
+from situs.lab.probing.sitters import HEAD_DIM, Sitter
 from tests.references import alibi, fire, kerple, rotary, sandwich, scaling, sinusoidal, swin, t5, xpos
 
 FAR = torch.tensor([0, 1, 7, 100, 4095])
@@ -51,7 +51,7 @@ def test_a_table_of_ones_own_needs_no_width() -> None:
             return x + Positions.of(positions, x.shape[-2]).ids[..., None] / 2
 
     found = portraits.table(Halves(), Positions.range(5))
-    assert torch.equal(found, (torch.arange(5) / 2)[:, None].expand(5, portraits.HEAD_DIM))
+    assert torch.equal(found, (torch.arange(5) / 2)[:, None].expand(5, HEAD_DIM))
 
 
 def test_places_are_as_alike_as_the_cosines_of_their_distance() -> None:
@@ -111,7 +111,7 @@ def test_a_pair_turns_by_its_frequency(pairing: Any, rotary_dim: int) -> None:
         for positions in (FAR, torch.tensor([0.0, 0.5, 99.75], dtype=torch.float64)):
             angles = numbers(positions) * frequency
             expected = np.stack((np.cos(angles), np.sin(angles)), 1)
-            assert close(portraits.turns(encoding, pair, positions), expected, atol=1e-9)
+            assert close(portraits.rotated_pair(encoding, pair, positions), expected, atol=1e-9)
 
 
 def test_xpos_changes_the_length_of_what_it_turns() -> None:
@@ -120,7 +120,7 @@ def test_xpos_changes_the_length_of_what_it_turns() -> None:
         start = np.zeros((len(FAR), 8))
         start[:, 2 * pair] = 1
         turned = xpos.rotate(start, FAR.double().numpy(), rotary.frequencies(8), "query")
-        found = portraits.turns(encoding, pair, FAR)
+        found = portraits.rotated_pair(encoding, pair, FAR)
         assert close(found, turned[:, 2 * pair : 2 * pair + 2])
         lengths = np.hypot(*numbers(found).T)
         assert np.allclose(lengths, xpos.scales(8)[pair] ** (FAR.numpy() / 512))
@@ -129,7 +129,7 @@ def test_xpos_changes_the_length_of_what_it_turns() -> None:
 
 def test_yarn_lengthens_all_it_turns() -> None:
     encoding = situs.Rotary(head_dim=8, scaling=situs.YaRN(factor=4.0, original_length=64))
-    found = portraits.turns(encoding, 1, FAR)
+    found = portraits.rotated_pair(encoding, 1, FAR)
     assert close(found.norm(dim=-1), 0.1 * math.log(4) + 1)
 
 
@@ -148,14 +148,14 @@ def test_wavelengths_are_those_of_the_ladder() -> None:
 def test_scaled_wavelengths_are_the_papers_and_follow_the_text() -> None:
     yarn = situs.Rotary(head_dim=16, scaling=situs.YaRN(factor=4.0, original_length=64))
     assert close(portraits.wavelengths(yarn, 256), math.tau / scaling.yarn(16, 10000.0, 4.0, 64)[0], atol=1e-2)
-    dynamic = situs.Rotary(head_dim=16, scaling=situs.DynamicNTK(factor=2.0, original_length=64))
+    dynamic = situs.Rotary(head_dim=16, scaling=situs.DynamicNTKScaling(factor=2.0, original_length=64))
     for length in (32, 64, 65, 512):
         expected = math.tau / scaling.dynamic_ntk(16, 10000.0, 2.0, 64, length)[0]
         assert close(portraits.wavelengths(dynamic, length), expected), length
 
 
 def test_pairs_that_stand_still_have_no_wavelength() -> None:
-    found = portraits.wavelengths(situs.Rotary(head_dim=16, scaling=situs.Proportional(fraction=0.5)), 64)
+    found = portraits.wavelengths(situs.Rotary(head_dim=16, scaling=situs.ProportionalScaling(fraction=0.5)), 64)
     assert found.isinf().tolist() == [False] * 4 + [True] * 4
 
 
@@ -177,7 +177,7 @@ def by_paper(encoding: situs.BiasEncoding, length: int) -> Numbers:
     if isinstance(encoding, situs.Sandwich):
         return sandwich.bias(encoding.num_heads, at, at, encoding.cosine_dim)
     assert isinstance(encoding, situs.Fire)
-    c, threshold = float(numbers(encoding.c)), float(numbers(encoding.threshold_factor)) * encoding.threshold
+    c, threshold = encoding.c.item(), encoding.threshold_factor.item() * encoding.threshold
     first, second = encoding.hidden, encoding.out
     return fire.bias(
         at, at, c, threshold, numbers(first.weight)[:, 0], numbers(first.bias), numbers(second.weight),

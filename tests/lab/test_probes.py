@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from typing import Any
 
 import pytest
@@ -12,11 +11,13 @@ from torch import Tensor, nn
 
 from situs import InputEncoding, OffsetBias, Positions
 from situs.encodings.bias import Rule
-from situs.lab import probes
-from situs.lab.methods import parse, suiting_text
-from situs.lab.model import Size
-from situs.lab.trial import Settings
-from tests.broken_encodings import Broken, Float32Angles, LosesNorm, NotRelative, Sound, turn
+from situs.lab.naming import parse
+from situs.lab.naming.methods import suiting_text
+from situs.lab.plain import from_json, to_json
+from situs.lab.probing import properties as probes
+from situs.lab.probing.findings import CLAIMS, Finding
+from situs.lab.settings import Settings, Size
+from tests.broken_encodings import Broken, Float32Angles, LosesNorm, NotRelative, Sound, rotate
 
 # For each property, why some encodings have it and others do not.
 EXPECTED: dict[str, tuple[dict[str, str], dict[str, str]]] = {
@@ -84,7 +85,7 @@ def names_in(reasons: dict[str, str]) -> list[str]:
 
 
 @functools.cache
-def found(name: str, settings: Settings = Settings()) -> dict[str, dict[str, Any]]:  # noqa: B008
+def found(name: str, settings: Settings = Settings()) -> dict[str, Finding]:  # noqa: B008
     return probes.measure(parse(name), settings)
 
 
@@ -94,34 +95,33 @@ def own(cls: type) -> str:
 
 
 def test_theory_speaks_of_every_property_and_encoding() -> None:
-    assert list(EXPECTED) == list(probes.PROBES)
+    assert list(EXPECTED) == list(probes.PROBES) == list(CLAIMS)
     for holding, others in EXPECTED.values():
         assert sorted(names_in(holding) + names_in(others)) == suiting_text()
 
 
 @pytest.mark.parametrize("name", suiting_text())
 def test_measurements_agree_with_theory(name: str) -> None:
-    measured = {key: finding["holds"] for key, finding in found(name).items()}
+    measured = {key: finding.holds for key, finding in found(name).items()}
     assert measured == {key: name in names_in(holding) for key, (holding, _) in EXPECTED.items()}
 
 
 @pytest.mark.parametrize("name", [*suiting_text(), "rotary+yarn", "rotary+random", "rotary/none", "rotary&alibi"])
-def test_findings_are_plain_data_with_a_sentence(name: str) -> None:
+def test_findings_can_be_stored_and_have_a_sentence(name: str) -> None:
     findings = found(name)
-    assert json.loads(json.dumps(findings, allow_nan=False)) == findings
+    assert from_json(dict[str, Finding], to_json(findings)) == findings
     for finding in findings.values():
-        assert list(finding) == ["holds", "number", "unit", "said"]
-        assert not finding["said"][0].islower()
-        assert finding["said"].endswith(".")
+        assert not finding.said[0].islower()
+        assert finding.said.endswith(".")
 
 
 class AbsoluteError(Broken):
     """A rotary whose angles are not quite proportional to the position."""
 
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
-        ids = self.places(x, positions).ids[:, None, :, None].double()
+        ids = self.ids(x, positions).double()
         angles = (ids + 1e-6 * ids**2) * self.ladder()
-        return turn(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
+        return rotate(x, angles)
 
 
 class Stretched(Broken):
@@ -151,8 +151,8 @@ class Idle(Broken):
     ],
 )
 def test_a_broken_rotary_answers_otherwise_than_a_sound_one(cls: type, flipped: dict[str, bool]) -> None:
-    sound = {name: finding["holds"] for name, finding in found("rotary").items()}
-    assert {name: finding["holds"] for name, finding in found(own(cls)).items()} == {**sound, **flipped}
+    sound = {name: finding.holds for name, finding in found("rotary").items()}
+    assert {name: finding.holds for name, finding in found(own(cls)).items()} == {**sound, **flipped}
 
 
 class Added(InputEncoding):
@@ -173,21 +173,21 @@ class Added(InputEncoding):
 
 def test_a_table_that_repeats_is_not_unique_and_one_that_grows_not_bounded() -> None:
     sound, repeats, grows = (found(f"{own(Added)}(kind={kind!r})") for kind in ("sound", "repeats", "grows"))
-    assert [each["unique"]["holds"] for each in (sound, repeats, grows)] == [True, False, True]
-    assert [each["bounded"]["holds"] for each in (sound, repeats, grows)] == [True, True, False]
-    assert "200 of 200 places look the same as another" in repeats["unique"]["said"]
+    assert [each["unique"].holds for each in (sound, repeats, grows)] == [True, False, True]
+    assert [each["bounded"].holds for each in (sound, repeats, grows)] == [True, True, False]
+    assert "200 of 200 positions look the same as another" in repeats["unique"].said
 
 
 def test_an_encoding_that_fails_is_not_judged_and_says_why() -> None:
     finding = found(f"{own(Added)}(kind='unsaid')")["relative"]
-    assert finding["holds"] is finding["number"] is None
-    assert "could not be asked: IndexError: index" in finding["said"]
+    assert finding.holds is finding.number is None
+    assert "could not be asked: IndexError: index" in finding.said
 
 
 def test_a_table_too_short_to_ask_says_so() -> None:
     for finding in found("learned(max_length=3)").values():
-        assert finding["holds"] is None
-        assert finding["said"].endswith("it takes 4 places to ask; the table has 3.")
+        assert finding.holds is None
+        assert finding.said.endswith("it takes 4 positions to ask; the table has 3.")
 
 
 class Curve(OffsetBias):
@@ -220,7 +220,7 @@ class Curve(OffsetBias):
 )
 def test_curves_of_known_shape_are_known(kind: str, properties: set[str]) -> None:
     findings = found(f"{own(Curve)}(kind={kind!r})")
-    assert {name for name in ("unique", "bounded", "decaying") if findings[name]["holds"]} == properties
+    assert {name for name in ("unique", "bounded", "decaying") if findings[name].holds} == properties
 
 
 def test_rank_correlation_is_spearmans_with_ties() -> None:
@@ -233,50 +233,50 @@ def test_rank_correlation_is_spearmans_with_ties() -> None:
 
 def test_a_pattern_holds_only_what_all_its_layers_hold() -> None:
     findings = found("rotary/none")
-    assert [findings[name]["holds"] for name in ("unique", "relative", "equivariant")] == [False, True, False]
-    assert findings["unique"]["said"].startswith("In layer 2: 1,024 of 1,024 places look the same as another")
+    assert [findings[name].holds for name in ("unique", "relative", "equivariant")] == [False, True, False]
+    assert findings["unique"].said.startswith("In layer 2: 1,024 of 1,024 positions look the same as another")
 
 
 def test_encodings_of_the_input_reach_every_layer() -> None:
-    assert found("learned/none")["unique"]["holds"] is True
+    assert found("learned/none")["unique"].holds is True
 
 
 def test_encodings_that_act_together_are_asked_together() -> None:
     findings = found("rotary&alibi")
-    assert (findings["bounded"]["holds"], findings["decaying"]["holds"]) == (False, True)
-    assert findings["norm_preserving"]["said"].startswith("Queries and keys change by at most")
-    assert found("sinusoidal&alibi")["relative"]["holds"] is False
+    assert (findings["bounded"].holds, findings["decaying"].holds) == (False, True)
+    assert findings["norm_preserving"].said.startswith("Queries and keys change by at most")
+    assert found("sinusoidal&alibi")["relative"].holds is False
 
 
 @pytest.mark.parametrize("scaling", ["linear", "ntk", "dynamic_ntk", "ntk_by_parts", "llama3", "yarn"])
 def test_scalings_stay_relative_and_yarn_alone_stretches(scaling: str) -> None:
     findings = found(f"rotary+{scaling}")
-    assert findings["relative"]["holds"] is True
-    assert findings["norm_preserving"]["holds"] is (scaling != "yarn")
-    assert findings["unique"]["said"].startswith("Scaled to 4 times the training length: ")
-    assert findings["decaying"]["number"] != found("rotary")["decaying"]["number"]
+    assert findings["relative"].holds is True
+    assert findings["norm_preserving"].holds is (scaling != "yarn")
+    assert findings["unique"].said.startswith("Scaled to 4 times the training length: ")
+    assert findings["decaying"].number != found("rotary")["decaying"].number
 
 
 def test_random_positions_tell_places_apart_but_not_by_their_distance() -> None:
     findings = found("rotary+random")
-    assert (findings["unique"]["holds"], findings["relative"]["holds"]) == (True, False)
-    assert findings["relative"]["said"].startswith("With positions drawn at random: tokens moved by ")
+    assert (findings["unique"].holds, findings["relative"].holds) == (True, False)
+    assert findings["relative"].said.startswith("With positions drawn at random: tokens moved by ")
 
 
 @pytest.mark.parametrize("name", ["cope", "t5", "learned", "transformer_xl"])
 def test_parameters_that_start_near_zero_are_drawn(name: str) -> None:
     finding = found(name)["equivariant"]
-    assert finding["number"] > 1
-    assert "of 4 draws of its parameters: " in finding["said"]
+    assert (finding.number or 0) > 1
+    assert "of 4 draws of its parameters: " in finding.said
 
 
 def test_values_count_too() -> None:
-    assert found("shaw(keys=False, max_distance=2000)")["unique"]["holds"] is True
-    assert found("shaw(keys=False)")["unique"]["holds"] is False
+    assert found("shaw(keys=False, max_distance=2000)")["unique"].holds is True
+    assert found("shaw(keys=False)")["unique"].holds is False
 
 
 def test_without_positions_a_causal_mask_still_tells_order() -> None:
-    said = found("none")["equivariant"]["said"]
+    said = found("none")["equivariant"].said
     assert float(said.rpartition("under a causal mask, ")[2].rstrip(".")) > 0.1
 
 
@@ -285,7 +285,7 @@ def test_without_positions_a_causal_mask_still_tells_order() -> None:
 def test_other_sizes_find_the_same(name: str, size: Size) -> None:
     other = probes.measure(parse(name), Settings(train_length=32, size=size))
     for key, finding in found(name).items():
-        assert other[key]["holds"] is finding["holds"], (key, other[key])
+        assert other[key].holds is finding.holds, (key, other[key])
 
 
 @pytest.mark.parametrize("name", ["fire", "rotary+random"])

@@ -6,24 +6,41 @@ import math
 import os
 import pathlib
 import resource
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from situs.lab.store import Store, StoreError, from_json, to_json
-from situs.lab.trial import FORMAT
+from situs.lab.comparing.records import FORMAT, Outcome, Parameters, Results, Seconds, Trial, TrialRecord
+from situs.lab.comparing.store import Store, StoreError
+from situs.lab.naming import parse
+from situs.lab.plain import from_json, to_json, to_plain
+from situs.lab.settings import Settings
 from tests.raising import raises_exactly
 
-NUMBERS = [0.1, 1 / 3, 5e-324, 1.7976931348623157e308, -0.0, math.nan, math.inf, -math.inf, 3]
+NUMBERS = [0.1, 1 / 3, 5e-324, 1.7976931348623157e308, -0.0, math.nan, math.inf, -math.inf, 3.0]
 
 
-def record(key: str = "a", **changes: Any) -> dict[str, Any]:
-    plain = {
-        "format": FORMAT, "key": key, "trial": {"tested": ["rotary"]}, "status": "done", "measure": "loss",
-        "curve": [[0, 5.5], [9, math.nan]], "methods": {"rotary": {"lengths": {}, "ramp": None}},
-        "parameters": {"model": 9, "encodings": 0}, "seconds": {"training": 1.5, "testing": 0.5},
-    }  # fmt: skip
-    return {**plain, **changes}
+TRIAL = Trial(parse("rotary"), (parse("rotary"),), "text", 0, 10, Settings())
+
+
+def record(key: str = "a", **changes: Any) -> TrialRecord:
+    plain = TrialRecord(
+        key=key,
+        trial=TRIAL,
+        status="done",
+        measure="loss",
+        curve=[(0, 5.5), (9, math.nan)],
+        methods={"rotary": Results({64: Outcome(scores=[1.5]), 128: Outcome(ends=64)}, None)},
+        parameters=Parameters(model=9, encodings=0),
+        seconds=Seconds(training=1.5, testing=0.5),
+    )
+    return replace(plain, **changes)
+
+
+def written(**changes: Any) -> bytes:
+    """What a file has whose data is another than that of a record."""
+    return json.dumps({**to_plain(record()), **changes}).encode()
 
 
 def no_space(*_: object) -> None:
@@ -31,10 +48,10 @@ def no_space(*_: object) -> None:
 
 
 def test_numbers_come_back_bit_for_bit_and_the_text_is_strict_json() -> None:
-    text = to_json({"numbers": NUMBERS, "nested": [{"x": (math.nan,)}]})
-    read = from_json(text)
+    text = to_json({"numbers": NUMBERS, "nested": [math.nan]})
+    read = from_json(dict[str, list[float]], text)
     assert list(map(repr, read["numbers"])) == list(map(repr, NUMBERS))
-    assert repr(read["nested"]) == "[{'x': [nan]}]"
+    assert repr(read["nested"]) == "[nan]"
 
     def refuse(word: str) -> None:
         raise AssertionError(word)
@@ -49,7 +66,7 @@ def test_records_come_back_by_their_keys(tmp_path: pathlib.Path) -> None:
     store.save(record("b", status="diverged", methods={}))
     store.save(record("b", status="failed", methods={}, error="E: x"))  # the last one counts
     again = Store(tmp_path / "deep" / "folder")
-    assert {key: each["status"] for key, each in again.load().items()} == {"a": "done", "b": "failed"}
+    assert {key: each.status for key, each in again.load().items()} == {"a": "done", "b": "failed"}
     assert again.damaged == []
     assert to_json(again.find("a")) == to_json(record("a"))
     assert again.find("c") is None
@@ -64,14 +81,15 @@ def test_records_come_back_by_their_keys(tmp_path: pathlib.Path) -> None:
         b"\xff\xfe" + to_json(record()).encode(),
         b"[" * 100_000,
         b"[1, 2]",
-        to_json(record("other")).encode(),
-        to_json(record(format=FORMAT + 1)).encode(),
-        to_json(record(status="dreaming")).encode(),
-        to_json(record(methods=[])).encode(),
-        to_json(record(methods={})).encode(),
-        to_json({name: value for name, value in record().items() if name != "seconds"}).encode(),
+        written(key="other"),
+        written(format=FORMAT + 1),
+        written(status="dreaming"),
+        written(methods=[]),
+        written(methods={}),
+        written(curve=[[0, "high"]]),
+        json.dumps({name: value for name, value in to_plain(record()).items() if name != "seconds"}).encode(),
     ],
-    ids=["empty", "cut", "not text", "deep", "list", "key", "format", "status", "kind", "untested", "field"],
+    ids=["empty", "cut", "not text", "deep", "list", "key", "format", "status", "kind", "untested", "number", "field"],
 )
 def test_a_damaged_record_is_named_and_moved_aside_and_nothing_else_is_touched(
     tmp_path: pathlib.Path, content: bytes
@@ -91,28 +109,28 @@ def test_a_damaged_record_is_named_and_moved_aside_and_nothing_else_is_touched(
     assert store.damaged == []
 
 
-def test_what_is_no_record_is_not_kept(tmp_path: pathlib.Path) -> None:
-    message = "record must be one of a trial, since it is to be read again; got one with no curve."
+def test_what_is_no_record_is_not_stored(tmp_path: pathlib.Path) -> None:
+    message = "record must be one of a trial, since it is to be read again; got one with no rotary."
     with raises_exactly(ValueError, message):
-        Store(tmp_path).save({name: value for name, value in record().items() if name != "curve"})
+        Store(tmp_path).save(record(methods={}))
 
 
 def test_other_outputs_are_written_whole_and_read_back(tmp_path: pathlib.Path) -> None:
     store = Store(tmp_path)
     assert store.write("report.html", "<p>é</p>").read_bytes() == "<p>é</p>".encode()
     assert store.write("plots/a.png", b"\x89PNG").read_bytes() == b"\x89PNG"
-    assert store.read("measured/a.json") is None
+    assert store.read(dict[str, float], "measured/a.json") is None
     store.write("measured/a.json", to_json({"x": math.inf}))
-    assert store.read("measured/a.json") == {"x": math.inf}
+    assert store.read(dict[str, float], "measured/a.json") == {"x": math.inf}
     store.write("measured/a.json", "{")
-    assert store.read("measured/a.json") is None
+    assert store.read(dict[str, float], "measured/a.json") is None
 
 
 @pytest.mark.parametrize("place", ["file", "file/below"])
 def test_a_file_where_the_folder_should_be_is_refused(tmp_path: pathlib.Path, place: str) -> None:
     (tmp_path / "file").write_text("")
     message = (
-        f"folder must be a folder, since each trial is kept there as a file; got {tmp_path / place}, where a file "
+        f"folder must be a folder, since each trial is stored there as a file; got {tmp_path / place}, where a file "
         "stands. Choose another."
     )
     with raises_exactly(StoreError, message):
@@ -127,7 +145,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_run(
 
     monkeypatch.setattr(pathlib.Path, "touch", refuse)
     message = (
-        f"folder must be readable and writable, since each trial is kept there as a file; got {tmp_path}: Permission "
+        f"folder must be readable and writable, since each trial is stored there as a file; got {tmp_path}: Permission "
         "denied. Choose another."
     )
     with raises_exactly(StoreError, message):
@@ -144,7 +162,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_what_was_there(
     store.write("report.html", "old")
 
     message = (
-        f"folder must have room, since each trial is kept there as a file; got {tmp_path}: No space left on device. "
+        f"folder must have room, since each trial is stored there as a file; got {tmp_path}: No space left on device. "
         "Make room and run again: what is finished is kept."
     )
     with monkeypatch.context() as patch, raises_exactly(StoreError, message):
@@ -153,7 +171,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_what_was_there(
             store.save(record("a", status="diverged"))
         else:
             store.write("report.html", "new")
-    assert store.load()["a"]["status"] == "done"
+    assert store.load()["a"].status == "done"
     assert (tmp_path / "report.html").read_text() == "old"
     assert [path.name for path in tmp_path.rglob("*") if path.name.endswith(".part")] == []
 

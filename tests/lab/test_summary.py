@@ -3,42 +3,62 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from situs.lab.summary import Point, Scores, farthest, point, summarise, verdict
+from situs.lab.comparing.records import (
+    Comparison,
+    Measure,
+    Outcome,
+    Parameters,
+    Results,
+    Seconds,
+    Taught,
+    Trial,
+    TrialRecord,
+)
+from situs.lab.comparing.summary import Point, Scores, farthest, point, summarise, verdict
+from situs.lab.naming import parse
+from situs.lab.settings import Settings
+
+SETTINGS = Settings(train_length=8, multiples=(1, 2))
 
 
 def trial(
-    method: str, task: str, seed: int, lengths: dict[str, Any], measure: str = "loss", **more: Any
-) -> dict[str, Any]:
-    return {
-        "key": f"{method} {task} {seed}",
-        "trial": {"method": method, "tested": [method], "task": task, "seed": seed},
-        "status": "done",
-        "measure": measure,
-        "methods": {method: {"lengths": lengths, "ramp": None}},
-        "parameters": {"model": 100, "encodings": 7},
-        "seconds": {"training": 2.0 + seed, "testing": 1.0},
-        **more,
-    }  # fmt: skip
+    name: str, task: str, seed: int, lengths: dict[int, Outcome], measure: Measure = "loss", **more: Any
+) -> TrialRecord:
+    method = parse(name)
+    record = TrialRecord(
+        key=f"{method} {task} {seed}",
+        trial=Trial(method, (method,), task, seed, 10, SETTINGS),
+        status="done",
+        measure=measure,
+        curve=[],
+        methods={name: Results(lengths, None)},
+        parameters=Parameters(model=100, encodings=7),
+        seconds=Seconds(training=2.0 + seed, testing=1.0),
+    )
+    return replace(record, **more)
 
 
-def records(trials: list[dict[str, Any]], *methods: str) -> dict[str, Any]:
-    return {
-        "settings": {"train_length": 8, "multiples": [1, 2]},
-        "tasks": {"text": {"measure": "loss"}, "passkey": {"measure": "accuracy"}},
-        "methods": list(methods),
-        "trials": trials,
-    }
+def records(trials: list[TrialRecord], *methods: str) -> Comparison:
+    return Comparison(
+        settings=SETTINGS,
+        seeds=[0, 1],
+        tasks={"text": Taught(steps=10, measure="loss"), "passkey": Taught(steps=10, measure="accuracy")},
+        methods=[parse(name) for name in methods],
+        corpus=None,
+        trials=trials,
+    )
 
 
 def test_changes_are_paired_window_by_window_and_seed_by_seed() -> None:
     hard_and_easy = [1.0, 5.0, 3.0]
-    first = {"8": {"scores": hard_and_easy}, "16": {"scores": [s + 0.5 for s in hard_and_easy]}}
-    second = {"8": {"scores": [9.0, 1.0, 2.0]}, "16": {"scores": [9.3, 1.3, 2.3]}}
+    first = {8: Outcome(scores=hard_and_easy), 16: Outcome(scores=[score + 0.5 for score in hard_and_easy])}
+    second = {8: Outcome(scores=[9.0, 1.0, 2.0]), 16: Outcome(scores=[9.3, 1.3, 2.3])}
     trials = [trial("alibi", "text", 0, first), trial("alibi", "text", 1, second)]
     (row,) = summarise(records(trials, "alibi"))
     change = row.scores["text"].changes[16]
@@ -52,8 +72,8 @@ def test_changes_are_paired_window_by_window_and_seed_by_seed() -> None:
     assert row.parameters == 7
     assert row.seconds == pytest.approx(2.5)
     extrapolating = row.properties["extrapolating"]
-    assert not extrapolating["holds"]
-    assert extrapolating["said"] == (
+    assert not extrapolating.holds
+    assert extrapolating.said == (
         "At 2 times the training length the loss changes by +0.400 nats; it holds below 0.05."
     )
 
@@ -70,8 +90,8 @@ def test_an_interval_covers_the_truth_about_as_often_as_it_says() -> None:
 
 
 def test_tables_that_end_and_trials_that_fail_are_told() -> None:
-    ended = {"8": {"scores": [2.0, 2.2]}, "16": {"ends": 8}}
-    broken = {**trial("learned", "text", 1, {}), "status": "failed", "error": "MemoryError: no room", "methods": {}}
+    ended = {8: Outcome(scores=[2.0, 2.2]), 16: Outcome(ends=8)}
+    broken = trial("learned", "text", 1, {}, status="failed", error="MemoryError: no room", methods={})
     (row,) = summarise(records([trial("learned", "text", 0, ended), broken], "learned"))
     assert row.scores["text"].levels[16].ends == 8
     assert not row.scores["text"].changes[16].exists
@@ -82,8 +102,8 @@ def test_tables_that_end_and_trials_that_fail_are_told() -> None:
 
 def test_answers_are_kept_by_depth() -> None:
     lengths = {
-        "8": {"scores": [1.0, 1.0, 1.0, 1.0], "depths": [0.0, 0.5, 1.0, 0.5]},
-        "16": {"scores": [0.0, 1.0, 1.0, 0.0], "depths": [0.0, 0.5, 1.0, 0.5]},
+        8: Outcome(scores=[1.0, 1.0, 1.0, 1.0], depths=[0.0, 0.5, 1.0, 0.5]),
+        16: Outcome(scores=[0.0, 1.0, 1.0, 0.0], depths=[0.0, 0.5, 1.0, 0.5]),
     }
     (row,) = summarise(records([trial("t5", "passkey", 0, lengths, "accuracy")], "t5"))
     assert row.scores["passkey"].depths[16] == {0.0: 0.0, 0.5: 0.5, 1.0: 1.0}
@@ -95,7 +115,7 @@ def test_a_method_without_results_says_so() -> None:
     assert (row.verdict, row.scores, row.parameters) == ("no result", {}, None)
 
 
-def scores(measure: str, levels: list[float], changes: list[float]) -> Scores:
+def scores(measure: Measure, levels: list[float], changes: list[float]) -> Scores:
     def points(numbers: list[float]) -> dict[int, Point]:
         return {8 * 2**n: Point(number, number, number, (number,)) for n, number in enumerate(numbers)}
 

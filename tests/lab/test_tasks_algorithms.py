@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from situs.lab.tasks import TASKS, Copy, Examples, Passkey, Recall, Reverse, Task, make_task
+from situs.lab.comparing.tasks import TASKS, Copy, Examples, Passkey, Recall, Reverse, Task, make_task
 from tests.raising import raises_exactly
 
 seeds = st.integers(0, 2**40)
@@ -236,7 +236,7 @@ def test_depths_must_be_enough() -> None:
     with raises_exactly(ValueError, "depths must be 2 or more, since the first and the last pair are tried; got 1."):
         Recall(depths=1)
     for cls in (Copy, Reverse):
-        with raises_exactly(ValueError, "depths must be 1 or more, since some place of the string is tried; got 0."):
+        with raises_exactly(ValueError, "depths must be 1 or more, since some position of the string is tried; got 0."):
             cls(depths=0)
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from situs.lab.corpus import Corpus
-from situs.lab.tasks import TASKS, Text, make_task, of_text
+from situs.lab.comparing.corpus import Corpus
+from situs.lab.comparing.tasks import TASKS, Text, make_task, of_text
 from tests.lab.test_corpus import MANY
 from tests.raising import raises_exactly
 

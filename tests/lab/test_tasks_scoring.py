@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from situs.lab.tasks import Examples, by_position, exact, loss_of
+from situs.lab.comparing.tasks import Examples, by_position, exact, loss_of
 from tests.raising import raises_exactly
 
 sizes = st.tuples(st.integers(1, 5), st.integers(2, 9), st.integers(2, 6))

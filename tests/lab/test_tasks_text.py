@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from situs.lab.tasks import Text, by_position, loss_of
+from situs.lab.comparing.tasks import Text, by_position, loss_of
 from tests.lab.test_corpus import MANY, files_of
 from tests.raising import raises_exactly
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -10,12 +9,16 @@ from typing import Any
 import pytest
 import torch
 
-from situs.lab import trial as module
-from situs.lab.corpus import Corpus
-from situs.lab.methods import RAMPS
-from situs.lab.model import Decoder, Size
-from situs.lab.tasks import loss_of, make_task
-from situs.lab.trial import Progress, Settings, Trial, run
+from situs.lab.comparing import trial as module
+from situs.lab.comparing.corpus import Corpus
+from situs.lab.comparing.records import Outcome, Progress, Seconds, Trial, TrialRecord
+from situs.lab.comparing.tasks import loss_of, make_task
+from situs.lab.comparing.trial import run
+from situs.lab.model import Decoder
+from situs.lab.naming import parse, parse_all
+from situs.lab.naming.scalings import RAMPS
+from situs.lab.plain import from_json, to_json
+from situs.lab.settings import Settings, Size
 
 SMALL = Settings(train_length=16, multiples=(1, 2, 4), batch=4, windows=8, warm_up=4, size=Size(16, 1, 2))
 
@@ -26,12 +29,20 @@ def corpus() -> Corpus:
     return Corpus(name="words", texts={f"{n}.txt": "".join(words[n::9]).encode() for n in range(9)})
 
 
-def trial(method: str = "alibi", task: str = "passkey", **changes: Any) -> Trial:
-    return replace(Trial(method, (method,), task, 0, 12, SMALL), **changes)
+def trial(names: str = "alibi", task: str = "passkey", **changes: Any) -> Trial:
+    """A trial of the first method, with which all are tested."""
+    methods = parse_all(names)
+    return replace(Trial(methods[0], tuple(methods), task, 0, 12, SMALL), **changes)
 
 
-def without_times(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name != "seconds"}
+def without_times(record: TrialRecord) -> str:
+    return to_json(replace(record, seconds=Seconds(0.0, 0.0)))
+
+
+def scores(record: TrialRecord, name: str, length: int) -> list[float]:
+    found = record.methods[name].lengths[length].scores
+    assert found is not None
+    return found
 
 
 def test_the_same_trial_gives_the_same_numbers_whatever_ran_before(corpus: Corpus) -> None:
@@ -43,16 +54,18 @@ def test_the_same_trial_gives_the_same_numbers_whatever_ran_before(corpus: Corpu
     assert without_times(run(replace(asked, seed=1), corpus)) != without_times(first)
 
 
-def test_a_record_is_plain_data_and_has_a_score_for_every_example_and_length(corpus: Corpus) -> None:
+def test_a_record_has_a_score_for_every_example_and_length(corpus: Corpus) -> None:
     record = run(trial("alibi", "text"), corpus)
-    assert json.loads(json.dumps(record))["key"] == trial("alibi", "text").key
-    assert record["status"] == "done"
-    lengths = record["methods"]["alibi"]["lengths"]
-    assert list(lengths) == ["16", "32", "64"]
-    assert all(len(found["scores"]) == 8 and all(map(math.isfinite, found["scores"])) for found in lengths.values())
-    assert len(lengths["64"]["along"]) == module.STRETCHES
-    assert "along" not in lengths["16"]
-    assert [step for step, _ in record["curve"]] == list(range(12))
+    assert from_json(TrialRecord, to_json(record)) == record
+    assert (record.key, record.status, record.measure) == (trial("alibi", "text").key, "done", "loss")
+    lengths = record.methods["alibi"].lengths
+    assert list(lengths) == [16, 32, 64]
+    for length in lengths:
+        assert len(scores(record, "alibi", length)) == 8
+        assert all(map(math.isfinite, scores(record, "alibi", length)))
+    assert len(lengths[64].along or ()) == module.STRETCHES
+    assert lengths[16].along is None
+    assert [step for step, _ in record.curve] == list(range(12))
 
 
 def test_scores_are_those_of_the_task_with_the_trained_model(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,37 +81,38 @@ def test_scores_are_those_of_the_task_with_the_trained_model(monkeypatch: pytest
     with torch.no_grad():
         answers = kept[0](examples.tokens)[:, -2].argmax(-1)
     expected = (answers == examples.tokens[:, -1]).float().tolist()
-    assert record["methods"]["rotary"]["lengths"]["32"]["scores"] == expected
-    assert record["methods"]["rotary"]["lengths"]["32"]["depths"] == pytest.approx(examples.depth.tolist())  # type: ignore[union-attr]
+    assert scores(record, "rotary", 32) == expected
+    assert examples.depth is not None
+    assert record.methods["rotary"].lengths[32].depths == pytest.approx(examples.depth.tolist())
 
 
 def test_scalings_are_tested_with_the_same_weights_and_leave_no_trace(corpus: Corpus) -> None:
-    both = run(trial("rotary", "text", tested=("rotary", "rotary+yarn", "rotary+linear")), corpus)["methods"]
-    alone = run(trial("rotary", "text"), corpus)["methods"]
-    assert both["rotary"] == alone["rotary"]
-    at_home = [found["lengths"]["16"]["scores"] for found in both.values()]
+    record = run(trial("rotary,rotary+yarn,rotary+linear", "text"), corpus)
+    alone = run(trial("rotary", "text"), corpus)
+    assert record.methods["rotary"] == alone.methods["rotary"]
+    at_home = [scores(record, name, 16) for name in record.methods]
     assert at_home[0] == at_home[1] == at_home[2]
-    assert both["rotary"]["lengths"]["64"]["scores"] != both["rotary+yarn"]["lengths"]["64"]["scores"]
-    assert tuple(both["rotary+yarn"]["ramp"]) in RAMPS
-    assert both["rotary+linear"]["ramp"] is None
+    assert scores(record, "rotary", 64) != scores(record, "rotary+yarn", 64)
+    assert record.methods["rotary+yarn"].ramp in RAMPS
+    assert record.methods["rotary+linear"].ramp is None
 
 
 def test_a_table_that_ends_says_where() -> None:
-    lengths = run(trial("learned"), None)["methods"]["learned"]["lengths"]
-    assert "scores" in lengths["16"]
-    assert lengths["32"] == lengths["64"] == {"ends": 16}
+    lengths = run(trial("learned"), None).methods["learned"].lengths
+    assert lengths[16].scores is not None
+    assert lengths[32] == lengths[64] == Outcome(ends=16)
 
 
 def test_a_loss_that_is_no_number_ends_the_trial_and_is_a_result() -> None:
     record = run(trial(steps=400, settings=replace(SMALL, learning_rate=1e18, warm_up=1)), None)
-    assert record["status"] == "diverged"
-    assert record["methods"] == {}
-    assert not math.isfinite(record["curve"][-1][1])
+    assert record.status == "diverged"
+    assert record.methods == {}
+    assert not math.isfinite(record.curve[-1][1])
 
 
 def test_progress_is_told() -> None:
     told: list[Progress] = []
-    run(trial("rotary", tested=("rotary", "rotary+ntk")), None, told.append)
+    run(trial("rotary,rotary+ntk"), None, told.append)
     training = [each for each in told if each.phase == "training"]
     assert [each.done for each in training] == list(range(1, 13))
     assert all(each.total == 12 and each.loss is not None for each in training)
@@ -107,8 +121,8 @@ def test_progress_is_told() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"seed": 1}, {"steps": 13}, {"task": "copy"}, {"method": "none"}, {"tested": ("alibi", "x")}, {"corpus": "other"},
-     {"source": "other"},
+    [{"seed": 1}, {"steps": 13}, {"task": "copy"}, {"method": parse("none")}, {"tested": (parse("x"),)},
+     {"corpus": "other"}, {"source": "other"},
      {"settings": replace(SMALL, batch=5)}, {"settings": replace(SMALL, size=Size(16, 2, 2))}],
 )  # fmt: skip
 def test_whatever_could_change_the_result_changes_the_key(change: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from situs import DynamicNTK, Linear, Llama3, LongRoPE, Proportional, YaRN
+from situs import DynamicNTKScaling, LinearScaling, Llama3Scaling, LongRoPE, ProportionalScaling, YaRN
 from tests.parity.attention_probe import FusedProjection, Projections, Run, SeenAttention
 from tests.parity.released_models import HEAD_DIM, LLAMA_LAYER, ReleasedModel, catch_latent, rotary
 
@@ -73,7 +73,7 @@ def yarn(name: str, **options: Any) -> ReleasedModel:
 
 def gemma3(layer: int) -> ReleasedModel:
     """Gemma 3's first layer looks back a window at base 10,000; its second is global, stretched 8 times at 1e6."""
-    scaling = Linear(factor=8.0) if layer else None
+    scaling = LinearScaling(factor=8.0) if layer else None
     return ReleasedModel(
         f"Gemma3 {'global' if layer else 'local'}",
         rotary(base=1e6 if layer else 1e4, scaling=scaling),
@@ -121,7 +121,7 @@ PHI3 = ReleasedModel(
 
 DYNAMIC = ReleasedModel(
     "Llama dynamic",
-    rotary(scaling=DynamicNTK(factor=2.0, original_length=32)),
+    rotary(scaling=DynamicNTKScaling(factor=2.0, original_length=32)),
     LLAMA_LAYER,
     {
         "max_position_embeddings": 32,
@@ -134,13 +134,13 @@ BY_LENGTH = [PHI3, DYNAMIC]
 SCALED = [
     ReleasedModel(
         "Llama linear",
-        rotary(scaling=Linear(factor=4.0)),
+        rotary(scaling=LinearScaling(factor=4.0)),
         LLAMA_LAYER,
         {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}},
     ),
     ReleasedModel(
         "Llama 3.1",
-        rotary(base=5e5, scaling=Llama3(factor=8.0, original_length=512)),
+        rotary(base=5e5, scaling=Llama3Scaling(factor=8.0, original_length=512)),
         LLAMA_LAYER,
         {
             "max_position_embeddings": 4096,
@@ -179,7 +179,7 @@ SCALED = [
     gemma3(1),
     ReleasedModel(
         "Gemma4 proportional",
-        rotary(base=1e6, scaling=Proportional(fraction=0.25)),
+        rotary(base=1e6, scaling=ProportionalScaling(fraction=0.25)),
         Projections("model.layers.0.self_attn", HEAD_DIM, query="q_norm", key="k_norm", value="v_norm"),
         {
             "head_dim": HEAD_DIM,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import RoFormerConfig, RoFormerModel
 
-from situs import NTKByParts, Positions, Proportional, Rotary, YaRN
+from situs import NTKByPartsScaling, Positions, ProportionalScaling, Rotary, YaRN
 from situs.attention import reference
 from tests.parity.attention_probe import Projections, assert_same_attention, enliven
 from tests.parity.released_models import FAR, HEAD_DIM, PLAIN, VOCABULARY, ReleasedModel, rotary
@@ -132,9 +132,9 @@ def test_attention_of_roformer_the_papers_own_model_equals_ours_with_right_paddi
         ("llama", rotary(pairing="interleaved")),
         ("llama", rotary(base=10100.0)),
         ("gptj", rotary(rotary_dim=8)),
-        ("gptneox", rotary(scaling=Proportional(fraction=0.25))),
+        ("gptneox", rotary(scaling=ProportionalScaling(fraction=0.25))),
         ("llama 3.1", rotary(base=5e5)),
-        ("qwen2 yarn", rotary(base=1e6, scaling=NTKByParts(factor=4.0, original_length=512))),
+        ("qwen2 yarn", rotary(base=1e6, scaling=NTKByPartsScaling(factor=4.0, original_length=512))),
         ("qwen2 yarn", rotary(base=1e6, scaling=YaRN(factor=4.0, original_length=512, dialect="paper"))),
     ],
     ids=str,

@@ -23,7 +23,7 @@ from transformers.models.gptj import modeling_gptj
 from transformers.models.llama import modeling_llama
 
 import situs
-from situs import Linear, Llama3, Rotary
+from situs import LinearScaling, Llama3Scaling, Rotary
 from tests.parity.wide_transformers import WIDE_TOLERANCE, in_float64
 
 Turn = Callable[[Tensor, Tensor], Tensor]
@@ -75,13 +75,13 @@ ROTATIONS = [
     Rotation(
         "llama with linear scaling",
         llama(rope_type="linear", factor=4.0),
-        Rotary(head_dim=128, scaling=Linear(factor=4.0)),
+        Rotary(head_dim=128, scaling=LinearScaling(factor=4.0)),
         modeling_llama.LlamaModel,
     ),
     Rotation(
         "llama 3.1",
         llama(rope_type="llama3", rope_theta=5e5, **LLAMA31),
-        Rotary(head_dim=128, base=5e5, scaling=Llama3(factor=8.0, original_length=8192)),
+        Rotary(head_dim=128, base=5e5, scaling=Llama3Scaling(factor=8.0, original_length=8192)),
         modeling_llama.LlamaModel,
     ),
     Rotation(

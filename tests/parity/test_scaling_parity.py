@@ -12,7 +12,7 @@ from transformers import DeepseekV3Config, LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import yarn_apply_mscale
 
-from situs import DynamicNTK, Linear, Llama3, LongRoPE, Proportional, Scaling, YaRN
+from situs import DynamicNTKScaling, LinearScaling, Llama3Scaling, LongRoPE, ProportionalScaling, Scaling, YaRN
 from tests.parity.wide_transformers import in_float64
 
 # powers and quotients in float64, a few roundings each
@@ -26,7 +26,7 @@ PHI3_LONG = [1.05 + 1.3 * pair for pair in range(48)]
 
 # name: (head_dim, longest, transformers' parameters, ours)
 CHECKPOINTS: dict[str, tuple[int, int, dict[str, Any], Scaling]] = {
-    "gemma 3 27b": (128, 131072, {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0}, Linear(factor=8.0)),
+    "gemma 3 27b": (128, 131072, {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0}, LinearScaling(factor=8.0)),
     "llama 3.1 8b": (
         128,
         131072,
@@ -38,7 +38,7 @@ CHECKPOINTS: dict[str, tuple[int, int, dict[str, Any], Scaling]] = {
             "high_freq_factor": 4.0,
             "original_max_position_embeddings": 8192,
         },
-        Llama3(factor=8.0, original_length=8192),
+        Llama3Scaling(factor=8.0, original_length=8192),
     ),
     "llama 3.2 1b": (
         64,
@@ -51,7 +51,7 @@ CHECKPOINTS: dict[str, tuple[int, int, dict[str, Any], Scaling]] = {
             "high_freq_factor": 4.0,
             "original_max_position_embeddings": 8192,
         },
-        Llama3(factor=32.0, original_length=8192),
+        Llama3Scaling(factor=32.0, original_length=8192),
     ),
     "qwen 2.5": (
         128,
@@ -109,7 +109,7 @@ CHECKPOINTS: dict[str, tuple[int, int, dict[str, Any], Scaling]] = {
         512,
         131072,
         {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
-        Proportional(fraction=0.25),
+        ProportionalScaling(fraction=0.25),
     ),
 }
 
@@ -144,7 +144,7 @@ def test_frequencies_of_a_checkpoint_equal_ours(name: str, wide: bool, sequence_
 @pytest.mark.parametrize("factor", [1.0, 2.0, 7.5])
 def test_frequencies_of_dynamic_ntk_equal_ours_at_every_length(length: int, factor: float) -> None:
     parameters = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": factor}
-    scaling = DynamicNTK(factor=factor, original_length=2048)
+    scaling = DynamicNTKScaling(factor=factor, original_length=2048)
     for sequence_length in (length, torch.tensor([[length]])):
         frequencies, _ = theirs(128, 2048, parameters, length, wide=True)
         ours = scaling.resolve(128, 1e4, sequence_length).frequencies

@@ -12,6 +12,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from PIL import Image
 
+from situs.lab.naming import parse
 from situs.plots import style
 from situs.plots.style import DARK, LIGHT, Theme
 from tests.plots.comparison.sample import METHODS, ODD
@@ -69,7 +70,7 @@ def test_thirty_methods_all_look_different(theme: Theme) -> None:
 
 
 def test_scalings_share_the_hue_of_what_they_scale_and_nobody_else_has_it() -> None:
-    looks = style.looks(METHODS, LIGHT)
+    looks = style.looks(METHODS, LIGHT, families=[parse(name).base for name in METHODS])
     family = {name for name in METHODS if name.startswith("rotary")}
     assert {name for name in METHODS if looks[name].colour == looks["rotary"].colour} == family
     assert len({looks[name].marker for name in family}) == len({str(looks[name].dashes) for name in family}) == 4
@@ -77,7 +78,8 @@ def test_scalings_share_the_hue_of_what_they_scale_and_nobody_else_has_it() -> N
 
 def test_a_plus_in_a_number_makes_no_family() -> None:
     names = ["rotary(base=1e+5)", "rotary(base=1e+6)", "rotary(base=1e+6)+yarn"]
-    colours = [style.looks(names, LIGHT)[name].colour for name in names]
+    looks = style.looks(names, LIGHT, families=[parse(name).base for name in names])
+    colours = [looks[name].colour for name in names]
     assert colours[0] != colours[1] == colours[2]
 
 

@@ -18,7 +18,7 @@ TWO_ROWS = Positions.explicit(torch.zeros(2, 3, dtype=torch.int64))
 VALUE_ERRORS: list[tuple[Make, str]] = [
     (
         lambda: Positions.range(-1),
-        "length must be 0 or more, since it counts places; got -1.",
+        "length must be 0 or more, since it counts tokens; got -1.",
     ),
     (
         lambda: Positions.grid(),
@@ -50,7 +50,7 @@ VALUE_ERRORS: list[tuple[Make, str]] = [
     ),
     (
         lambda: Positions.of(Positions.range(9)[2:5], 4),
-        "positions must have one place for each of the 4 tokens, since each token stands somewhere; got "
+        "positions must have one for each of the 4 tokens, since each token stands somewhere; got "
         "Positions(range 2..4, length 3, of a sequence of 9). Slice them with positions[first:last], or pass those "
         "of this call only.",
     ),
@@ -109,12 +109,12 @@ VALUE_ERRORS: list[tuple[Make, str]] = [
     ),
     (
         lambda: Positions.range(8).with_sequence_length(-1),
-        "sequence_length must be 0 or more, since it counts places; got -1.",
+        "sequence_length must be 0 or more, since it counts tokens; got -1.",
     ),
     (
         lambda: Positions.range(8).with_sequence_length(torch.tensor([8, 9])),
-        "sequence_length must be a number, or a tensor of shape (batch, 1) or (batch, sequence), since rows or places "
-        "may differ; got shape (2,). Use lengths[:, None] for one a row.",
+        "sequence_length must be a number, or a tensor of shape (batch, 1) or (batch, sequence), since rows or "
+        "positions may differ; got shape (2,). Use lengths[:, None] for one a row.",
     ),
     (
         lambda: Vision(3, 2, 2, -1),
@@ -169,12 +169,12 @@ VALUE_ERRORS: list[tuple[Make, str]] = [
     ),
     (
         lambda: Positions.explicit(torch.arange(3), documents=torch.zeros(4, dtype=torch.int64)),
-        "documents must have one value a place, since each belongs to a position; got shape (1, 4) for ids of shape "
+        "documents must have one value for each token, since each has a position; got shape (1, 4) for ids of shape "
         "(1, 3).",
     ),
     (
         lambda: Positions.explicit(torch.arange(3), valid=torch.ones(2, 1, dtype=torch.bool)),
-        "valid must have one value a place, since each belongs to a position; got shape (2, 1) for ids of shape "
+        "valid must have one value for each token, since each has a position; got shape (2, 1) for ids of shape "
         "(1, 3).",
     ),
     (

@@ -30,27 +30,29 @@ FOREIGN: list[tuple[type[Exception], Callable[[], object], str]] = [
     (
         TypeError,
         lambda: Positions.explicit(IDS, valid=[True] * 5),  # type: ignore[arg-type]
-        "valid must be a tensor; got list. Use torch.as_tensor(...) on lists and arrays.",
+        "valid must be a tensor, since it marks real tokens; got list. Use torch.as_tensor(...) on lists and arrays.",
     ),
     (
         TypeError,
         lambda: Positions.explicit(IDS, documents=torch.zeros(5)),
-        "documents must be whole numbers, since they number the document of each place; got dtype torch.float32.",
+        "documents must be whole numbers, since they number the document of each token; got dtype torch.float32.",
     ),
     (
         TypeError,
         lambda: Positions.from_mask([[1, 1, 0]]),  # type: ignore[arg-type]
-        "mask must be a tensor; got list. Use torch.as_tensor(...) on lists and arrays.",
+        "mask must be a tensor, since it marks the tokens of each row; got list. Use torch.as_tensor(...) on lists and "
+        "arrays.",
     ),
     (
         TypeError,
         lambda: Positions.packed(cu_seqlens=[0, 3]),  # type: ignore[arg-type]
-        "cu_seqlens must be a tensor; got list. Use torch.as_tensor(...) on lists and arrays.",
+        "cu_seqlens must be a tensor, since they tell where documents end; got list. Use "
+        "torch.as_tensor(...) on lists and arrays.",
     ),
     (
         TypeError,
         lambda: Positions.packed(cu_seqlens=torch.tensor([0.0, 3.0])),
-        "cu_seqlens must be whole numbers, since they are the places where documents end; got dtype torch.float32.",
+        "cu_seqlens must be whole numbers, since they tell where documents end; got dtype torch.float32.",
     ),
     (
         TypeError,
@@ -60,12 +62,12 @@ FOREIGN: list[tuple[type[Exception], Callable[[], object], str]] = [
     (
         TypeError,
         lambda: Positions.range(3.5),  # type: ignore[arg-type]
-        "length must be a whole number, since it counts places; got 3.5.",
+        "length must be a whole number, since it counts tokens; got 3.5.",
     ),
     (
         TypeError,
         lambda: Positions.range(3, start=[1, 2]),  # type: ignore[arg-type]
-        "start must be a whole number, since it is a place; got [1, 2].",
+        "start must be a whole number, since it is a position; got [1, 2].",
     ),
     (
         TypeError,
@@ -95,13 +97,13 @@ FOREIGN: list[tuple[type[Exception], Callable[[], object], str]] = [
     (
         ValueError,
         lambda: Positions.explicit(IDS, documents=IDS[:1].expand(3, 5)),
-        "documents must have one value a place, since each belongs to a position; got shape (3, 5) for ids of shape "
+        "documents must have one value for each token, since each has a position; got shape (3, 5) for ids of shape "
         "(2, 5).",
     ),
     (
         ValueError,
         lambda: Positions.explicit(IDS, valid=torch.ones(3, 5, dtype=torch.bool)),
-        "valid must have one value a place, since each belongs to a position; got shape (3, 5) for ids of shape "
+        "valid must have one value for each token, since each has a position; got shape (3, 5) for ids of shape "
         "(2, 5).",
     ),
     (

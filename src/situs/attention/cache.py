@@ -1,30 +1,58 @@
-"""The cache of keys and values, allocated once: prefill, chunks, single tokens, rows of unequal length, eviction.
+"""The cache of keys and values, which owns decoding: prefill, chunks, single tokens, rows of unequal length, eviction.
 
-Keys are kept as the attention needs them: turned already, where an encoding turns them, and the cache knows by which.
+Keys are cached as attention needs them: rotated already, where an encoding rotates them, and the cache knows by which.
 Each row has its own length, so that a batch of unequal prompts decodes without padding between: a new token goes right
-behind its row's last.
+behind its row's last. Memory is allocated once, in the cache's own dtype; attention with it is computed in that dtype.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, final
+from typing import NamedTuple, final
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from situs.encodings.base import QueryKeyEncoding
+from situs.arguments import require_count, require_device, require_dtype
+from situs.attention.offsets import OffsetCache
+from situs.attention.request import softmax_scale
+from situs.encodings.base import Encoding, QueryKeyEncoding, computing_dtype
 from situs.encodings.rotation import RotationEncoding
-from situs.functional.rotation import RotationTable
-from situs.positions import Positions, is_deferred
+from situs.encodings.score import ScoreEncoding
+from situs.functional.angles import widest
+from situs.positions import Positions, PositionsLike, is_deferred
+from situs.rotation import RotationTable
 
 STEPS = 64  # of a generation, whose angles are made at once
 
 
+class Step(NamedTuple):
+    """What attention computes with: queries, all keys and values, their positions, and what is left to do."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    query_positions: PositionsLike
+    key_positions: PositionsLike
+    encodings: Sequence[Encoding]
+    """Those that have not acted yet."""
+    scale: float | None
+
+
 @final
 class KVCache:
-    """Keys and values of the tokens so far."""
+    """Keys and values of the tokens so far.
+
+    >>> import torch, situs
+    >>> layer = situs.Attention(dim=32, num_heads=4, encoding=situs.Rotary(head_dim=8)).eval()
+    >>> cache = layer.make_cache(batch=1, max_length=16)
+    >>> prompt, token = torch.randn(1, 5, 32), torch.randn(1, 1, 32)
+    >>> with torch.no_grad():
+    ...     layer(prompt, cache=cache).shape, layer(token, cache=cache).shape, cache.length
+    (torch.Size([1, 5, 32]), torch.Size([1, 1, 32]), 6)
+    """
 
     def __init__(
         self,
@@ -41,120 +69,296 @@ class KVCache:
         batch: rows.
         num_heads: key heads.
         head_dim: channels of a key.
-        max_length: tokens a row can hold.
+        max_length: tokens that a row can hold.
         value_dim: channels of a value; head_dim if left out.
-        dtype: of keys and values.
+        dtype: of keys and values, and of attention with them.
         device: where they live.
         """
-        if min(batch, num_heads, head_dim, max_length) < 1:
-            raise ValueError(
-                f"batch, num_heads, head_dim and max_length must be 1 or more, since they size the cache; got {batch}, "
-                f"{num_heads}, {head_dim} and {max_length}."
-            )
+        value_dim = head_dim if value_dim is None else value_dim
+        for name, size in (
+            ("batch", batch), ("num_heads", num_heads), ("head_dim", head_dim), ("max_length", max_length),
+            ("value_dim", value_dim),
+        ):  # fmt: skip
+            require_count(name, size, "it sizes the cache", least=1)
+        require_dtype(dtype, "keys and values hold fractions")
+        device = require_device(device)
         shape = batch, num_heads, max_length
-        self.keys = torch.zeros(*shape, head_dim, dtype=dtype, device=device)
-        self.values = torch.zeros(*shape, value_dim or head_dim, dtype=dtype, device=device)
+        with torch.inference_mode(False):  # what is allocated in inference mode could not be written to outside
+            self.keys = torch.zeros(*shape, head_dim, dtype=dtype, device=device)
+            self.values = torch.zeros(*shape, value_dim, dtype=dtype, device=device)
         self.max_length = max_length
         self.length = 0
-        """Places in use: tokens of the longest row, and what padding came with the last; where reading the rows'
+        """Slots in use: tokens of the longest row, and what padding came with the last; where reading the rows'
         lengths would make the host wait, all padding so far."""
         self.lengths: Int[Tensor, "batch"] | None = None
-        """Tokens of each row, where they differ."""
-        self.turned_by: list[QueryKeyEncoding] = []
-        """What turned the keys before they were appended: `Attention` notes it."""
+        """Tokens of each row, where they may differ."""
+        self.rotated_by: tuple[QueryKeyEncoding, ...] = ()
+        """What rotated the keys before they were cached."""
         self.sequence_length: int | Tensor | None = None
-        """How long the sequence is for which they were turned, where that was told."""
-        self.vectors: dict[Any, Any] = {}
-        """Biases over offsets and the like, kept for the steps of one generation; parameters must not change
-        meanwhile."""
+        """How long the sequence is for which they were rotated, where that was told."""
+        self.offsets = OffsetCache()
+        """Biases and vectors over offsets, for the steps of one generation."""
+        self._tables: dict[object, tuple[int, list[RotationTable]]] = {}
 
-    def positions_of_next(self, count: int, *, sequence_length: int | None = None) -> Positions:
-        """Where the next tokens stand: right behind each row's last."""
-        start: Any = self.length if self.lengths is None else self.lengths
-        return Positions.range(count, start=start, sequence_length=sequence_length, device=self.keys.device)
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of keys and values, and of attention with them."""
+        return self.keys.dtype
 
-    def slots_of_next(self, count: int) -> Int[Tensor, "#batch count"]:
-        """The same as a tensor."""
-        ahead = torch.arange(count, device=self.keys.device)
-        return (self.length if self.lengths is None else self.lengths[:, None]) + ahead[None]
+    @property
+    def batch(self) -> int:
+        """Rows."""
+        return self.keys.shape[0]
+
+    def __repr__(self) -> str:
+        return (
+            f"KVCache(batch={self.batch}, num_heads={self.keys.shape[1]}, head_dim={self.keys.shape[-1]}, "
+            f"length={self.length} of {self.max_length}, dtype={self.dtype})"
+        )
 
     def positions(self) -> Positions:
         """Where the cached tokens stand."""
         if self.lengths is None:
             return Positions.range(self.length, device=self.keys.device)
-        places = torch.arange(self.length, device=self.keys.device)
-        return Positions.from_mask(places < self.lengths[:, None], side="right")
+        slots = torch.arange(self.length, device=self.keys.device)
+        return Positions.from_mask(slots < self.lengths[:, None], side="right")
 
-    def table_of(self, encoding: RotationEncoding, places: Positions, dtype: torch.dtype) -> RotationTable | None:
-        """The cosines and sines of one next token, out of those of many that are made at once; None where queries and
-        keys, or lengths, have their own."""
-        start = places.start
-        if start is None or places.length > 1 or torch.is_grad_enabled() or torch.compiler.is_compiling():
-            return None
-        if encoding.treats_roles_apart or encoding.by_length:
-            return None
-        name = ("angles", encoding.identity, dtype)
-        first, tables = self.vectors.get(name, (0, ()))
-        if not first <= start < first + len(tables):
-            whole = encoding.table(Positions.range(STEPS, start=start, device=places.device), dtype=dtype)
-            first, tables = start, [whole.at(step) for step in range(STEPS)]
-            self.vectors[name] = first, tables
-        found: RotationTable = tables[start - first]
-        return found
+    def positions_of_next(self, count: int, *, sequence_length: int | None = None) -> Positions:
+        """Where the next tokens stand: right behind each row's last."""
+        if self.lengths is None:
+            return Positions.range(
+                count, start=self.length, sequence_length=sequence_length, device=self.keys.device
+            )  # fmt: skip
+        next_ones = Positions.range(count, start=self.lengths, sequence_length=sequence_length)
+        return replace(next_ones, below=self.length + count)
+
+    def extend(
+        self,
+        query: Float[Tensor, "batch heads new head_dim"],
+        key: Float[Tensor, "batch kv_heads new head_dim"],
+        value: Float[Tensor, "batch kv_heads new value_dim"],
+        positions: PositionsLike,
+        encodings: Sequence[Encoding],
+    ) -> Step:
+        """Take new tokens in, and give what their attention computes with. What is refused changes nothing."""
+        count, dtype = key.shape[2], self.dtype
+        self._require_room(key, value)
+        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+        admitted = self.admit(positions, count)
+        scale = softmax_scale(encodings, query.shape[-1])
+        left: Sequence[Encoding] = encodings
+        # terms by content meet keys that are not rotated: with them, everything is done anew in each step
+        if not any(isinstance(each, ScoreEncoding) for each in encodings):
+            query, key = self._rotated(query, key, admitted, encodings)
+            left = [each for each in encodings if not isinstance(each, QueryKeyEncoding)]
+            _require_counted(admitted, left)
+            if not self.length:
+                self.rotated_by = tuple(each for each in encodings if isinstance(each, QueryKeyEncoding))
+                self.sequence_length = admitted.sequence_length
+        else:
+            _require_counted(admitted, left)
+        keys, values = self.append(key, value, admitted.valid)
+        of_keys = self.positions()
+        if any(isinstance(each, RotationEncoding) for each in left):  # keys are rotated now, for this length
+            of_keys = replace(of_keys, sequence_length=admitted.sequence_length)
+        return Step(query, keys, values, admitted, of_keys, left, scale)
+
+    def admit(self, positions: PositionsLike, count: int) -> Positions:
+        """Give positions the slots behind those in the cache; raise where they tell other ones, or have padding
+        elsewhere than on the right."""
+        if positions is None:
+            positions = self.positions_of_next(count)
+        admitted = Positions.of(positions, count, batch=self.batch, device=self.keys.device)
+        if admitted.start is not None and self.lengths is None and admitted.start == self.length:
+            return admitted
+        valid = admitted.valid
+        if valid is not None and not is_deferred(valid) and bool((valid[:, 1:] & ~valid[:, :-1]).any()):
+            raise ValueError(
+                f"padding must stand on the right with a cache, since the next token of a row goes where its padding "
+                f"was; got {admitted!r}."
+            )
+        told, slots = admitted.slots, self._slots_of_next(count)
+        if told is not None and not _agree(told, slots, valid):
+            raise ValueError(
+                f"positions must follow those in the cache, {self.length} so far, since a token sees what stands "
+                f"before it; got {admitted!r}. Leave them out, or slice those of the whole sequence: "
+                f"positions[first:last]."
+            )
+        return replace(admitted, given_slots=slots, tables={})
 
     def append(
         self,
         keys: Float[Tensor, "batch heads new head_dim"],
         values: Float[Tensor, "batch heads new value_dim"],
-        valid: Bool[Tensor, "batch new"] | None = None,
+        valid: Bool[Tensor, "#batch new"] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Add tokens behind each row's last, and return all keys and values so far. ``valid`` tells real tokens of
+        """Add tokens behind each row's last, and give all keys and values so far. ``valid`` tells real tokens of
         right-padded rows: the next ones of a row go where its padding was."""
-        count = keys.shape[2]
-        if self.lengths is not None and not is_deferred(self.lengths):
-            self.length = int(self.lengths.max())
-        if self.length + count > self.max_length:
-            raise ValueError(
-                f"max_length must be at least {self.length + count} for {count} more tokens, since the cache holds "
-                f"{self.length}; got max_length={self.max_length}. Make a larger cache, or evict()."
-            )
+        self._require_room(keys, values)
+        count, keys, values = keys.shape[2], keys.to(self.dtype), values.to(self.dtype)
+        if valid is not None:
+            keys, values = (each.masked_fill(~valid[:, None, :, None], 0) for each in (keys, values))
         if self.lengths is None:
             here = slice(self.length, self.length + count)
             self.keys[:, :, here], self.values[:, :, here] = keys, values
             if valid is not None:
-                self.lengths = self.length + valid.sum(-1)
+                self.lengths = self.length + valid.sum(-1).expand(self.batch)
         else:
-            rows, places = torch.arange(len(self.lengths), device=self.keys.device)[:, None], self.slots_of_next(count)
-            self.keys[rows, :, places] = keys.transpose(1, 2).to(self.keys.dtype)
-            self.values[rows, :, places] = values.transpose(1, 2).to(self.values.dtype)
+            self.length = self._longest()
+            rows, slots = torch.arange(self.batch, device=self.keys.device)[:, None], self._slots_of_next(count)
+            self.keys[rows, :, slots], self.values[rows, :, slots] = keys.transpose(1, 2), values.transpose(1, 2)
             self.lengths = self.lengths + (count if valid is None else valid.sum(-1))
         self.length += count
         return self.keys[:, :, : self.length], self.values[:, :, : self.length]
 
+    def crop(self, length: int) -> None:
+        """Forget all tokens behind the first ``length`` of each row, as after a rejected draft."""
+        require_count("length", length, "it counts tokens", least=0)
+        if length > self.length:
+            raise ValueError(f"length must be at most {self.length}, since so many tokens are cached; got {length}.")
+        self.length = length
+        self.lengths = None if self.lengths is None or not length else self.lengths.clamp(max=length)
+
+    def reset(self) -> None:
+        """Forget everything, and begin anew in the same memory."""
+        self.length, self.lengths = 0, None
+        self.rotated_by, self.sequence_length = (), None
+        self.keys, self.values = self.keys.detach(), self.values.detach()
+        self.offsets.clear()
+        self._tables.clear()
+
     def evict(self, count: int, *, sinks: int = 0) -> None:
         """Forget ``count`` tokens behind the first ``sinks``, and move the rest up, positions and all (attention sinks,
-        Xiao et al. 2023). Keys that were turned are turned on to their new positions."""
-        if self.lengths is not None:
-            raise ValueError("rows must be as long as each other to be evicted, since they move together; got others.")
-        if not 0 <= count <= self.length - sinks or sinks < 0:
+        Xiao et al. 2023). Keys that were rotated are rotated on to their new positions."""
+        require_count("count", count, "it counts tokens")
+        require_count("sinks", sinks, "it counts tokens", least=0)
+        length = self._shared_length()
+        if not 0 <= count <= length - sinks:
             raise ValueError(
-                f"count must lie in 0 .. {self.length - sinks}, since {self.length} tokens are cached and {sinks} "
-                f"stay; got {count}."
+                f"count must lie in 0 .. {max(0, length - sinks)}, since {length} tokens are cached and {sinks} stay; "
+                f"got {count}."
             )
-        kept = self.length - sinks - count
-        old, new = slice(sinks + count, self.length), slice(sinks, sinks + kept)
+        left = length - sinks - count
+        old, new = slice(sinks + count, length), slice(sinks, sinks + left)
         keys = self.keys[:, :, old].clone()
         before, after = (
-            replace(Positions.range(kept, start=start, device=keys.device), sequence_length=self.sequence_length)
+            replace(Positions.range(left, start=start, device=keys.device), sequence_length=self.sequence_length)
             for start in (sinks + count, sinks)
         )
-        for each in self.turned_by:
-            if not isinstance(each, RotationEncoding):
-                raise TypeError(
-                    f"keys must be turned by rotations to be moved, since others cannot be turned on; got "
-                    f"{type(each).__name__}."
-                )
-            keys = each.rerotate(keys, before, after)
-        self.keys[:, :, new] = keys
+        self.keys[:, :, new] = self._moved(keys, before, after)
         self.values[:, :, new] = self.values[:, :, old].clone()
-        self.length -= count
+        self.length, self.lengths = length - count, None
+
+    def _moved(self, keys: Tensor, before: Positions, after: Positions) -> Tensor:
+        """Rotate keys on from where they stood to where they stand."""
+        rotations = [each for each in self.rotated_by if isinstance(each, RotationEncoding)]
+        others = [each for each in self.rotated_by if not isinstance(each, RotationEncoding)]
+        if others:
+            raise TypeError(
+                f"keys must be rotated by a RotationEncoding to be moved, since others cannot be rotated on; got "
+                f"{type(others[0]).__name__}."
+            )
+        if len(rotations) == 1:
+            return rotations[0].rerotate(keys, before, after)
+        moved = keys.to(widest(keys.device))  # of several rotations the last is undone first, since they do not commute
+        for each in reversed(rotations):
+            moved = each.inverse(moved, before, role="key")
+        for each in rotations:
+            moved = each(moved, after, role="key")
+        return moved.to(keys.dtype)
+
+    def _rotated(
+        self, query: Tensor, key: Tensor, positions: Positions, encodings: Sequence[Encoding]
+    ) -> tuple[Tensor, Tensor]:
+        """Rotate queries and keys before these are cached."""
+        for each in encodings:
+            if isinstance(each, RotationEncoding):
+                if self.length and each.by_length:
+                    cached = replace(self.positions(), sequence_length=self.sequence_length)
+                    each.require_agreement(positions, cached)
+                table = self._table(each, positions, computing_dtype(query.dtype))
+                query, key = each.both(query, key, positions if table is None else table)
+            elif isinstance(each, QueryKeyEncoding):
+                query, key = each(query, positions), each(key, positions, role="key")
+        return query, key
+
+    def _table(self, encoding: RotationEncoding, positions: Positions, dtype: torch.dtype) -> RotationTable | None:
+        """The cosines and sines of one next token, out of those of many that are made at once; None where queries and
+        keys, or lengths, have their own."""
+        start = positions.start
+        if start is None or positions.length > 1 or torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return None
+        if encoding.treats_roles_apart or encoding.by_length:
+            return None
+        name = (encoding.identity, dtype, torch.is_inference_mode_enabled())
+        first, tables = self._tables.get(name, (0, []))
+        if not first <= start < first + len(tables):
+            whole = encoding.table(Positions.range(STEPS, start=start, device=positions.device), dtype=dtype)
+            first, tables = start, [whole.at(step) for step in range(STEPS)]
+            self._tables[name] = first, tables
+        return tables[start - first]
+
+    def _slots_of_next(self, count: int) -> Int[Tensor, "#batch count"]:
+        ahead = torch.arange(count, device=self.keys.device)
+        return (self.length if self.lengths is None else self.lengths[:, None]) + ahead[None]
+
+    def _longest(self) -> int:
+        """Tokens of the longest row, as far as the host may know."""
+        return self.length if self.lengths is None or is_deferred(self.lengths) else int(self.lengths.max())
+
+    def _shared_length(self) -> int:
+        """The length that all rows have; raise where they differ, or only a device knows."""
+        if self.lengths is None:
+            return self.length
+        lengths = self.lengths.tolist()
+        if len(set(lengths)) > 1:
+            raise ValueError(
+                f"rows must be as long as each other to be evicted, since they move together; got lengths {lengths}."
+            )
+        return int(lengths[0])
+
+    def _require_room(self, keys: Tensor, values: Tensor) -> None:
+        """Raise unless new keys and values fit the cache."""
+        for name, given, held in (("keys", keys, self.keys), ("values", values, self.values)):
+            if given.ndim != 4 or (given.shape[:2], given.shape[-1]) != (held.shape[:2], held.shape[-1]):
+                batch, heads, _, width = held.shape
+                raise ValueError(
+                    f"{name} must have shape ({batch}, {heads}, new, {width}), since the cache was made for {batch} "
+                    f"rows of {heads} heads of {width}; got shape {tuple(given.shape)}."
+                )
+        if keys.shape[2] != values.shape[2]:
+            raise ValueError(
+                f"keys and values must be as many, since each key has a value; got {keys.shape[2]} and "
+                f"{values.shape[2]}."
+            )
+        if keys.device != self.keys.device:
+            raise ValueError(
+                f"keys must be on the cache's device, {self.keys.device}, since they are stored there; got "
+                f"{keys.device}."
+            )
+        length, count = self._longest(), keys.shape[2]
+        if length + count > self.max_length:
+            raise ValueError(
+                f"max_length must be at least {length + count} for {count} more tokens, since the cache holds "
+                f"{length}; got max_length={self.max_length}. Make a larger cache, or evict()."
+            )
+
+
+def _require_counted(positions: Positions, encodings: Sequence[Encoding]) -> None:
+    """Raise unless new tokens have the positions that encodings of the scores read off a key's slot in the cache."""
+    if not encodings or positions.start is not None:
+        return
+    assert positions.given_slots is not None
+    if positions.axes > 1 or not _agree(positions.ids, positions.given_slots, positions.valid):
+        raise ValueError(
+            f"positions must count the tokens in the cache, since {type(encodings[0]).__name__} reads a key's position "
+            f"off its slot; got {positions!r}."
+        )
+
+
+def _agree(given: Tensor, slots: Tensor, valid: Tensor | None) -> bool:
+    """Whether real tokens have these slots, as far as can be told without a wait."""
+    if is_deferred(given) or is_deferred(slots):
+        return True
+    same = given == slots
+    return bool((same if valid is None else same | ~valid).all())

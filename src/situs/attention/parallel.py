@@ -14,10 +14,10 @@ import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor
 
-from situs.attention.dispatch import attend
+from situs.attention.attend import attend
 from situs.encodings.base import Encodings
 from situs.positions import Positions
-from situs.positions.places import Layout
+from situs.positions.positions import Layout
 
 
 def attend_sharded(

@@ -11,57 +11,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from situs.attention.require import require_mask, require_rows, require_shapes
-from situs.attention.visibility import shown, visibility
+from situs.attention.request import Request, make_request
+from situs.attention.visibility import visibility, visible_with_mask
 from situs.encodings.base import (
     Encoding,
     Encodings,
     InputEncoding,
     QueryKeyEncoding,
-    as_encodings,
+    autocast_off,
     computing_dtype,
-    without_autocast,
 )
 from situs.encodings.bias import BiasEncoding
 from situs.encodings.nope import NoPE
 from situs.encodings.rotation import RotationEncoding
 from situs.encodings.score import ScoreEncoding, ValueEncoding
 from situs.functional.heads import share_heads
-from situs.positions import Positions, PositionsLike, align
-
-if TYPE_CHECKING:
-    from situs.attention.request import Request
+from situs.positions import Positions, PositionsLike
 
 
-def cannot(request: Request) -> str | None:
-    """Why the reference does not serve: never."""
-    return None
-
-
-def run(request: Request) -> Tensor:
-    """The definition of what is right, of a request."""
-    return reference(
-        request.query,
-        request.key,
-        request.value,
-        encoding=request.encodings,
-        causal=request.causal,
-        positions=request.query_positions,
-        key_positions=request.key_positions,
-        mask=request.mask,
-        window=request.window,
-        scale=request.given_scale,
-        dropout=request.dropout,
-    )
-
-
-@without_autocast
 def reference(
     query: Float[Tensor, "batch heads query head_dim"],
     key: Float[Tensor, "batch kv_heads key head_dim"],
@@ -76,83 +48,97 @@ def reference(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "batch heads query value_dim"]:
-    """Attention with any encodings. Queries that may see nothing, as padding, give zeros.
+    """Attention with any encodings, every score formed. Takes what ``attend`` takes.
 
-    Encodings of the input have acted already, before the projections, and change nothing here. ``mask`` is true
-    where a query may see a key, or a float to add to the scores, and broadcasts to (batch, heads, query, key). Fewer
-    key heads than query heads are shared.
+    >>> import torch, situs
+    >>> q = k = v = torch.randn(1, 2, 5, 8)
+    >>> situs.attention.reference(q, k, v, encoding=situs.ALiBi(num_heads=2), causal=True).shape
+    torch.Size([1, 2, 5, 8])
     """
-    require_shapes(query, key, value)
-    encodings = as_encodings(encoding)
-    heads = query.shape[1]
-    of_queries, of_keys = align(positions, key_positions, query.shape[-2], key.shape[-2], query.device)
-    require_rows(of_queries, of_keys, query.shape[0])
-    dtype = computing_dtype(query.dtype)
-    q, k, v = query.to(dtype), key.to(dtype), value.to(dtype)
+    request = make_request(
+        query,
+        key,
+        value,
+        encoding=encoding,
+        causal=causal,
+        positions=positions,
+        key_positions=key_positions,
+        mask=mask,
+        window=window,
+        scale=scale,
+        dropout=dropout,
+    )
+    with autocast_off(query.device.type):
+        return run(request)
 
-    allowed = visibility(of_queries, of_keys, causal=causal, window=window)
-    allowed = None if allowed is None else allowed[:, None]
-    if mask is not None:
-        require_mask(mask, (*query.shape[:3], key.shape[-2]))
-        mask = mask[(None,) * (4 - mask.ndim)]
-        allowed = shown(allowed, mask, key.shape[-2])
-    factor = softmax_scale(encodings, query.shape[-1], scale)
-    scores = scores_of(q, k, encodings, of_queries, of_keys, scale=factor, visible=allowed)
-    if not key.shape[2]:
-        return value.new_zeros(*query.shape[:3], value.shape[-1])
-    if allowed is not None:
-        scores = scores.masked_fill(~allowed, -math.inf)
+
+def cannot(request: Request) -> str | None:
+    """Why the reference does not serve: never."""
+    return None
+
+
+def run(request: Request) -> Float[Tensor, "batch heads query value_dim"]:
+    """Serve a request, one formula a line."""
+    of_queries, of_keys, mask = request.query_positions, request.key_positions, request.mask
+    dtype, heads, keys = computing_dtype(request.query.dtype), request.query.shape[1], request.key.shape[2]
+    q = _real(request.query.to(dtype), of_queries)
+    k, v = (_real(each.to(dtype), of_keys) for each in (request.key, request.value))
+
+    allowed = visibility(of_queries, of_keys, causal=request.causal, window=request.window)
+    seen = visible_with_mask(allowed, mask, keys)
+    scores = scores_of(q, k, request.encodings, of_queries, of_keys, scale=request.scale, visible=seen)
     if mask is not None and mask.dtype != torch.bool:
         scores = scores + mask
-    highest = scores.amax(-1, keepdim=True).clamp(min=torch.finfo(dtype).min)  # finite where all is -inf
+    if seen is not None:
+        scores = scores.masked_fill(~seen, -math.inf)
+    weights = _softmax(scores) if keys else scores
+    weights = torch.dropout(weights, request.dropout, train=request.dropout > 0)
+    out = weights @ share_heads(v, heads)
+    for each in request.values:
+        out = out + each.gathered(weights, of_queries, of_keys)
+    return _real(out, of_queries).to(request.query.dtype)
+
+
+def _softmax(scores: Tensor) -> Tensor:
+    """Weights that add up to 1, or are all 0 where a query sees nothing."""
+    highest = scores.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)  # finite in any row
     weights = (scores - highest).exp()
     total = weights.sum(-1, keepdim=True)
-    weights = weights / total.masked_fill(total == 0, 1)
-    weights = torch.dropout(weights, dropout, train=dropout > 0)
-    out = weights @ share_heads(v, heads)
-    for each in encodings:
-        if isinstance(each, ValueEncoding) and each.acts_on_values:
-            out = out + each.gathered(weights, of_queries, of_keys)
-    return out.to(query.dtype)
+    return weights / total.masked_fill(total == 0, 1)
+
+
+def _real(tensor: Tensor, positions: Positions) -> Tensor:
+    """Zeros for padding, which may hold anything."""
+    return tensor if positions.valid is None else tensor.masked_fill(~positions.valid[:, None, :, None], 0)
 
 
 def scores_of(
     query: Float[Tensor, "batch heads query head_dim"],
     key: Float[Tensor, "batch kv_heads key head_dim"],
     encodings: Sequence[Encoding],
-    of_queries: Positions,
-    of_keys: Positions,
+    query_positions: Positions,
+    key_positions: Positions,
     *,
     scale: float,
     visible: Bool[Tensor, "#batch #heads #query key"] | None,
 ) -> Float[Tensor, "batch heads query key"]:
     """Every score, those of keys that a query may not see as well: ``visible`` is for terms that count keys."""
-    q, k = query, key  # as they come for terms by content: turned, they would tie these to absolute positions
+    q, k = query, key  # content terms meet them as they come: rotated, they would tie these to absolute positions
     for each in encodings:
         if isinstance(each, QueryKeyEncoding):
             if isinstance(each, RotationEncoding):
-                each.require_agreement(of_queries, of_keys)
-            q, k = each(q, of_queries), each(k, of_keys, role="key")
+                each.require_agreement(query_positions, key_positions)
+            q, k = each(q, query_positions), each(k, key_positions, role="key")
     scores = scale * (q @ share_heads(k, q.shape[1]).transpose(-2, -1))
     for each in encodings:
         if isinstance(each, ScoreEncoding):
-            scores = scores + each(query, key, of_queries, of_keys, scale=scale, visible=visible)
+            if each.acts_on_scores:
+                term = each(query, key, query_positions, key_positions, scale=scale, visible=visible)
+                scores = scores + term
         elif isinstance(each, BiasEncoding):
-            scores = scores + each(of_queries, of_keys, dtype=query.dtype)
+            scores = scores + each(query_positions, key_positions, dtype=query.dtype)
         elif not isinstance(each, (QueryKeyEncoding, InputEncoding, ValueEncoding, NoPE)):
             raise TypeError(
                 f"encoding must act on input, queries and keys, scores or values; got {type(each).__name__}."
             )
     return scores
-
-
-def softmax_scale(encodings: Sequence[Encoding], head_dim: int, scale: float | None) -> float:
-    """The factor of q . k: the caller's, else the encodings' own, else ``1 / sqrt(head_dim)``; times their factors."""
-    if scale is None:
-        declared = [each.softmax_scale for each in encodings if each.softmax_scale is not None]
-        if any(each != declared[0] for each in declared):
-            raise ValueError(f"scale must be given, since these encodings declare different ones; got {declared}.")
-        scale = declared[0] if declared else 1 / math.sqrt(head_dim)
-    for each in encodings:
-        scale *= each.softmax_factor
-    return scale

@@ -1,214 +1,92 @@
-"""A request for attention: everything that was asked, resolved once, for the kernels to judge and to serve."""
+"""A request for attention: everything that was asked, checked and resolved once, for kernels to judge and to serve."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, TypeVar
 
-import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
-from situs.attention.partial import serves_flash
-from situs.attention.reference import softmax_scale
-from situs.attention.require import require_documents, require_mask, require_rows, require_shapes, require_window
-from situs.attention.segments import Segment, segments
-from situs.attention.task import Task
-from situs.encodings.base import (
-    Encoding,
-    Encodings,
-    InputEncoding,
-    QueryKeyEncoding,
-    as_encodings,
-    computing_dtype,
-    require_dropout,
-)
-from situs.encodings.bias import BiasEncoding, OffsetBias
-from situs.encodings.rotation import RotationEncoding
-from situs.encodings.score import OffsetScore, OffsetVectors, PlaceScore, ScoreEncoding, ValueEncoding, require_sizes
-from situs.functional.heads import share_heads
-from situs.positions import Positions, PositionsLike, align
+from situs.attention.fitting import require_fit, require_mask, require_numbers, require_positions, require_tensors
+from situs.attention.offsets import OffsetCache
+from situs.encodings.base import Encoding, Encodings, InputEncoding, as_encodings
+from situs.encodings.bias import BiasEncoding, PositionProduct
+from situs.encodings.score import OffsetScore, ScoreEncoding, ValueEncoding
+from situs.positions import Positions, PositionsLike, align, is_deferred
+from situs.rotation.watching import is_plain
 
-Kept = TypeVar("Kept")
-TILE = 8  # channels that kernels take at a time
+OFFSETS_PER_TOKEN = 4  # of which a number each is made at most, so that memory follows the tokens and not their span
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Request:
-    """Queries, keys and values; encodings by the place where they act; positions; and who sees whom."""
+    """Queries, keys and values; encodings by the place where they act; positions; and which keys a query sees."""
 
     query: Tensor
     key: Tensor
     value: Tensor
-    encodings: list[Encoding]
+    encodings: tuple[Encoding, ...]
+    """All that act in attention; those of the input have acted before."""
+    biases: tuple[BiasEncoding, ...]
+    """Those that add to the scores whatever the content is."""
+    products: tuple[PositionProduct, ...]
+    """Those of the biases that are products of a vector of the query's position and one of the key's."""
+    contents: tuple[ScoreEncoding, ...]
+    """Those that add to the scores by content; those that have nothing to add are left out."""
+    values: tuple[ValueEncoding, ...]
+    """Those that add to what attention gathers."""
     query_positions: Positions
     key_positions: Positions
     causal: bool
     window: int | None
     mask: Tensor | None
+    """Of four axes."""
     scale: float
-    given_scale: float | None
     dropout: float
-    kept: dict[Any, Any] | None = None
-    """Vectors over offsets of earlier steps, where a cache keeps them."""
+    offset_bounds: tuple[int, int] | None
+    """The lowest and the highest offset, key minus query, that there can be; None where nothing tells, where positions
+    are no whole numbers, or where so many numbers would be too many for so few tokens."""
+    span: int | None
+    """The distance from which on all content terms and values stay as they are; None where they never do."""
+    acts_on_scores: bool
+    """Whether any encoding adds to scores or values; rotated queries and keys, and more channels, have positions in
+    them."""
+    offsets: OffsetCache | None = None
+    """Where biases and vectors over offsets are cached, if they are."""
 
     @property
-    def biases(self) -> list[BiasEncoding]:
-        """Encodings that add to the scores whatever the content is."""
-        return [each for each in self.encodings if isinstance(each, BiasEncoding)]
+    def are_ranges(self) -> bool:
+        """Whether queries and keys are one range each."""
+        return self.query_positions.start is not None and self.key_positions.start is not None
 
-    @property
-    def contents(self) -> list[ScoreEncoding]:
-        """Encodings that add to the scores by content; those that have nothing to add are left out."""
-        return [each for each in self.encodings if isinstance(each, ScoreEncoding) and each.acts_on_scores]
 
-    @property
-    def products(self) -> list[PlaceScore]:
-        """Those of the contents that are products of places."""
-        return [each for each in self.contents if isinstance(each, PlaceScore)]
-
-    @property
-    def values(self) -> list[ValueEncoding]:
-        """Encodings that add to what is gathered."""
-        return [each for each in self.encodings if isinstance(each, ValueEncoding) and each.acts_on_values]
-
-    @cached_property
-    def segments(self) -> list[Segment] | None:
-        """Stretches of neighbouring positions, if these are such."""
-        return segments(self.query_positions, self.key_positions)
-
-    @property
-    def segments_cannot(self) -> str | None:
-        """Why segments do not tell all that a kernel must know; None if they do."""
-        if self.mask is not None:
-            return "a mask of the caller's own has no offsets"
-        if self.dropout:
-            return "dropout needs every weight"
-        if self.segments is None:
-            return f"{self.query_positions!r} are no stretches of neighbours that the host knows of"
+def _offset_bounds(query: Positions, key: Positions, span: int | None) -> tuple[int, int] | None:
+    """The lowest and the highest offset; beyond the ``span``, where there is one, all are alike and may be left out."""
+    if query.start is not None and key.start is not None:
+        return key.start - (query.start + query.length - 1), key.start + key.length - 1 - query.start
+    whole = query.axes == key.axes == 1 and not (query.ids.is_floating_point() or key.ids.is_floating_point())
+    if not whole:
         return None
-
-    @property
-    def task(self) -> Task:
-        """The segments as a task; ask for it only where there are such."""
-        assert self.segments is not None
-        return Task(self.segments, self.scale, self.causal, self.window)
-
-    @property
-    def by_offset(self) -> bool:
-        """Whether all that is added to the scores depends on offsets alone, in one axis."""
-        return all(isinstance(each, OffsetBias) and each.axes == 1 for each in self.biases) and all(
-            isinstance(each, OffsetScore) for each in self.contents
-        )
-
-    @property
-    def by_flash(self) -> bool:
-        """Whether torch's CPU kernel takes these tensors, so that parts of the keys can be met apart and cheaply."""
-        return serves_flash(self.query, self.query, self.value)
-
-    def numbers(self, lowest: int, highest: int) -> Tensor:
-        """The sum of all biases over offsets, for each from ``lowest`` to ``highest``."""
-        dtype = computing_dtype(self.query.dtype)
-
-        def make(offsets: Tensor) -> Tensor:
-            total = torch.zeros(1, len(offsets), dtype=dtype, device=offsets.device)
-            for each in (*self.biases, *self.products):
-                assert isinstance(each, OffsetBias | PlaceScore)
-                added: Tensor | None = each.by_offset(offsets, dtype=dtype)
-                total = total if added is None else total + added
-            return total
-
-        name = ("numbers", *map(id, (*self.biases, *self.products)), dtype)
-        return self._kept(name, lowest, highest, make, _some)
-
-    def vectors(self, encoding: OffsetScore, lowest: int, highest: int) -> OffsetVectors:
-        """What an encoding has for each offset from ``lowest`` to ``highest``."""
-        dtype = computing_dtype(self.query.dtype)
-        return self._kept(
-            ("vectors", id(encoding), dtype),
-            lowest,
-            highest,
-            lambda offsets: encoding.vectors(offsets, dtype),
-            OffsetVectors.some,
-        )
-
-    def of_key_places(self, encoding: PlaceScore) -> Tensor:
-        """What an encoding has for the places of keys; of all that it knows, where a cache keeps it."""
-        places, dtype = self.key_positions, computing_dtype(self.query.dtype)
-        known, name = encoding.usable_length, ("places", id(encoding), self.scale, dtype)
-        if self.kept is None or torch.is_grad_enabled() or places.start is None or known is None:
-            return encoding.of_key(places, self.scale, dtype)
-        if name not in self.kept:
-            self.kept[name] = encoding.of_key(Positions.range(known, device=places.device), self.scale, dtype)
-        found: Tensor = self.kept[name][:, :, places.start : places.start + places.length]
-        return found
-
-    def _kept(
-        self,
-        name: tuple[Any, ...],
-        lowest: int,
-        highest: int,
-        make: Callable[[Tensor], Kept],
-        some: Callable[[Kept, slice], Kept],
-    ) -> Kept:
-        """What ``make`` makes of offsets, or the part of it that was kept in an earlier step."""
-        device = self.query.device
-        if self.kept is None or torch.is_grad_enabled():
-            return make(torch.arange(lowest, highest + 1, device=device))
-        first, last, made = self.kept.get(name, (0, -1, None))
-        if made is None or lowest < first or highest > last:
-            # half as many again, so that the steps of a generation find theirs
-            first, last = lowest - (highest - lowest) // 2 - 64, highest
-            made = make(torch.arange(first, last + 1, device=device))
-            self.kept[name] = first, last, made
-        return some(made, slice(lowest - first, highest - first + 1))
-
-    def turned(self) -> tuple[Tensor, Tensor]:
-        """Queries and keys with the encodings that act on them applied; keys as few as they are."""
-        query, key = self.query, self.key
-        for each in self.encodings:
-            if isinstance(each, RotationEncoding):
-                each.require_agreement(self.query_positions, self.key_positions)
-                if self.query_positions is self.key_positions and not each.treats_roles_apart:
-                    query, key = each.both(query, key, self.query_positions)
-                    continue
-            if isinstance(each, QueryKeyEncoding):
-                query, key = each(query, self.query_positions), each(key, self.key_positions, role="key")
-        return query, key
-
-    def widened(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The same with what places have as more channels, and values as wide, for kernels that want it so. Places have
-        vectors for every query head, so that keys are no longer shared."""
-        query, key = self.turned()
-        if not self.products:
-            return query, key, self.value
-        queries, keys, value = [query], [self.shared(key)], self.shared(self.value)
-        for each in self.products:
-            own = each.of_query(self.query_positions, self.scale, computing_dtype(query.dtype))
-            for parts, added in ((queries, own), (keys, self.of_key_places(each))):
-                parts.append(added.expand(query.shape[0], -1, -1, -1).to(query.dtype))
-        most = max(sum(part.shape[-1] for part in queries), value.shape[-1])
-        width = -(-most // TILE) * TILE
-        query, key = (_padded(torch.cat(parts, -1), width) for parts in (queries, keys))
-        return query, key, _padded(value, width)
-
-    def narrowed(self, out: Tensor) -> Tensor:
-        """What a kernel gave, without the channels that were added, and with heads as they were asked for."""
-        return out.reshape(*self.query.shape[:3], -1)[..., : self.value.shape[-1]]
-
-    def shared(self, tensor: Tensor) -> Tensor:
-        """Keys or values for every query head."""
-        return share_heads(tensor, self.query.shape[1])
+    ends = _ends(query), _ends(key)
+    if ends[0] is not None and ends[1] is not None:
+        lowest, highest = ends[1][0] - ends[0][1], ends[1][1] - ends[0][0]
+        if highest - lowest < OFFSETS_PER_TOKEN * (query.length + key.length) + 1024:
+            return lowest, highest
+    return None if span is None else (-span, span)
 
 
-def _some(numbers: Tensor, part: slice) -> Tensor:
-    return numbers[..., part]
-
-
-def _padded(tensor: Tensor, width: int) -> Tensor:
-    return pad(tensor, (0, width - tensor.shape[-1]))
+def _ends(positions: Positions) -> tuple[int, int] | None:
+    """The lowest and the highest position, or bounds of them; None where only a device knows them."""
+    ids, valid = positions.ids, positions.valid
+    if positions.start is not None:
+        return positions.start, positions.start + positions.length - 1
+    if is_deferred(ids) or not is_plain(ids):
+        return None if positions.below is None else (0, positions.below - 1)
+    if valid is not None:
+        rows = max(len(ids), len(valid))
+        ids = ids.expand(rows, -1)[valid.expand(rows, -1)]
+    return (int(ids.min()), int(ids.max())) if ids.numel() else (0, 0)
 
 
 def make_request(
@@ -224,38 +102,65 @@ def make_request(
     window: int | None,
     scale: float | None,
     dropout: float,
-    kept: dict[Any, Any] | None = None,
+    offsets: OffsetCache | None = None,
 ) -> Request:
     """Check and resolve what a caller asked for."""
-    require_shapes(query, key, value)
-    encodings = [each for each in as_encodings(encoding) if not isinstance(each, InputEncoding)]
+    query, key, value = require_tensors(query, key, value)
+    require_numbers(causal, window, scale, dropout)
     of_queries, of_keys = align(positions, key_positions, query.shape[2], key.shape[2], query.device)
-    require_rows(of_queries, of_keys, query.shape[0])
-    require_documents(of_queries, of_keys)
-    for each in encodings:
-        if isinstance(each, ScoreEncoding):
-            require_sizes(each, query, key)
-        elif isinstance(each, BiasEncoding) and each.num_heads != query.shape[1]:
-            raise ValueError(
-                f"query must have {each.num_heads} heads, since {type(each).__name__} was made for as many; got shape "
-                f"{tuple(query.shape)}."
-            )
+    require_positions(of_queries, of_keys, query.shape[0])
     if mask is not None:
-        require_mask(mask, (*query.shape[:3], key.shape[2]))
-    require_window(window)
-    require_dropout(dropout)
+        require_mask(mask, (*query.shape[:3], key.shape[2]), query.device)
+        mask = mask[(None,) * (4 - mask.ndim)]
+    encodings = [each for each in as_encodings(encoding) if not isinstance(each, InputEncoding)]
+    biases: list[BiasEncoding] = []
+    products: list[PositionProduct] = []
+    contents: list[ScoreEncoding] = []
+    values: list[ValueEncoding] = []
+    spans: list[int | None] = []
+    for each in encodings:
+        require_fit(each, query, key, value, (of_queries, of_keys))
+        if isinstance(each, BiasEncoding):
+            biases.append(each)
+            if isinstance(each, PositionProduct):
+                products.append(each)
+        if isinstance(each, ScoreEncoding) and each.acts_on_scores:
+            contents.append(each)
+            spans.append(each.span if isinstance(each, OffsetScore) else None)
+        if isinstance(each, ValueEncoding) and each.acts_on_values:
+            values.append(each)
+            spans.append(each.span)
+    added = [each for each in biases if not isinstance(each, PositionProduct) or each.adds_by_offset]
+    span = None if None in spans else max([each for each in spans if each is not None], default=None)
     return Request(
-        query=query,
-        key=key,
-        value=value,
-        encodings=encodings,
-        query_positions=of_queries,
-        key_positions=of_keys,
-        causal=causal,
-        window=window,
-        mask=mask,
-        scale=softmax_scale(encodings, query.shape[-1], scale),
-        given_scale=scale,
-        dropout=dropout,
-        kept=kept,
+        query,
+        key,
+        value,
+        tuple(encodings),
+        tuple(biases),
+        tuple(products),
+        tuple(contents),
+        tuple(values),
+        of_queries,
+        of_keys,
+        causal,
+        window,
+        mask,
+        softmax_scale(encodings, query.shape[-1]) if scale is None else scale,
+        dropout,
+        _offset_bounds(of_queries, of_keys, None if biases else span),
+        span,
+        bool(contents or values or added),
+        offsets,
     )
+
+
+def softmax_scale(encodings: Sequence[Encoding], head_dim: int) -> float:
+    """The factor of q . k that encodings ask for: their own, or ``1 / sqrt(head_dim)``, times their factors."""
+    declared = [each.softmax_scale for each in encodings if each.softmax_scale is not None]
+    if len(set(declared)) > 1:
+        raise ValueError(f"scale must be given, since these encodings declare different ones; got {declared}.")
+    scale = declared[0] if declared else 1 / math.sqrt(head_dim)
+    for each in encodings:
+        scale *= each.softmax_factor
+    return scale

@@ -1,7 +1,7 @@
 """Visibility: which key each query may see.
 
-Positions say what an encoding computes with; slots, documents and padding say who sees whom. A query sees a
-key if both are real tokens of one document, and the key is not later (``causal``) and lies within the window.
+Positions say what an encoding computes with; slots, documents and padding say which tokens see each other. A query sees
+a key if both are real tokens of one document, and the key is not later (``causal``) and lies within the window.
 "Later" compares slots, never positions: image patches share a position, and random positions skip.
 """
 
@@ -13,16 +13,25 @@ import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
-from situs.attention.require import require_documents, require_window
+from situs.arguments import require_flag
+from situs.attention.fitting import require_documents, require_window
 from situs.positions import Positions, own_slots
 
 
 def visibility(
-    query: Positions, key: Positions, *, causal: bool = False, window: int | None = None
+    query_positions: Positions, key_positions: Positions, *, causal: bool = False, window: int | None = None
 ) -> Bool[Tensor, "#batch query key"] | None:
-    """True where a query may see a key; None where every one sees all."""
-    require_window(window)
-    require_documents(query, key)
+    """True where a query may see a key; None where every query sees all.
+
+    >>> from situs import Positions
+    >>> visibility(Positions.range(3), Positions.range(3), causal=True).int().tolist()
+    [[[1, 0, 0], [1, 1, 0], [1, 1, 1]]]
+    """
+    require_flag("causal", causal, "later keys are hidden or not")
+    if window is not None:
+        require_window(window)
+    require_documents(query_positions, key_positions)
+    query, key = query_positions, key_positions
     allowed: Tensor | None = None
     if key.valid is not None:
         allowed = key.valid[:, None, :]
@@ -39,21 +48,57 @@ def visibility(
     return None if allowed is None else allowed.expand(-1, query.length, key.length)
 
 
-def shown(
-    allowed: Bool[Tensor, "#batch 1 query key"] | None, mask: Shaped[Tensor, "#batch #heads #query #key"], keys: int
-) -> Bool[Tensor, "#batch #heads #query key"]:
-    """Who is allowed and not hidden by a mask, which is true where a query may see a key, or -inf where not."""
-    seen = mask if mask.dtype == torch.bool else mask != -math.inf
-    return (seen if allowed is None else allowed & seen).expand(-1, -1, -1, keys)
+def visible_with_mask(
+    allowed: Bool[Tensor, "#batch query key"] | None,
+    mask: Shaped[Tensor, "#batch #heads #query #key"] | None,
+    keys: int,
+) -> Bool[Tensor, "#batch #heads #query key"] | None:
+    """Join what is allowed with a mask, which is true where a query may see a key, or -inf where not."""
+    seen = None if allowed is None else allowed[:, None]
+    if mask is not None:
+        shown = mask if mask.dtype == torch.bool else mask != -math.inf
+        seen = _both(seen, shown).expand(-1, -1, -1, keys)
+    return seen
 
 
 def _both(one: Tensor | None, other: Tensor) -> Tensor:
     return other if one is None else one & other
 
 
-def query_slots(query: Positions, key: Positions) -> Int[Tensor, "batch query"]:
-    """Where queries lie; bare ids do not say it: they take the place of the last keys."""
-    slots = query.slots
-    if slots is None and query.length <= key.length:
-        return own_slots(key)[:, key.length - query.length :]
-    return own_slots(query) if slots is None else slots
+def query_slots(query_positions: Positions, key_positions: Positions) -> Int[Tensor, "batch query"]:
+    """Where queries lie; bare ids do not say it: they take the slots of the last keys."""
+    slots, queries, keys = query_positions.slots, query_positions.length, key_positions.length
+    if slots is None and queries <= keys:
+        return own_slots(key_positions)[:, keys - queries :]
+    return own_slots(query_positions) if slots is None else slots
+
+
+def first_slot(positions: Positions) -> int | None:
+    """The first slot, where slots go up by one and all tokens are real ones of one document; else None. Coordinates of
+    images say nothing of it."""
+    if positions.start is not None:
+        return positions.start
+    runs = positions.runs
+    bare = positions.given_slots is None and positions.documents is None and positions.valid is None
+    return runs[0][0] if bare and runs is not None and len(runs) == 1 else None
+
+
+def tokens_of(
+    query_positions: Positions, key_positions: Positions, *, by_slot: bool = False
+) -> tuple[Int[Tensor, "rows 4 query"], Int[Tensor, "rows 4 key"]]:
+    """All that attention must know of each query and of each key: position, slot, document, and 1 for a real token or 0
+    for padding. ``by_slot`` puts the slot for the position, where nothing is computed with positions."""
+    of_queries = _tokens(query_positions, query_slots(query_positions, key_positions), by_slot)
+    return of_queries, _tokens(key_positions, own_slots(key_positions), by_slot)
+
+
+def _tokens(positions: Positions, slots: Tensor, by_slot: bool) -> Int[Tensor, "rows 4 sequence"]:
+    zero, one = (torch.full((1, 1), number, dtype=torch.int64, device=positions.device) for number in (0, 1))
+    fields = (
+        slots if by_slot else positions.ids,
+        slots,
+        zero if positions.documents is None else positions.documents,
+        one if positions.valid is None else positions.valid,
+    )
+    rows = max(field.shape[0] for field in fields)
+    return torch.stack([field.expand(rows, positions.length).long() for field in fields], 1)

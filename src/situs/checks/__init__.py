@@ -1,7 +1,8 @@
 """The contract: what every encoding must do, ours or yours.
 
-``check_encoding`` runs it against the reference attention. Four invariants and the handling of modules are asked of
-all; properties are asked of those whose ``tags`` claim them.
+``check_encoding`` runs it against the reference attention, on the bench (``checks.bench``). Four invariants and
+the handling of modules are asked of all; properties, measured by ``checks.measures``, of those whose ``tags`` claim
+them.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from dataclasses import dataclass, field
 import torch
 
 from situs.checks import configurations, handling, invariants, properties
-from situs.checks.subject import Subject
+from situs.checks.bench import Bench
+from situs.checks.modes import usual_modes
 from situs.encodings.base import Encoding
 
-Check = Callable[[Subject], None]
+Check = Callable[[Bench], None]
 
 CHECKS: tuple[Check, ...] = (
     invariants.keeps_shape_and_dtype,
@@ -53,12 +55,12 @@ TAGS: dict[str, Check] = {
 
 
 class EncodingCheckError(AssertionError):
-    """An encoding broke the contract; its text lists every failure."""
+    """Raised where an encoding broke the contract; its text lists every failure."""
 
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What was checked, and what failed with which words."""
+    """Tell what was checked, and what failed with which words."""
 
     encoding: str
     passed: tuple[str, ...]
@@ -80,8 +82,9 @@ class CheckReport:
 def check_encoding(encoding: Encoding, *, raise_on_failure: bool = True) -> CheckReport:
     """Run the whole contract over an encoding and report every failure at once.
 
-    Works on a copy, on the CPU, in float32, and in evaluation mode but where training is what is checked. Raises
-    `EncodingCheckError` unless told not to.
+    Works on a copy, on the CPU, in float32, and in evaluation mode but where training is what is checked. The caller's
+    grad mode, default dtype, default device and autocast change nothing. Raises `EncodingCheckError` unless told not
+    to.
     """
     if not isinstance(encoding, Encoding):
         raise TypeError(
@@ -93,16 +96,13 @@ def check_encoding(encoding: Encoding, *, raise_on_failure: bool = True) -> Chec
             f"tags must be among {', '.join(sorted(TAGS))}, since each names a check; got {', '.join(unknown)}."
         )
     passed, failures = [], {}
-    for check in (*CHECKS, *(TAGS[tag] for tag in sorted(encoding.tags))):
-        subject = Subject(copy.deepcopy(encoding).to("cpu", torch.float32).eval())
-        try:
-            check(subject)
-            passed.append(check.__name__)
-        except AssertionError as failure:
-            failures[check.__name__] = f"{_promise(check)} But {failure}."
-        except Exception as failure:  # a user's encoding may raise anything; the rest is still to be checked
-            first_line = str(failure).strip().split("\n")[0]
-            failures[check.__name__] = f"{_promise(check)} But it raised {type(failure).__name__}: {first_line}"
+    with usual_modes():
+        for check in (*CHECKS, *(TAGS[tag] for tag in sorted(encoding.tags))):
+            words = _failure(check, copy.deepcopy(encoding).to("cpu", torch.float32).eval())
+            if words is None:
+                passed.append(check.__name__)
+            else:
+                failures[check.__name__] = words
     name = f"{type(encoding).__name__}({encoding.extra_repr()})"
     report = CheckReport(name, tuple(passed), failures)
     if raise_on_failure and not report.ok:
@@ -110,5 +110,14 @@ def check_encoding(encoding: Encoding, *, raise_on_failure: bool = True) -> Chec
     return report
 
 
-def _promise(check: Check) -> str:
-    return " ".join((check.__doc__ or "").split())
+def _failure(check: Check, encoding: Encoding) -> str | None:
+    """Run a check; return its promise and how it was broken, or None if it was kept."""
+    promise = " ".join((check.__doc__ or "").split())
+    try:
+        check(Bench.around(encoding))
+    except AssertionError as failure:
+        return f"{promise} But {failure}."
+    except Exception as failure:  # a user's encoding may raise anything; the rest is still to be checked
+        first_line = str(failure).strip().split("\n")[0]
+        return f"{promise} But it raised {type(failure).__name__}: {first_line}"
+    return None

@@ -1,5 +1,5 @@
-"""No two configurations share a table: every option is varied, and what the other one gives is compared with what it
-gives where no table of the first can serve it."""
+"""No two configurations share a table: every option is varied, and what the varied encoding gives is compared with what
+it gives where no table of the first can serve it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 
-from situs.checks.subject import Subject, require_close, require_equal, share_parameters
+from situs.checks.bench import Bench
+from situs.checks.modes import share_parameters
+from situs.checks.require import require_close, require_equal
 from situs.encodings.base import Encoding
 from situs.positions import Positions
 
@@ -22,50 +24,50 @@ T = TypeVar("T")
 LADDERS = ("base", "theta", "rope_theta")
 
 
-def configurations_apart(subject: Subject) -> None:
+def configurations_apart(bench: Bench) -> None:
     """An encoding gives the same whether or not one with other options was used before."""
-    count = subject.length(12)
-    x, shared = subject.tokens(count), subject.places(count)
+    count = bench.length(12)
+    x, shared = bench.tokens(count), bench.positions(count)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        own = subject.attend(x, shared)
-        for number, (option, encoding) in enumerate(_variations(subject.encoding)):
-            other = subject.with_encoding(encoding)
-            more, places = other.tokens(other.length(41 + number)), other.places(other.length(count))
-            expected = _unprecedented(other, more, places, 1e-9)
+        own = bench.attend(x, shared)
+        for number, (option, encoding) in enumerate(_variations(bench.encoding)):
+            other = Bench.around(encoding)
+            more, positions = other.tokens(other.length(41 + number)), other.positions(other.length(count))
+            expected = _unprecedented(other, more, positions, 1e-9)
             if expected is None:
                 continue
-            require_equal(subject.attend(x, shared), own, f"before and after one with {option} was used")
-            if torch.equal(places.ids, shared.ids):
-                places = shared  # with the tables that are kept with it
-            result = other.attend(more[:, : places.length], places)
+            require_equal(bench.attend(x, shared), own, f"before and after one with {option} was used")
+            if torch.equal(positions.ids, shared.ids):
+                positions = shared  # with the tables that are cached on it
+            result = other.attend(more[:, : positions.length], positions)
             if not torch.allclose(result, expected, rtol=0, atol=1e-5):  # the nudge may have crossed a step of a rule
-                expected = _unprecedented(other, more, places, -1e-9)
+                expected = _unprecedented(other, more, positions, -1e-9)
             situation = f"one with {option}, used before and after (is a table shared that should not be?)"
             require_close(result, result if expected is None else expected, situation)
-        _require_ladders(subject)
+        _require_ladders(bench)
 
 
-def _unprecedented(other: Subject, x: Tensor, places: Positions, nudge: float) -> Tensor | None:
-    """What it gives at these places in a call that no table made before can serve: longer, farther, and by options a
+def _unprecedented(other: Bench, x: Tensor, positions: Positions, nudge: float) -> Tensor | None:
+    """Attend at these positions in a call that no table made before can serve: longer, farther, and by options a
     little beside. None where it cannot run at all, whatever was used before."""
     encoding, count = other.encoding, x.shape[1]
 
     def run() -> Tensor:
         twin = type(encoding)(**{name: _nudged(value, nudge) for name, value in encoding.config.items()})
         share_parameters(twin, encoding)
-        ids = other.places(count).ids.clone()
-        if count > places.length and other.extent is None:
+        ids = other.positions(count).ids.clone()
+        if count > positions.length and other.extent is None:
             ids[:, -1] = int(min(600 + count, other.end() - 1))
-        far = Positions.explicit(ids, sequence_length=places.length)
-        return other.with_encoding(twin.eval()).attend(x, far)[:, :, : places.length]
+        far = Positions.explicit(ids, sequence_length=positions.length)
+        return other.with_encoding(twin.eval()).attend(x, far)[:, :, : positions.length]
 
     return _attempt(run)
 
 
-def _require_ladders(subject: Subject) -> None:
+def _require_ladders(bench: Bench) -> None:
     """Raise if a base is of no effect, be there few pairs or many: one table then serves all."""
-    config, kind = subject.encoding.config, type(subject.encoding)
+    config, kind = bench.encoding.config, type(bench.encoding)
     for name in LADDERS:
         base = config.get(name)
         if not isinstance(base, (int, float)) or isinstance(base, bool):
@@ -76,9 +78,9 @@ def _require_ladders(subject: Subject) -> None:
             if made[0] is None or made[1] is None:
                 break
             share_parameters(made[1], made[0])
-            pair = [subject.with_encoding(each.eval()) for each in made if each is not None]
+            pair = [Bench.around(each.eval()) for each in made if each is not None]
             count = pair[0].length(16)
-            if not torch.equal(*(each.encode(each.tokens(count), each.places(count)) for each in pair)):
+            if not torch.equal(*(each.encode(each.tokens(count), each.positions(count)) for each in pair)):
                 break
         else:
             raise AssertionError(
@@ -87,7 +89,7 @@ def _require_ladders(subject: Subject) -> None:
 
 
 def _variations(encoding: Encoding) -> Iterator[tuple[str, Encoding]]:
-    """For every option that can have another value, an encoding where it has."""
+    """Make an encoding for every option that can have another value, with that value."""
     config, kind = encoding.config, type(encoding)
     hints = _attempt(partial(typing.get_type_hints, kind.__init__)) or {}
     for name, value in config.items():
@@ -99,7 +101,7 @@ def _variations(encoding: Encoding) -> Iterator[tuple[str, Encoding]]:
 
 
 def _others(value: Any, hint: Any) -> Iterator[list[Any]]:
-    """Values that it might have instead, the likeliest first; several lists, if it has options of its own."""
+    """List values that an option might have instead, the likeliest first; a list for each option that it has itself."""
     members = _members(hint)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         hints = _attempt(partial(typing.get_type_hints, type(value))) or {}
@@ -119,12 +121,12 @@ def _others(value: Any, hint: Any) -> Iterator[list[Any]]:
 
 
 def _other_numbers(value: float) -> tuple[float, ...]:
-    """Far enough to tell, and smaller first, since many are sizes."""
+    """Choose numbers far enough to tell, and smaller first, since many are sizes."""
     return (value // 2 if isinstance(value, int) else value / 2), 2 * value, value + 1, value - 1
 
 
 def _members(hint: Any) -> list[Any]:
-    """The types of a union, and the values of a Literal."""
+    """List the types of a union, and the values of a Literal."""
     if typing.get_origin(hint) is Literal:
         return list(typing.get_args(hint))
     parts = typing.get_args(hint) if hint is not None else ()
@@ -132,7 +134,7 @@ def _members(hint: Any) -> list[Any]:
 
 
 def _nudged(value: Any, nudge: float) -> Any:
-    """The same but for the last digits of its real numbers, so that no table is kept under it."""
+    """Change the last digits of all real numbers in a value, so that no table is cached under it."""
     if isinstance(value, float):
         return value * (1 + nudge)
     if isinstance(value, tuple):
@@ -144,7 +146,7 @@ def _nudged(value: Any, nudge: float) -> Any:
 
 
 def _attempt(make: Callable[[], T]) -> T | None:
-    """What is made, unless it is refused."""
+    """Make something, or None where that is refused."""
     try:
         return make()
     except Exception:  # a user's encoding may refuse a value by any error

@@ -8,7 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import situs
-from situs.encodings.finding import find_entry
+from situs.encodings.schedule import find_entry
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def parse(option: str) -> tuple[str, Any]:
-    """``head_dim=64`` as a name and a value; what is no Python literal is text."""
+    """Read ``head_dim=64`` as a name and a value; what is no Python literal is text."""
     name, equals, text = option.partition("=")
     if not equals or not name.isidentifier():
         raise ValueError(f"options must be written NAME=VALUE, such as head_dim=64; got {option!r}.")
@@ -55,7 +55,7 @@ def parse(option: str) -> tuple[str, Any]:
 
 
 def load(name: str, options: dict[str, Any]) -> situs.Encoding:
-    """A registered encoding, or a class of the user's own."""
+    """Make a registered encoding, or one of a class of the user's own."""
     if ":" not in name:
         return situs.create(name, **options) if options else situs.entry(name).build(**SIZES)
     return find_entry(name).cls(**options)

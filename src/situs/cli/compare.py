@@ -5,16 +5,15 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from situs.lab.engines import Engine
-    from situs.lab.plan import Plan
-    from situs.lab.store import Store
+    from situs.lab.comparing.engines import Engine
+    from situs.lab.comparing.plan import Plan
+    from situs.lab.comparing.records import Comparison
+    from situs.lab.comparing.store import Store
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -59,7 +58,7 @@ def add_commands(commands: Commands) -> None:
 
 
 def whole_numbers(text: str) -> tuple[int, ...]:
-    """``1,2,4`` as numbers."""
+    """Read ``1,2,4`` as numbers."""
     try:
         return tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError as problem:
@@ -69,7 +68,7 @@ def whole_numbers(text: str) -> tuple[int, ...]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare, or only report; 0 if every trial came to a result, else 1."""
+    """Compare, or only report; returns 0 if every trial came to a result, else 1."""
     try:
         from situs.cli.compare_display import show, watch
         from situs.cli.compare_files import write
@@ -77,7 +76,8 @@ def run(options: argparse.Namespace) -> int:
         if (problem.name or "").partition(".")[0] not in ("rich", "matplotlib", "numpy"):
             raise
         raise ValueError(NEEDED) from problem
-    from situs.lab.store import Store, to_json
+    from situs.lab.comparing.store import Store
+    from situs.lab.plain import to_json
     from situs.plots.comparison.view import View
 
     if options.report is not None:
@@ -89,27 +89,28 @@ def run(options: argparse.Namespace) -> int:
     view = View.of(records)  # summed up once, for all that is written and shown
     write(view, store)
     if options.json:
-        print(to_json([asdict(row) for row in view.rows], indent=2))
+        print(to_json(view.rows, indent=2))
     else:
         show(view, store.folder)
-    return 0 if all(trial["status"] != "failed" for trial in records["trials"]) else 1
+    return 0 if all(record.status != "failed" for record in records.trials) else 1
 
 
-def _written(folder: str) -> tuple[Store, Mapping[str, Any]]:
-    """The folder of a comparison that was made before, and its records."""
-    from situs.lab.store import Store
+def _written(folder: str) -> tuple[Store, Comparison]:
+    """Open the folder of a comparison that was made before, and read its records."""
+    from situs.lab.comparing.records import Comparison
+    from situs.lab.comparing.store import Store
 
     if (Path(folder) / "records.json").is_file():  # a store would make a folder that is not there
         store = Store(folder)
-        records = store.read("records.json")
+        records = store.read(Comparison, "records.json")
         if records is not None:
             return store, records
     raise ValueError(f"--report must name a folder that situs compare wrote, with its records.json; got {folder}.")
 
 
 def _plan(options: argparse.Namespace) -> Plan:
-    from situs.lab.model import Size
-    from situs.lab.plan import make_plan
+    from situs.lab.comparing.plan import make_plan
+    from situs.lab.settings import Size
 
     _require_engine(options)
     return make_plan(
@@ -128,8 +129,8 @@ def _plan(options: argparse.Namespace) -> Plan:
     )
 
 
-def _compare(options: argparse.Namespace, plan: Plan, store: Store, watcher: Any) -> Mapping[str, Any]:
-    from situs.lab.compare import compare
+def _compare(options: argparse.Namespace, plan: Plan, store: Store, watcher: Any) -> Comparison:
+    from situs.lab.comparing.compare import compare
 
     with watcher:
         return compare(
@@ -158,9 +159,9 @@ def _require_engine(options: argparse.Namespace) -> None:
 
 def _engine(options: argparse.Namespace) -> Engine:
     if options.engine == "local":
-        from situs.lab.engines import local
+        from situs.lab.comparing.engines import local
 
         return partial(local.run, workers=options.workers)
-    from situs.lab.engines import ray
+    from situs.lab.comparing.engines import ray
 
     return partial(ray.run, address=options.address, gpus_per_trial=options.gpus_per_trial)

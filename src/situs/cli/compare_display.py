@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
-from typing import Any, final
+from typing import final
 
 from rich.console import Console
 from rich.live import Live
@@ -14,21 +14,22 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from situs.lab import trial as lab
-from situs.lab.costs import LONG
-from situs.lab.summary import LOSS, Point, Row, Scores
+from situs.lab.comparing import records
+from situs.lab.comparing.records import Trial, TrialRecord
+from situs.lab.comparing.summary import LOSS, Point, Row, Scores
+from situs.lab.probing.findings import Cost
 from situs.plots.comparison.view import View
 
 
 def watch(*, quiet: bool) -> LineWatcher | LiveWatcher:
-    """Someone to tell: live on a terminal, lines elsewhere; always on the error stream, so that output can be piped."""
+    """Choose who is told: a live view on a terminal, lines elsewhere; on the error stream, so that output is free."""
     console = Console(stderr=True, quiet=quiet)
     return LiveWatcher(console) if console.is_terminal and not quiet else LineWatcher(console)
 
 
 @final
 class Tally:
-    """How many trials there are, how many of them have ended, and how long the rest will take."""
+    """Count trials: how many there are, how many of them have ended, and how long the rest will take."""
 
     def __init__(self, total: int = 0, before: int = 0) -> None:
         self.total, self.before, self.done = total, before, 0
@@ -40,7 +41,7 @@ class Tally:
 
     @property
     def ended(self) -> int:
-        """Those of before, too."""
+        """How many trials have ended, those of before included."""
         return self.before + self.done
 
     @property
@@ -54,7 +55,7 @@ class Tally:
 
 @final
 class LineWatcher:
-    """Writes a line for every trial that has ended."""
+    """Write a line for every trial that has ended."""
 
     def __init__(self, console: Console) -> None:
         self.console, self.tally = console, Tally()
@@ -65,32 +66,32 @@ class LineWatcher:
     def __exit__(self, *problem: object) -> None:
         _say_what_is_kept(self.console, problem[0])
 
-    def planned(self, trials: Sequence[lab.Trial], finished: int) -> None:
+    def planned(self, trials: Sequence[Trial], finished: int) -> None:
         """Say how much there is to do."""
         self.tally = Tally(len(trials), finished)
         self.remark(str(self.tally))
 
-    def finished(self, record: dict[str, Any]) -> None:
-        """A line."""
+    def finished(self, record: TrialRecord) -> None:
+        """Write a line about a trial that has ended."""
         self.tally.done += 1
         self.remark(f"[{self.tally.ended}/{self.tally.total}] {_ending(record)}{self.tally.left}")
 
     def measuring(self, method: str) -> None:
-        """A line."""
+        """Write a line about what is being measured."""
         self.remark(_measuring(method))
 
     def remark(self, text: str) -> None:
-        """A line."""
+        """Write a line."""
         self.console.print(text, markup=False)
 
 
 @final
 class LiveWatcher:
-    """Shows every worker's trial, its loss and the time left."""
+    """Show every worker's trial, its loss and the time left."""
 
     def __init__(self, console: Console) -> None:
         self.console, self.tally = console, Tally()
-        self.workers: dict[int, tuple[str, lab.Progress]] = {}
+        self.workers: dict[int, tuple[str, records.Progress]] = {}
         self.doing = ""
         self.bar = Progress(
             TextColumn("[bold]trials"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"),
@@ -107,30 +108,30 @@ class LiveWatcher:
         self.live.stop()
         _say_what_is_kept(self.console, problem[0])
 
-    def planned(self, trials: Sequence[lab.Trial], finished: int) -> None:
+    def planned(self, trials: Sequence[Trial], finished: int) -> None:
         """Say how much there is to do, and set the bar."""
         self.tally = Tally(len(trials), finished)
         self.remark(str(self.tally))
         self.bar.update(self.all, total=len(trials), completed=finished)
 
-    def going(self, worker: int, trial: lab.Trial, progress: lab.Progress) -> None:
+    def going(self, worker: int, trial: Trial, progress: records.Progress) -> None:
         """Remember where the worker is."""
         self.workers[worker] = trial.label, progress
 
-    def finished(self, record: dict[str, Any]) -> None:
+    def finished(self, record: TrialRecord) -> None:
         """Move the bar; only what went wrong gets a line."""
         self.tally.done += 1
         self.bar.update(self.all, completed=self.tally.ended, left=self.tally.left)
-        if record["status"] != "done":
+        if record.status != "done":
             self.remark(_ending(record))
 
     def measuring(self, method: str) -> None:
-        """Say so below the bar."""
+        """Say below the bar what is being measured."""
         self.workers.clear()
         self.doing = _measuring(method)
 
     def remark(self, text: str) -> None:
-        """A line above the bar."""
+        """Write a line above the bar."""
         self.console.print(text, markup=False)
 
     def _picture(self) -> Table:
@@ -144,12 +145,10 @@ class LiveWatcher:
         return grid
 
 
-def _ending(record: Mapping[str, Any]) -> str:
-    """A trial, and how long it took or why it has no result."""
-    trial, said = record["trial"], record.get("error") or record["status"]
-    if record["status"] == "done":
-        said = f"{sum(record['seconds'].values()):.0f} s"
-    return f"{trial['method']} on {trial['task']}, seed {trial['seed']}: {said}"
+def _ending(record: TrialRecord) -> str:
+    """Name a trial, and say how long it took or why it has no result."""
+    took = f"{record.seconds.training + record.seconds.testing:.0f} s"
+    return f"{record.trial.label}: {took if record.status == 'done' else record.error or record.status}"
 
 
 def _measuring(method: str) -> str:
@@ -162,33 +161,31 @@ def _say_what_is_kept(console: Console, problem: object) -> None:
 
 
 def show(view: View, folder: Path, console: Console | None = None) -> None:
-    """The table and where the rest is. Not on a terminal, lines are as long as they need to be."""
+    """Print the tables and where the rest is. Not on a terminal, lines are as long as they need to be."""
     console = console or Console(width=None if sys.stdout.isatty() else 200)
-    records, rows, lengths = view.records, view.rows, view.lengths
-    for task, facts in records["tasks"].items():
-        console.print(_table(task, facts, rows, lengths, records))
-    if rows and any(row.cost for row in rows):
-        console.print(_costs(rows, view.train_length))
-    for row in rows:
+    for task in view.tasks:
+        console.print(_table(task, view))
+    if any(row.cost is not None for row in view.rows):
+        console.print(_costs(view.rows))
+    for row in view.rows:
         for problem in row.problems:
-            console.print(f"{row.method}: {problem}", markup=False)
+            console.print(f"{row.name}: {problem}", markup=False)
     console.print(f"Report: {folder / 'report.html'}", soft_wrap=True, markup=False)
 
 
-def _table(
-    task: str, facts: Mapping[str, Any], rows: Sequence[Row], lengths: Sequence[int], records: Mapping[str, Any]
-) -> Table:
-    seeds = len(records["seeds"])
-    what = "loss in nats a byte, and its change" if facts["measure"] == LOSS else "share of answers that are right"
+def _table(task: str, view: View) -> Table:
+    seeds, lengths = len(view.records.seeds), view.lengths
+    loss = view.records.tasks[task].measure == LOSS
+    what = "loss in nats a byte, and its change" if loss else "share of answers that are right"
     table = Table(title=f"{task}: {what}; {seeds} seed{'s' * (seeds > 1)}", title_justify="left")
     table.add_column("encoding")
     for length in lengths:
         table.add_column(f"{length // lengths[0]}× ({length})", justify="right")
     table.add_column("verdict")
-    for row in rows:
+    for row in view.rows:
         found = row.scores.get(task)
         cells = ["–"] * len(lengths) if found is None else [_cell(found, length, lengths[0]) for length in lengths]
-        table.add_row(row.method, *cells, row.verdict if task == next(iter(records["tasks"])) else "")
+        table.add_row(row.name, *cells, row.verdict if task == view.tasks[0] else "")
     return table
 
 
@@ -205,32 +202,34 @@ def _signed(change: Point) -> str:
     return f"{change.mean:+.3f} ±{(change.high - change.low) / 2:.3f}"
 
 
-def _costs(rows: Sequence[Row], train_length: int) -> Table:
+def _costs(rows: Sequence[Row]) -> Table:
     table = Table(title="cost over plain attention, and properties that were measured", title_justify="left")
-    lengths = list(dict.fromkeys((train_length, LONG)))  # once, where it was trained at that length
+    lengths = list(dict.fromkeys(length for row in rows if row.cost is not None for length in row.cost.lengths))
     columns = [
         ("encoding", "left"), ("parameters", "right"), *((f"time at {length}", "right") for length in lengths),
-        (f"memory at {LONG}", "right"), ("decoding", "right"), ("properties", "left"),
+        *((f"memory at {length}", "right") for length in lengths[-1:]), ("decoding", "right"), ("properties", "left"),
     ]  # fmt: skip
     for name, side in columns:
         table.add_column(name, justify="right" if side == "right" else "left")
     for row in rows:
-        at = row.cost.get("lengths", {})
+        cost = row.cost
+        at = {} if cost is None else cost.lengths
+        shown = [at.get(length, Cost()) for length in lengths]
         table.add_row(
-            row.method,
-            str(row.cost.get("parameters", "–")),
-            *(_times(at.get(str(length)), "time") for length in lengths),
-            _times(at.get(str(LONG)), "memory"),
-            _times(row.cost.get("decode"), "time"),
-            ", ".join(name.replace("_", "-") for name, found in row.properties.items() if found.get("holds")),
+            row.name,
+            "–" if cost is None else str(cost.parameters),
+            *(_times(each.time, each.ends) for each in shown),
+            *(_times(each.memory, each.ends) for each in shown[-1:]),
+            "–" if cost is None else _times(cost.decode.time, cost.decode.ends),
+            ", ".join(name.replace("_", "-") for name, found in row.properties.items() if found.holds),
         )
     return table
 
 
-def _times(found: Mapping[str, Any] | None, name: str) -> str:
-    if not found or "error" in found:
-        return "–"
-    return f"ends at {found['ends']}" if "ends" in found else f"{found[name]:.2f}×"
+def _times(number: float | None, ends: int | None) -> str:
+    if ends is not None:
+        return f"ends at {ends}"
+    return "–" if number is None else f"{number:.2f}×"
 
 
 def _duration(seconds: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from situs.lab.store import Store
+from situs.lab.comparing.store import Store
 from situs.plots.comparison.figures import figures
 from situs.plots.comparison.report import report_html
 from situs.plots.comparison.table import table_csv
@@ -11,7 +11,7 @@ from situs.plots.style import png
 
 
 def write(view: View, store: Store) -> None:
-    """Each file whole or not at all."""
+    """Write table, figures and report, each file whole or not at all."""
     store.write("table.csv", table_csv(view))
     for name, figure in figures(view).items():
         store.write(f"figures/{name}.png", png(figure))

@@ -63,7 +63,7 @@ def run_show(options: argparse.Namespace) -> int:
 
 
 def learned_in_words(shapes: dict[str, list[int]]) -> str:
-    """The parameters and their shapes, at the sizes that ``situs check`` uses."""
+    """Say the parameters and their shapes, at the sizes that ``situs check`` uses."""
     if not shapes:
         return "nothing"
     named = ", ".join(f"{name} {' x '.join(map(str, shape)) or 'number'}" for name, shape in shapes.items())
@@ -71,7 +71,7 @@ def learned_in_words(shapes: dict[str, list[int]]) -> str:
 
 
 def summary(entry: Entry) -> dict[str, Any]:
-    """An encoding's facts, as plain data; shapes of parameters are those at the sizes that ``situs check`` uses."""
+    """Collect an encoding's facts, as plain data; parameters have the shapes of the sizes that ``situs check`` uses."""
     meanings = option_meanings(entry)
     encoding = entry.build(**SIZES)
     return {
@@ -97,7 +97,7 @@ def summary(entry: Entry) -> dict[str, Any]:
 
 
 def option_meanings(entry: Entry) -> dict[str, str]:
-    """The options' meanings, from the constructor's docstring: ``name: meaning``, continued on indented lines."""
+    """Read the options' meanings from the constructor's docstring: ``name: meaning``, continued on indented lines."""
     meanings: dict[str, str] = {}
     name = ""
     for line in (inspect.getdoc(entry.cls.__init__) or "").splitlines():

@@ -16,6 +16,7 @@ from situs.cli.check import parse
 from situs.registry import did_you_mean
 
 if TYPE_CHECKING:
+    from situs.lab.probing.sitters import Sitter
     from situs.plots import Kind
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -86,10 +87,11 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _wanted(options: argparse.Namespace) -> tuple[Kind, list[Any], dict[str, Any]]:
-    """The kind, its sitters and its choices."""
-    from situs.lab.named import TRAINED, from_names, scaled
-    from situs.plots import KINDS, suiting
+def _wanted(options: argparse.Namespace) -> tuple[Kind, list[Sitter], dict[str, Any]]:
+    """Choose the kind, make its sitters and read its choices."""
+    from situs.lab.naming import parse_all
+    from situs.lab.probing.sitters import TRAINED, sitters_of
+    from situs.plots import KINDS
 
     if options.kind is not None and options.kind not in KINDS:
         cure = did_you_mean(options.kind, KINDS)
@@ -101,19 +103,9 @@ def _wanted(options: argparse.Namespace) -> tuple[Kind, list[Any], dict[str, Any
     own = dict(parse(option) for option in options.options)
     given = _given(options)
     length, trained = given.get("length"), given.get("train_length")
-    if options.kind is None:
-        seen = from_names(options.names, own, length=2)
-        fitting = [name for name in suiting(seen[0]) if all(name in suiting(each) for each in seen)]
-        kinds = [KINDS[name] for name in fitting if KINDS[name].many or len(seen) == 1]
-        if not kinds:
-            raise ValueError(
-                f"names must be of encodings that one kind of figure suits; got {options.names}. Draw each by itself, "
-                f"or see situs plot --list."
-            )
-        kind = kinds[0]
-    else:
-        kind = KINDS[options.kind]
-    stretching = scaled(options.names)
+    methods = parse_all(options.names)
+    kind = _portrait(sitters_of(methods, own, length=2)) if options.kind is None else KINDS[options.kind]
+    stretching = any(method.scaling is not None for method in methods)
     for name in given:
         if name not in kind.options and not (name == "train_length" and stretching):
             takes = ", ".join(_flag(each) for each in kind.options if each in (*CHOICES, "causal"))
@@ -122,19 +114,34 @@ def _wanted(options: argparse.Namespace) -> tuple[Kind, list[Any], dict[str, Any
     trained = trained or TRAINED
     default = kind.default_length
     stretched = length if length is not None and length > trained else None
-    made = from_names(options.names, own, length=length or default or 2, trained=trained, stretched=stretched)
+    made = sitters_of(methods, own, length=length or default or 2, trained=trained, stretched=stretched)
     if stretching and default is None and "length" in kind.options:  # for scalings that choose by the text's length
         given.setdefault("length", stretched or min(4 * trained, kind.longest))
     return kind, made, {name: value for name, value in given.items() if name in kind.options}
 
 
+def _portrait(sitters: list[Sitter]) -> Kind:
+    """Choose the first kind that suits all sitters."""
+    from situs.plots import KINDS, suiting
+
+    fitting = [name for name in suiting(sitters[0]) if all(name in suiting(each) for each in sitters)]
+    kinds = [KINDS[name] for name in fitting if KINDS[name].many or len(sitters) == 1]
+    if not kinds:
+        names = ",".join(sitter.name for sitter in sitters)
+        raise ValueError(
+            f"names must be of encodings that one kind of figure suits; got {names}. Draw each by itself, or see situs "
+            f"plot --list."
+        )
+    return kinds[0]
+
+
 def _flag(name: str) -> str:
-    """A choice as it is written on the command line."""
+    """Write a choice as on the command line."""
     return "--no-causal" if name == "causal" else f"--{name.replace('_', '-')}"
 
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:
-    """The choices that were made, as values."""
+    """Read the choices that were made, as values."""
     found: dict[str, Any] = {}
     for name in CHOICES:
         text = getattr(options, name)
@@ -146,7 +153,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _value(name: str, text: str) -> int | tuple[int, ...]:
-    """A choice as it was written: a number, several separated by commas, or two separated by an x."""
+    """Read a choice as it was written: a number, several separated by commas, or two separated by an x."""
     form, example = {"channels": (r"\d+(,\d+)*", "0,1,8"), "size": (r"\d+x\d+", "14x14")}.get(name, (r"\d+", "64"))
     if not re.fullmatch(form, text):
         raise ValueError(f"{_flag(name)} must be written like {example}; got {text!r}.")
@@ -155,7 +162,7 @@ def _value(name: str, text: str) -> int | tuple[int, ...]:
 
 
 def _writable(out: Path) -> Path:
-    """The file's path, if a figure can be written there."""
+    """Check that a figure can be written to a path, and return it."""
     if out.suffix.lower() not in FORMATS:
         raise ValueError(f"--out must end in {', '.join(FORMATS)}, since that tells the format; got {str(out)!r}.")
     try:
@@ -170,8 +177,8 @@ def _writable(out: Path) -> Path:
 
 
 def _write(data: bytes, out: Path) -> None:
-    """The file whole or not at all."""
-    from situs.lab.store import write_whole
+    """Write a file whole or not at all."""
+    from situs.lab.comparing.store import write_whole
 
     try:
         write_whole(out, data)
@@ -181,12 +188,12 @@ def _write(data: bytes, out: Path) -> None:
 
 def _list(chosen: str | None, *, as_json: bool) -> int:
     """Print the kinds, then which suit which encoding: all of them, or those that were named."""
-    from situs.lab.grammar import split_names
-    from situs.lab.named import from_names
+    from situs.lab.naming import parse_all
+    from situs.lab.probing.sitters import sitters_of
     from situs.plots import KINDS, suiting
 
-    names = [*situs.names(), "rotary+axial", "sinusoidal(axes=2)"] if chosen is None else split_names(chosen)
-    suited = {name: suiting(from_names(name, {}, length=2)[0]) for name in names}
+    names = ",".join([*situs.names(), "rotary+axial", "sinusoidal(axes=2)"]) if chosen is None else chosen
+    suited = {each.name: suiting(each) for method in parse_all(names) for each in sitters_of([method], {}, length=2)}
     if as_json:
         kinds = [
             {"name": kind.name, "about": kind.about, "suits": kind.suits.words, "several": kind.many,
@@ -199,7 +206,7 @@ def _list(chosen: str | None, *, as_json: bool) -> int:
     for kind in KINDS.values():
         print(f"{kind.name:<{width}}  {kind.about}{' (several at once)' if kind.many else ''}")
     print()
-    width = max(len(name) for name in names)
+    width = max(len(name) for name in suited)
     for name, kinds_of in suited.items():
         print(f"{name:<{width}}  {', '.join(kinds_of)}")
     return 0

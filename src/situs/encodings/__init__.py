@@ -1,12 +1,18 @@
-"""The encodings, one method a file. Importing this package names them; each is loaded when it is first asked for."""
+"""The encodings, one method a file, and the classes that they and a user's own derive from.
+
+base.py          what an encoding is: Encoding, InputEncoding, QueryKeyEncoding
+bias.py          content-free biases: BiasEncoding, OffsetBias, PairBias, PositionProduct
+score.py         content-based terms: ScoreEncoding, OffsetScore, ValueEncoding
+rotation.py      rotated queries and keys: RotationEncoding; scaling.py and split.py are Rotary's strategies
+fitting.py       whether positions and tensors are such as an encoding takes
+schedule.py      encodings by name: one for each layer, or of one's own as MODULE:CLASS
+hinges.py        FIRE's network at memory speed
+"""
 
 from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding
-from situs.encodings.bias import BiasEncoding, OffsetBias, PairBias
+from situs.encodings.bias import BiasEncoding, OffsetBias, PairBias, PositionProduct
 from situs.encodings.rotation import RotationEncoding
-from situs.encodings.scaling import ScaledFrequencies, Scaling
-from situs.encodings.score import OffsetScore, OffsetVectors, PlaceScore, ScoreEncoding, ValueEncoding
-from situs.encodings.split import Split
-from situs.registry import expect
+from situs.encodings.score import OffsetScore, OffsetVectors, ScoreEncoding, ValueEncoding
 
 __all__ = [
     "BiasEncoding",
@@ -16,34 +22,9 @@ __all__ = [
     "OffsetScore",
     "OffsetVectors",
     "PairBias",
-    "PlaceScore",
+    "PositionProduct",
     "QueryKeyEncoding",
     "RotationEncoding",
-    "ScaledFrequencies",
-    "Scaling",
     "ScoreEncoding",
-    "Split",
     "ValueEncoding",
 ]
-
-expect(
-    {
-        "alibi": "situs.encodings.alibi",
-        "cope": "situs.encodings.cope",
-        "deberta": "situs.encodings.deberta",
-        "fire": "situs.encodings.fire",
-        "kerple": "situs.encodings.kerple",
-        "learned": "situs.encodings.learned",
-        "learned_grid": "situs.encodings.learned_grid",
-        "none": "situs.encodings.nope",
-        "rotary": "situs.encodings.rotary",
-        "sandwich": "situs.encodings.sandwich",
-        "shaw": "situs.encodings.shaw",
-        "sinusoidal": "situs.encodings.sinusoidal",
-        "swin": "situs.encodings.swin",
-        "t5": "situs.encodings.t5",
-        "transformer_xl": "situs.encodings.transformer_xl",
-        "tupe": "situs.encodings.tupe",
-        "xpos": "situs.encodings.xpos",
-    }
-)

@@ -122,7 +122,7 @@ class ALiBi(OffsetBias):
                 self.ahead.copy_(self._ahead)
 
     def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
-        """``-m_h |offset|``."""
+        """Fall by ``m_h |offset|``."""
         behind, ahead = (self.behind, self.ahead) if self.learned else (self._behind, self._ahead)
         behind = behind.to(device, dtype)
         if not self.asymmetric:

@@ -1,4 +1,4 @@
-"""Content-free biases: numbers added to the scores that depend on the two positions alone.
+"""Content-free biases: added to the scores, and dependent on the two positions alone.
 
 Most depend on the offset, key minus query, and nothing else. Such a method is written once, as a rule for single
 numbers, and is then had in three forms: a dense bias for anyone's own attention, a vector over offsets for kernels
@@ -20,26 +20,25 @@ from collections.abc import Callable
 from typing import TypeAlias, final
 
 import torch
-from jaxtyping import Float, Num
+from jaxtyping import Float, Int, Num
 from torch import Tensor
 
-from situs.encodings.base import Encoding, computing_dtype, require_axes, require_whole, without_autocast
+from situs.arguments import require_everywhere
+from situs.encodings.base import Encoding, computing_dtype, without_autocast
+from situs.encodings.fitting import require_axes, require_whole
 from situs.functional.angles import widest
 from situs.functional.offsets import range_offsets, toeplitz
-from situs.positions import Positions, require
+from situs.positions import Positions
 
 Rule: TypeAlias = Callable[..., Tensor]
 ScoreMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 class BiasEncoding(Encoding):
-    """Adds to every score a number that depends on the two positions alone."""
+    """Add to every score a bias that depends on the two positions alone."""
 
     place = "score"
     num_heads: int
-
-    extent: tuple[int, ...] | None = None
-    """Sizes of the window that all positions of a row must fit into, one an axis, where the bias ends."""
 
     @abstractmethod
     def forward(
@@ -49,22 +48,22 @@ class BiasEncoding(Encoding):
         *,
         dtype: torch.dtype | None = None,
     ) -> Float[Tensor, "#batch heads query key"]:
-        """The bias to add to ``scale q . k``; keys stand where the queries do unless told. In float32 or wider,
+        """Form the bias to add to ``scale q . k``; keys stand where the queries do unless told. In float32 or wider,
         whatever the parameters were cast to."""
 
     @abstractmethod
     def score_mod(
         self, query_positions: Positions | Tensor, key_positions: Positions | Tensor | None = None
     ) -> ScoreMod:
-        """The same for ``torch.nn.attention.flex_attention``: a function of one score and its indices."""
+        """Make a ``score_mod`` for ``torch.nn.attention.flex_attention``: a function of one score and its indices."""
 
 
 class PairBias(BiasEncoding):
-    """A bias given by a rule for one query position, one key position and a head."""
+    """Form a bias by a rule for one query position, one key position and a head."""
 
     @abstractmethod
     def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
-        """A function of (query, key, head) that broadcasts; for scalars it may use pointwise operations only."""
+        """Make a function of (query, key, head) that broadcasts; for scalars it may use pointwise operations only."""
 
     @without_autocast
     def forward(
@@ -74,7 +73,7 @@ class PairBias(BiasEncoding):
         *,
         dtype: torch.dtype | None = None,
     ) -> Float[Tensor, "#batch heads query key"]:
-        query, key = placed(self, query_positions, key_positions)
+        query, key = as_positions(self, query_positions, key_positions)
         dtype = bias_dtype(self, dtype)
         (of_queries,), (of_keys,) = _by_axis(query), _by_axis(key)
         rule = self.rule(query.device, dtype)
@@ -85,7 +84,7 @@ class PairBias(BiasEncoding):
     def score_mod(
         self, query_positions: Positions | Tensor, key_positions: Positions | Tensor | None = None
     ) -> ScoreMod:
-        query, key = placed(self, query_positions, key_positions)
+        query, key = as_positions(self, query_positions, key_positions)
         rule = self.rule(query.device, bias_dtype(self, None))
         (at_query,), (at_key,) = _readers(query), _readers(key)
 
@@ -96,11 +95,11 @@ class PairBias(BiasEncoding):
 
 
 class OffsetBias(BiasEncoding):
-    """A bias given by a rule for one offset, key minus query, and a head."""
+    """Form a bias by a rule for one offset, key minus query, and a head."""
 
     @abstractmethod
     def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
-        """A function of (offset, head) that broadcasts, of pointwise operations only; with several axes, of
+        """Make a function of (offset, head) that broadcasts, of pointwise operations only; with several axes, of
         (offset, offset, ..., head)."""
 
     @final
@@ -108,11 +107,11 @@ class OffsetBias(BiasEncoding):
     def by_offset(
         self, offsets: Num[Tensor, "..."], *, dtype: torch.dtype | None = None
     ) -> Float[Tensor, "heads offsets"]:
-        """The bias of each offset, key minus query: all that a kernel needs to know. With several axes, offsets have
-        their coordinates last."""
+        """Form the bias of each offset, key minus query: all that a kernel needs to know. With several axes, offsets
+        have their coordinates last."""
         if offsets.ndim != (1 if self.axes == 1 else 2) or (self.axes > 1 and offsets.shape[-1] != self.axes):
             wanted = "(offsets,)" if self.axes == 1 else f"(offsets, {self.axes})"
-            raise ValueError(f"offsets must have shape {wanted}, since each gets a number; got {tuple(offsets.shape)}.")
+            raise ValueError(f"offsets must have shape {wanted}, since each gets a bias; got {tuple(offsets.shape)}.")
         if self.whole and offsets.is_floating_point():
             raise TypeError(
                 f"offsets must be whole numbers, since {type(self).__name__} looks them up in a table; got dtype "
@@ -131,7 +130,7 @@ class OffsetBias(BiasEncoding):
         *,
         dtype: torch.dtype | None = None,
     ) -> Float[Tensor, "#batch heads query key"]:
-        query, key = placed(self, query_positions, key_positions)
+        query, key = as_positions(self, query_positions, key_positions)
         dtype = bias_dtype(self, dtype)
         vector = self._between_ranges(query, key, dtype)
         if vector is not None:
@@ -148,7 +147,7 @@ class OffsetBias(BiasEncoding):
     def score_mod(
         self, query_positions: Positions | Tensor, key_positions: Positions | Tensor | None = None
     ) -> ScoreMod:
-        query, key = placed(self, query_positions, key_positions)
+        query, key = as_positions(self, query_positions, key_positions)
         rule = self.rule(query.device, bias_dtype(self, None))
         readers = list(zip(_readers(query), _readers(key), strict=True))
 
@@ -161,28 +160,85 @@ class OffsetBias(BiasEncoding):
     def _between_ranges(
         self, query: Positions, key: Positions, dtype: torch.dtype
     ) -> Float[Tensor, "heads offsets"] | None:
-        """The bias of every offset between two ranges; None for places of another kind."""
+        """Form the bias of every offset between two ranges; None for positions of another kind."""
         if query.start is None or key.start is None or not query.length or not key.length:
             return None
         offsets = range_offsets(query.start, query.length, key.start, key.length, query.device)
         return self.by_offset(offsets, dtype=dtype)
 
 
-def placed(
+class PositionProduct(BiasEncoding):
+    """A bias that is the product of a vector of the query's position and one of the key's.
+
+    Vectors of positions are more channels of queries and keys, so that any kernel adds such a bias; a part that depends
+    on the offset alone may stand beside.
+    """
+
+    head_dim: int
+
+    adds_by_offset: bool = False
+    """Whether there is such a part."""
+
+    @abstractmethod
+    def query_vectors(self, positions: Positions, dtype: torch.dtype) -> Float[Tensor, "#batch heads query channels"]:
+        """The vectors of queries' positions."""
+
+    @abstractmethod
+    def key_vectors(self, positions: Positions, dtype: torch.dtype) -> Float[Tensor, "#batch heads key channels"]:
+        """The vectors of keys' positions, whose products with those of queries are the bias."""
+
+    @abstractmethod
+    def by_offset(
+        self, offsets: Int[Tensor, "*pairs"], *, dtype: torch.dtype | None = None
+    ) -> Float[Tensor, "heads *pairs"] | None:
+        """What is added for each offset, key minus query, beside the product; None if nothing is."""
+
+    @without_autocast
+    def forward(
+        self,
+        query_positions: Positions | Tensor,
+        key_positions: Positions | Tensor | None = None,
+        *,
+        dtype: torch.dtype | None = None,
+    ) -> Float[Tensor, "#batch heads query key"]:
+        query, key = as_positions(self, query_positions, key_positions)
+        dtype = bias_dtype(self, dtype)
+        bias = self.query_vectors(query, dtype) @ self.key_vectors(key, dtype).transpose(-2, -1)
+        if self.adds_by_offset:
+            beside = self.by_offset(key.ids[:, None, :] - query.ids[:, :, None], dtype=dtype)
+            bias = bias if beside is None else bias + beside.transpose(0, 1)
+        return bias
+
+    @final
+    def score_mod(
+        self, query_positions: Positions | Tensor, key_positions: Positions | Tensor | None = None
+    ) -> ScoreMod:
+        """The bias as a score_mod, which reads it off the whole matrix: no pointwise rule forms a product."""
+        bias: Tensor = self(query_positions, key_positions)
+        rows = len(bias)
+
+        def add_bias(score: Tensor, batch: Tensor, head: Tensor, query_index: Tensor, key_index: Tensor) -> Tensor:
+            row = batch if rows > 1 else torch.zeros_like(batch)
+            return score + bias[row, head, query_index, key_index].to(score.dtype)
+
+        return add_bias
+
+
+def as_positions(
     encoding: BiasEncoding, query: Positions | Tensor, key: Positions | Tensor | None
 ) -> tuple[Positions, Positions]:
-    """Positions of queries and keys such as the encoding takes."""
+    """Make positions of queries and keys such as the encoding takes."""
     both = []
     for name, given in (("query_positions", query), ("key_positions", query if key is None else key)):
         if not isinstance(given, (Positions, Tensor)):
             raise TypeError(
-                f"{name} must be Positions or a tensor, since a bias has a row or column for each place; got "
+                f"{name} must be Positions or a tensor, since a bias has a row or column for each position; got "
                 f"{given!r}. Use Positions.range(length, start=...)."
             )
-        places = given if isinstance(given, Positions) else Positions.explicit(given)
-        require_axes(encoding, places)
-        require_whole(encoding, places)
-        both.append(places)
+        positions = given if isinstance(given, Positions) else Positions.explicit(given)
+        require_axes(encoding, positions)
+        require_whole(encoding, positions)
+        both.append(positions)
     if both[0].rows != both[1].rows and 1 not in (both[0].rows, both[1].rows):
         raise ValueError(
             f"query_positions and key_positions must have as many rows, or one, since rows belong together; got "
@@ -197,13 +253,13 @@ def _require_extent(encoding: BiasEncoding, query: Positions, key: Positions) ->
     if encoding.extent is None or not query.length or not key.length:
         return
     for axis, size in enumerate(encoding.extent):
-        lowest, highest = zip(*(_ends(places, axis) for places in (query, key)), strict=True)
+        lowest, highest = zip(*(_ends(positions, axis) for positions in (query, key)), strict=True)
         spread = torch.maximum(*highest) - torch.minimum(*lowest)
         _require_span(type(encoding).__name__, axis, size, spread)
 
 
 def _require_span(name: str, axis: int, size: int, spread: Tensor) -> None:
-    require.everywhere(
+    require_everywhere(
         spread < size,
         f"positions must span at most {size} cells along axis {axis}, since {name} ends there",
         lambda: int(spread.max()) + 1,
@@ -211,39 +267,40 @@ def _require_span(name: str, axis: int, size: int, spread: Tensor) -> None:
     )
 
 
-def _ends(places: Positions, axis: int) -> tuple[Tensor, Tensor]:
-    """The lowest and the highest coordinate among the real tokens of each row."""
-    ids = _by_axis(places)[axis]
-    if places.valid is None:
+def _ends(positions: Positions, axis: int) -> tuple[Tensor, Tensor]:
+    """Find the lowest and the highest coordinate among the real tokens of each row."""
+    ids = _by_axis(positions)[axis]
+    if positions.valid is None:
         return ids.amin(-1), ids.amax(-1)
     far = torch.iinfo(torch.int32).max
-    return torch.where(places.valid, ids, far).amin(-1), torch.where(places.valid, ids, -far).amax(-1)
+    return torch.where(positions.valid, ids, far).amin(-1), torch.where(positions.valid, ids, -far).amax(-1)
 
 
 def bias_dtype(encoding: Encoding, asked: torch.dtype | None) -> torch.dtype:
-    """What to compute a bias in: what was asked for, else as wide as the parameters; float32 at least."""
+    """Choose the dtype of a bias: what was asked for, else as wide as the parameters; float32 at least."""
     if asked is None:
         asked = next((parameter.dtype for parameter in encoding.parameters()), torch.float32)
     return computing_dtype(asked)
 
 
-def _by_axis(places: Positions) -> tuple[Num[Tensor, "batch sequence"], ...]:
-    """Ids, one tensor a coordinate; real ones as wide as can be, since offsets of far ones are small differences."""
-    ids = places.ids
+def _by_axis(positions: Positions) -> tuple[Num[Tensor, "batch sequence"], ...]:
+    """List ids, one tensor a coordinate; real ones as wide as can be, since offsets of far ones are small
+    differences."""
+    ids = positions.ids
     ids = ids.to(widest(ids.device)) if ids.is_floating_point() else ids
-    return (ids,) if places.axes == 1 else ids.unbind(-1)
+    return (ids,) if positions.axes == 1 else ids.unbind(-1)
 
 
-def _heads(encoding: BiasEncoding, device: torch.device, places: int) -> Tensor:
-    return torch.arange(encoding.num_heads, device=device).view(-1, *[1] * places)
+def _heads(encoding: BiasEncoding, device: torch.device, axes: int) -> Tensor:
+    return torch.arange(encoding.num_heads, device=device).view(-1, *[1] * axes)
 
 
-def _readers(places: Positions) -> list[Callable[[Tensor, Tensor], Tensor]]:
-    """For each coordinate, a function from a batch row and an index to the position there; a range needs no table."""
-    start = places.start
+def _readers(positions: Positions) -> list[Callable[[Tensor, Tensor], Tensor]]:
+    """Make, for each coordinate, a function from batch row and index to the position there; a range needs no table."""
+    start = positions.start
     if start is not None:
         return [lambda batch, index: index + start]
-    return [_reader(ids.contiguous()) for ids in _by_axis(places)]
+    return [_reader(ids.contiguous()) for ids in _by_axis(positions)]
 
 
 def _reader(ids: Num[Tensor, "batch sequence"]) -> Callable[[Tensor, Tensor], Tensor]:

@@ -22,11 +22,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from situs.encodings.base import computing_dtype, without_autocast
-from situs.encodings.score import ScoreEncoding, placed
+from situs.encodings.score import ScoreEncoding, as_positions
 from situs.functional.contextual import between_rows, gate_counts
 from situs.functional.heads import share_heads
 from situs.positions import PositionsLike
 from situs.registry import register
+
+CHUNK = 128  # keys that are counted at once
 
 
 @final
@@ -40,6 +42,7 @@ class CoPE(ScoreEncoding):
     """Count positions by content, and meet the query with the vector of the count."""
 
     tags = frozenset({"relative", "bounded", "far", "learned"})
+    by_order = True
 
     def __init__(
         self,
@@ -90,8 +93,8 @@ class CoPE(ScoreEncoding):
         scale: float | None = None,
         visible: Bool[Tensor, "#batch #heads #query key"] | None = None,
     ) -> Float[Tensor, "batch heads query key"]:
-        """``q . e[p]``, where p counts the visible keys."""
-        _, of_keys = placed(self, query, key, query_positions, key_positions, by_order=True)
+        """Form ``q . e[p]``, where p counts the visible keys."""
+        _, of_keys = as_positions(self, query, key, query_positions, key_positions, by_order=True)
         scale = self.scale_for(query.shape[-1]) if scale is None else scale
         dtype = computing_dtype(query.dtype)
         q, k = query.to(dtype), share_heads(key.to(dtype), query.shape[1])
@@ -101,3 +104,26 @@ class CoPE(ScoreEncoding):
         products = q @ self.table.to(dtype).transpose(-2, -1)
         term = between_rows(products, gate_counts(gates, None if of_keys.in_order else of_keys.slots))
         return scale * term if self.scaled else term
+
+    @torch.no_grad()
+    def far_keys(
+        self,
+        query: Float[Tensor, "batch heads query head_dim"],
+        key: Float[Tensor, "batch heads key head_dim"],
+        *,
+        scale: float,
+        visible: Bool[Tensor, "#batch #heads #query key"] | None,
+    ) -> int:
+        """Keys before those that have to be counted: counts never fall from one key to the one before, and the table's
+        last row stands for all beyond. Counted back from the last key, until every query has reached that row."""
+        dtype, first = computing_dtype(query.dtype), key.shape[2]
+        counts = torch.zeros(query.shape[:3], dtype=dtype, device=query.device)
+        while first and float(counts.min()) < self.max_position - 1:
+            first, end = max(0, first - CHUNK), first
+            gates = torch.sigmoid(scale * (query @ key[:, :, first:end].transpose(-2, -1)).to(dtype))
+            counts += (gates if visible is None else gates * visible[..., first:end]).sum(-1)
+        return first
+
+    def far_vector(self, *, scale: float, dtype: torch.dtype) -> Float[Tensor, "heads_or_1 head_dim"]:
+        """The table's last row."""
+        return self.table[:, -1].to(dtype) * (1.0 if self.scaled else 1 / scale)

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from situs.encodings.base import require_choice
+from situs.arguments import require_choice
 from situs.encodings.score import OffsetScore, OffsetVectors
 from situs.functional.buckets import deberta_rows
 from situs.registry import register
@@ -149,7 +149,7 @@ class Deberta(OffsetScore):
         return self._tied
 
     def vectors(self, offsets: Int[Tensor, "offsets"], dtype: torch.dtype) -> OffsetVectors:
-        """Projected rows: of the key projection for queries, of the query projection for keys."""
+        """Project rows: by the key projection for queries, by the query projection for keys."""
         query, key = self._projections()
         table = self.table.to(dtype)
         if self.norm is not None:

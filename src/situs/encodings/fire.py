@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from situs.encodings.bias import PairBias, Rule
-from situs.functional.hinges import sum_of_hinges
+from situs.encodings.hinges import sum_of_hinges
 from situs.functional.kernels import log_distance
 from situs.registry import register
 
@@ -64,8 +64,9 @@ class Fire(PairBias):
             )
         self.hidden = nn.Linear(1, width)
         self.out = nn.Linear(width, num_heads, bias=False)
-        self.c = nn.Parameter(torch.empty(()))
-        self.threshold_factor = nn.Parameter(torch.empty(()))
+        # of one number rather than none, since FSDP shards no parameter without an axis
+        self.c = nn.Parameter(torch.empty(1))
+        self.threshold_factor = nn.Parameter(torch.empty(1))
         self.reset_parameters()
 
     @torch.no_grad()
@@ -77,9 +78,9 @@ class Fire(PairBias):
         self.threshold_factor.fill_(1.0)
 
     def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
-        """The MLP of the share, for positions that broadcast against heads, or for a single score."""
+        """Apply the MLP to the share, for positions that broadcast against heads, or for a single score."""
         w1, b1, w2 = self.hidden.weight[:, 0].to(dtype), self.hidden.bias.to(dtype), self.out.weight.to(dtype)
-        c, longest = self.c.to(dtype), (self.threshold_factor.to(dtype) * self.threshold).abs()
+        c, longest = self.c.to(dtype)[0], (self.threshold_factor.to(dtype)[0] * self.threshold).abs()
         # FlexAttention learns only what is read by an index of its own
         each = [tensor.expand(self.num_heads, *tensor.shape).contiguous() for tensor in (c, longest, w1, b1)]
 
@@ -98,7 +99,7 @@ class Fire(PairBias):
 
 
 def _share(query: Tensor, key: Tensor, c: Tensor, longest: Tensor) -> Tensor:
-    """``psi(|i - j|) / psi(max(L, i))``, never negative; dividing, which costs more, once a query."""
+    """Compute ``psi(|i - j|) / psi(max(L, i))``, never negative; dividing, which costs more, once a query."""
     distance, position = (query - key).to(c.dtype).abs(), query.to(c.dtype)
     farthest = log_distance(torch.maximum(position, longest), c) + SMALLEST
     return log_distance(distance, c) * (1 / farthest)

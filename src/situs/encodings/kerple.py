@@ -17,7 +17,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from situs.encodings.base import require_choice
+from situs.arguments import require_choice
 from situs.encodings.bias import OffsetBias, Rule
 from situs.functional.kernels import kerple_log, kerple_power
 from situs.registry import register
@@ -61,7 +61,7 @@ class Kerple(OffsetBias):
         self.r2.uniform_(0, 1 if self.kernel == "log" else 2)
 
     def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
-        """The curve at ``|offset|``."""
+        """Follow the curve at ``|offset|``."""
         r1 = _clamped(self.r1.to(dtype), None)
         r2 = _clamped(self.r2.to(dtype), 2.0 if self.kernel == "power" else None)
         curve = kerple_log if self.kernel == "log" else kerple_power
@@ -69,5 +69,5 @@ class Kerple(OffsetBias):
 
 
 def _clamped(value: Tensor, most: float | None) -> Tensor:
-    """The number within its range, with a gradient that leads back into it from outside."""
+    """Clamp a number to its range, with a gradient that leads back into it from outside."""
     return value.clamp(SMALLEST, most).detach() + (value - value.detach())

@@ -18,9 +18,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from situs.encodings.base import InputEncoding, require_axes, require_choice, require_dropout, require_embeddings
+from situs.arguments import require_choice, require_dropout
+from situs.encodings.base import InputEncoding
+from situs.encodings.fitting import require_axes, require_embeddings, require_rows
 from situs.functional.tables import stretch, with_more_rows
-from situs.positions import Positions, PositionsLike, require
+from situs.positions import Positions, PositionsLike
 from situs.registry import register
 
 
@@ -36,6 +38,7 @@ class Learned(InputEncoding):
 
     tags = frozenset({"unique", "learned", "bounded"})
     settled = frozenset({"dim", "max_length", "offset"})
+    usable_length: int
 
     def __init__(
         self,
@@ -51,7 +54,7 @@ class Learned(InputEncoding):
         dim: channels of an embedding.
         max_length: rows of the table, as in a checkpoint's shape; ``usable_length`` is what the offset leaves.
         offset: row of position 0: 0 for BERT and GPT-2; 2 for OPT, BART and RoBERTa.
-        padding_row: row that padded places take, kept at zero and without gradient, as RoBERTa's 1.
+        padding_row: row that padding takes, held at zero and without gradient, as RoBERTa's 1.
         init_std: standard deviation of the normal start, 0.02 as in BERT and GPT-2.
         dropout: probability of dropping a channel of the sum, in training.
         """
@@ -74,6 +77,7 @@ class Learned(InputEncoding):
             )
         require_dropout(dropout)
         self.table = nn.Parameter(torch.empty(max_length, dim))
+        self.usable_length = max_length - offset
         self.resolved = {"usable_length": self.usable_length}
         self.reset_parameters()
 
@@ -84,32 +88,27 @@ class Learned(InputEncoding):
         if self.padding_row is not None:
             self.table[self.padding_row] = 0
 
-    @property
-    def usable_length(self) -> int:
-        """Positions that have a row: 0 .. usable_length - 1."""
-        return self.max_length - self.offset
-
     def forward(
         self, x: Float[Tensor, "batch sequence dim"], positions: PositionsLike = None
     ) -> Float[Tensor, "batch sequence dim"]:
-        """``x`` plus each position's row."""
+        """Add each position's row to ``x``."""
         require_embeddings(self, x, self.dim)
-        places = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
-        require_axes(self, places)
-        require_rows(places, self.usable_length, "Use extend() for a longer table.")
-        if places.start is not None and self.padding_row is None:
-            first = places.start + self.offset
-            added = self.table[first : first + places.length]
+        positions = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
+        require_axes(self, positions)
+        require_rows(positions, self.usable_length, "Use extend() for a longer table.")
+        if positions.start is not None and self.padding_row is None:
+            first = positions.start + self.offset
+            added = self.table[first : first + positions.length]
         else:
-            rows = places.ids + self.offset
-            if self.padding_row is not None and places.valid is not None:
-                rows = torch.where(places.valid, rows, self.padding_row)
+            rows = positions.ids + self.offset
+            if self.padding_row is not None and positions.valid is not None:
+                rows = torch.where(positions.valid, rows, self.padding_row)
             added = nn.functional.embedding(rows, self.table, padding_idx=self.padding_row)
         return dropout(x + added.to(x.dtype), self.dropout, self.training)
 
     @torch.no_grad()
     def extend(self, new_length: int, *, method: Literal["interpolate", "keep"] = "interpolate") -> Learned:
-        """A longer copy, with ``new_length`` usable positions.
+        """Make a longer copy, with ``new_length`` usable positions.
 
         "interpolate" stretches the learnt rows over the new length. "keep" leaves each at its position, bit for
         bit, and draws the new rows from a normal of the learnt rows' spread, to be trained.
@@ -131,22 +130,3 @@ class Learned(InputEncoding):
         if self.padding_row is not None:  # its row may have been stretched over, or into others
             longer.table[self.padding_row] = 0
         return longer.train(self.training)
-
-
-def require_rows(positions: Positions, usable_length: int, cure: str) -> None:
-    """Raise if a position has no row. A range is judged by its ends and tensors on the host by their values;
-    on an accelerator, or in a graph, a device-side assertion stands in, which makes nobody wait."""
-    message = f"positions must lie in 0 .. {usable_length - 1}, since the table has a row for {usable_length} positions"
-    from_zero = "Count from 0, as Positions.from_mask() does for padded rows."  # no longer table has a row below
-    if positions.start is not None:
-        last = positions.start + positions.length - 1
-        if positions.length and positions.start < 0:
-            raise ValueError(f"{message}; got {positions.start}. {from_zero}")
-        if positions.length and last >= usable_length:
-            raise ValueError(f"{message}; got {last}. {cure}")
-        return
-    ids = positions.ids
-    if ids.is_floating_point():
-        raise TypeError(f"positions must be whole numbers, since each picks a row of the table; got dtype {ids.dtype}.")
-    require.everywhere(ids >= 0, message, lambda: int(ids.min()), from_zero)
-    require.everywhere(ids < usable_length, message, lambda: int(ids.max()), cure)

@@ -18,10 +18,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from situs.encodings.base import InputEncoding, require_axes, require_choice, require_embeddings
-from situs.encodings.learned import require_rows
+from situs.arguments import require_choice, require_count, require_everywhere
+from situs.encodings.base import InputEncoding
+from situs.encodings.fitting import require_axes, require_embeddings, require_rows
 from situs.functional.tables import resize_grid
-from situs.positions import Positions, PositionsLike, require
+from situs.positions import Positions, PositionsLike
 from situs.registry import register
 
 
@@ -36,6 +37,7 @@ class LearnedGrid(InputEncoding):
 
     tags = frozenset({"unique", "learned", "bounded"})
     settled = frozenset({"dim", "size", "prefix"})
+    usable_length: int
 
     def __init__(self, *, dim: int, size: tuple[int, int], prefix: int = 0, init_std: float = 0.02) -> None:
         """
@@ -51,6 +53,7 @@ class LearnedGrid(InputEncoding):
         self.init_std = init_std
         if dim < 1 or min(self.size) < 1 or prefix < 0:
             raise ValueError(f"dim and size must be 1 or more and prefix 0 or more; got {dim}, {size} and {prefix}.")
+        self.usable_length = prefix + self.size[0] * self.size[1]
         self.table = nn.Parameter(torch.empty(self.usable_length, dim))
         self.resolved = {"usable_length": self.usable_length}
         self.reset_parameters()
@@ -60,22 +63,17 @@ class LearnedGrid(InputEncoding):
         """Draw the table anew, as ViT does: a normal cut off at two standard deviations."""
         nn.init.trunc_normal_(self.table, std=self.init_std, a=-2 * self.init_std, b=2 * self.init_std)
 
-    @property
-    def usable_length(self) -> int:
-        """Tokens that have a row: the prefix and every patch."""
-        return self.prefix + self.size[0] * self.size[1]
-
     def forward(
         self, x: Float[Tensor, "batch sequence dim"], positions: PositionsLike = None
     ) -> Float[Tensor, "batch sequence dim"]:
-        """``x`` plus each token's row. Positions count tokens, prefix first, or are (row, column) of patches."""
+        """Add each token's row to ``x``. Positions count tokens, prefix first, or are (row, column) of patches."""
         require_embeddings(self, x, self.dim)
-        places = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
-        if places.axes == 2:
-            places = self._flattened(places)
-        require_axes(self, places)
-        require_rows(places, self.usable_length, "Use resize() for another size.")
-        return x + nn.functional.embedding(places.ids, self.table).to(x.dtype)
+        positions = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
+        if positions.axes == 2:
+            positions = self._flattened(positions)
+        require_axes(self, positions)
+        require_rows(positions, self.usable_length, "Use resize() for another size.")
+        return x + nn.functional.embedding(positions.ids, self.table).to(x.dtype)
 
     @torch.no_grad()
     def resize(
@@ -85,7 +83,7 @@ class LearnedGrid(InputEncoding):
         mode: Literal["bicubic", "bilinear"] = "bicubic",
         antialias: bool = False,
     ) -> LearnedGrid:
-        """A copy for images of another size; the same size is the identity, and prefix rows are kept as they are."""
+        """Make a copy for images of another size; the same size is the identity, and prefix rows stay as they are."""
         require_choice("mode", mode, ("bicubic", "bilinear"), "rows between patches are interpolated one of these ways")
         size = require_size(size)
         if min(size) < 1:
@@ -95,22 +93,22 @@ class LearnedGrid(InputEncoding):
         resized.table.copy_(torch.cat((self.table[: self.prefix], patches)))
         return resized.train(self.training)
 
-    def _flattened(self, places: Positions) -> Positions:
-        rows, columns = places.ids.unbind(-1)
+    def _flattened(self, positions: Positions) -> Positions:
+        rows, columns = positions.ids.unbind(-1)
         height, width = self.size
-        within = ((places.ids >= 0) & (places.ids < places.ids.new_tensor(self.size))).all(-1)
-        require.everywhere(
+        within = ((positions.ids >= 0) & (positions.ids < positions.ids.new_tensor(self.size))).all(-1)
+        require_everywhere(
             within,
             f"positions must lie in a grid of {height} x {width}, the table's size",
-            lambda: "row {}, column {}".format(*places.ids[~within][0].tolist()),
+            lambda: "row {}, column {}".format(*positions.ids[~within][0].tolist()),
             "Use resize() for another size.",
         )
         return Positions.explicit(self.prefix + rows * self.size[1] + columns)
 
 
 def require_size(size: Any) -> tuple[int, int]:
-    """A height and a width; raise for anything else."""
+    """Take a height and a width; raise for anything else."""
     if isinstance(size, str) or not isinstance(size, Sequence) or len(size) != 2:
         raise ValueError(f"size must be (height, width), since a picture's patches are counted both ways; got {size}.")
-    height, width = (require.count("size", each, "it counts patches") for each in size)
+    height, width = (require_count("size", each, "it counts patches") for each in size)
     return height, width

@@ -29,7 +29,7 @@ from situs.registry import register
     formula="score[i, j] = q_i . k_j / sqrt(d)",
 )
 class NoPE(Encoding):
-    """Attention that is told nothing of order."""
+    """Tell attention nothing of order."""
 
     place = "nowhere"
     tags = frozenset({"relative", "bounded", "far"})
@@ -37,5 +37,5 @@ class NoPE(Encoding):
     def forward(
         self, x: Shaped[Tensor, "*shape"], positions: PositionsLike = None, *, role: Role = "query"
     ) -> Shaped[Tensor, "*shape"]:
-        """``x`` as it is, whether embeddings, queries or keys: it can stand where another encoding does."""
+        """Leave ``x`` as it is, whether embeddings, queries or keys: it can stand where another encoding does."""
         return x

@@ -1,4 +1,4 @@
-"""Points on the unit circle for places: the one way from positions and frequencies to cosines and sines."""
+"""Points on the unit circle: the one way from positions and frequencies to cosines and sines."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def points(
     frequencies: Float[Tensor, "*rows_or_1 sequence_or_1 pairs"],
     dtype: torch.dtype,
 ) -> tuple[Float[Tensor, "*rows sequence pairs"], Float[Tensor, "*rows sequence pairs"]]:
-    """Cosine and sine of every coordinate times its frequency; ``coordinates`` shapes those of ``positions`` to
-    broadcast. A range whose pairs all share is never written out: one place is a product with a number, and many
+    """Compute cosine and sine of every coordinate times its frequency; ``coordinates`` shapes those of ``positions`` to
+    broadcast. A range whose pairs all share is never written out: one position is a product with a number, and many
     are split, which is ten times faster than the cosines of each and as exact."""
     if torch.compiler.is_compiling():  # asked first, lest a graph be bound to one side of the lengths below
         return unit_circle(coordinates(positions), frequencies, dtype)

@@ -3,13 +3,13 @@
 Paper    Su et al., arXiv:2104.09864, section 3.2.
 Acts on  queries and keys.    Learned: no.    Relative: yes.
 
-    q'_m = R(m) q_m,   k'_n = R(n) k_n,   R(m) turns pair i by m w_i,   w_i = base^(-2i/d)
+    q'_m = R(m) q_m,   k'_n = R(n) k_n,   R(m) rotates pair i by m w_i,   w_i = base^(-2i/d)
     q'_m . k'_n = q_m . R(n - m) k_n
 
 Departures: pairs may be neighbours, as the paper has them, or the two halves of a head, as most released
 checkpoints do (``pairing``). A scaling may add a magnitude to the rotation and a factor to the softmax scale.
-Not every position works: angles are periodic, but what a model has learnt is not, and pairs that turned only
-part of a circle in training show it angles it has never seen.
+Not every position works: angles are periodic, but what a model has learnt is not, and pairs that made only
+part of a turn in training show it angles it has never seen.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ import torch
 from jaxtyping import Float, Float64, Int64, Num
 from torch import Tensor
 
-from situs.encodings.base import Role, require_axes, require_bases
-from situs.encodings.lengths import have_lengths_apart, require_length, require_same_length
+from situs.arguments import require_bases
+from situs.encodings.base import Role
+from situs.encodings.fitting import have_lengths_apart, require_axes, require_length, require_same_length
 from situs.encodings.rotation import RotationEncoding, check_head
 from situs.encodings.scaling import ScaledFrequencies, Scaling
 from situs.encodings.split import Split
@@ -41,7 +42,7 @@ SAME = 1e-9
 @register(
     name="rotary",
     paper="Su et al. 2021, RoFormer: Enhanced Transformer with Rotary Position Embedding, arXiv:2104.09864",
-    formula="q'_m = R(m) q_m, k'_n = R(n) k_n; R(m) turns pair i by m base^(-2i/d)",
+    formula="q'_m = R(m) q_m, k'_n = R(n) k_n; R(m) rotates pair i by m base^(-2i/d)",
     dialects={
         "Llama, GPT-NeoX, Qwen, Gemma": 'pairing="halves"',
         "GPT-J, DeepSeek, Llama's own code": 'pairing="interleaved"; convert_pairing converts checkpoints',
@@ -49,7 +50,7 @@ SAME = 1e-9
     },
 )
 class Rotary(RotationEncoding):
-    """Turn every channel pair of queries and keys by an angle proportional to the position."""
+    """Rotate every channel pair of queries and keys by an angle proportional to the position."""
 
     settled = frozenset({"head_dim", "base", "rotary_dim", "pairing", "scaling", "split"})
 
@@ -66,7 +67,7 @@ class Rotary(RotationEncoding):
         """
         head_dim: channels of a head.
         base: sets the slowest wavelength, about ``2 pi base`` positions; a sequence gives each head its own.
-        rotary_dim: channels that turn, from the first; the rest pass unchanged. All by default.
+        rotary_dim: channels that are rotated, from the first; the rest pass unchanged. All by default.
         pairing: "halves" (Llama, NeoX, Qwen) or "interleaved" (the paper, GPT-J).
         scaling: how the frequencies are changed for a longer context.
         split: how pairs are shared among coordinates: `Axial` or `Sections`.
@@ -80,7 +81,7 @@ class Rotary(RotationEncoding):
         self.split = split
         check_head(head_dim, self.rotary_dim, pairing)
         require_kind("scaling", scaling, Scaling, "how frequencies change", "YaRN(factor=4.0, original_length=4096)")
-        require_kind("split", split, Split, "which coordinate turns a pair", "Axial(axes=2)")
+        require_kind("split", split, Split, "which coordinate rotates a pair", "Axial(axes=2)")
         self.axes = 1 if split is None else split.axes
         self.text_has_one = split is not None and split.text_has_one
         self.num_heads = None if isinstance(self.base, (int, float)) else len(self.base)
@@ -101,9 +102,9 @@ class Rotary(RotationEncoding):
         self.softmax_factor = scaled.softmax_factor
         norm = {"norm"} if self.rotation_factor == 1.0 else set()
         self.tags = frozenset({"relative", "bounded", "unique", "far", "real"} | norm)
-        turning = sorted(float(each) for each in self._frequencies.flatten() if each > 0) or [math.nan]
+        moving = sorted(float(each) for each in self._frequencies.flatten() if each > 0) or [math.nan]
         self.resolved = {
-            "wavelengths": tuple(2 * math.pi / turning[index] for index in (-1, 0)),
+            "wavelengths": tuple(2 * math.pi / moving[index] for index in (-1, 0)),
             "rotation_factor": self.rotation_factor,
             "axes": self.axes,
             "dialect": getattr(scaling, "dialect", None),
@@ -120,17 +121,17 @@ class Rotary(RotationEncoding):
 
     @property
     def axis_of_pair(self) -> Int64[Tensor, "pairs"]:
-        """Which coordinate turns each pair."""
+        """Which coordinate rotates each pair."""
         return torch.tensor(self._axis_of_pair, device="cpu")
 
     def coordinates_at(self, positions: Positions) -> Num[Tensor, "batch 1 sequence pairs_or_1"]:
-        """Positions, one for all pairs or each pair's own."""
+        """Shape positions, one for all pairs or each pair's own."""
         if positions.axes == 1:
             return positions.ids[:, None, :, None]  # on several axes, text: one position stands for every coordinate
         return positions.ids[:, None][..., list(self._axis_of_pair)]
 
     def frequencies_at(self, positions: Positions) -> Float[Tensor, "#batch #heads #sequence pairs"]:
-        """The scaled ladder, for the sequence's length where the scaling chooses by it."""
+        """Compute the scaled ladder, for the sequence's length where the scaling chooses by it."""
         if positions.axes != 1 or not self.text_has_one:
             require_axes(self, positions)
         if self.scaling is None or not self.by_length:
@@ -144,21 +145,21 @@ class Rotary(RotationEncoding):
         return frequencies[:, None] if frequencies.ndim == 3 else frequencies[None, None, None]
 
     def magnitude_of(self, positions: Positions, role: Role) -> float:
-        """The scaling's factor of cosine and sine."""
+        """Give the scaling's factor of cosine and sine."""
         return self.rotation_factor
 
     def require_agreement(self, query: Positions, key: Positions) -> None:
         """Raise if a scaling that chooses by length was given two lengths that it treats differently."""
         if self.scaling is None or not self.by_length or query is key:
             return
-        require_same_length(query, key, type(self.scaling).__name__, have_lengths_apart(query, key, self._turn_apart))
+        require_same_length(query, key, type(self.scaling).__name__, have_lengths_apart(query, key, self._rotate_apart))
 
-    def _turn_apart(self, ours: int | Tensor, theirs: int | Tensor) -> Tensor:
+    def _rotate_apart(self, ours: int | Tensor, theirs: int | Tensor) -> Tensor:
         """Whether two lengths, or each two, have different frequencies."""
         return (self._scaled(ours).frequencies != self._scaled(theirs).frequencies).any(-1)
 
     def _change_of_short_contexts(self, scaling: Scaling, scaled: ScaledFrequencies) -> str:
-        """What the scaling does to lengths that the model was trained on, in words."""
+        """Tell in words what the scaling does to lengths that the model was trained on."""
         plain = rotary_frequencies(self._ladder_dim, self._bases)
         ratios = (scaled.frequencies / plain).flatten()
         slowest, fastest = float(ratios.min()), float(ratios.max())

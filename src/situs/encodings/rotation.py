@@ -1,6 +1,6 @@
-"""What Rotary and XPos share: queries and keys turned, pair by pair, by a table of angles.
+"""What Rotary and XPos share: queries and keys rotated, pair by pair, by a table of angles.
 
-A place's map is ``m R(t)``: a rotation by t and a magnitude m. Kept apart, they can be undone, composed
+A position's map is ``m R(t)``: a rotation by t and a magnitude m. Held apart, they can be undone, composed
 and carried from one set of frequencies to another exactly.
 """
 
@@ -16,19 +16,14 @@ import torch
 from jaxtyping import Float, Float64, Num
 from torch import Tensor
 
-from situs.encodings.base import (
-    QueryKeyEncoding,
-    Role,
-    computing_dtype,
-    require_choice,
-    require_finite,
-    require_positions,
-    require_width,
-)
+from situs.arguments import require_choice, require_count, require_everywhere, require_number
+from situs.encodings.base import QueryKeyEncoding, Role, computing_dtype
+from situs.encodings.fitting import require_positions, require_width
 from situs.encodings.points import points
 from situs.functional.angles import widest
-from situs.functional.rotation import PAIRINGS, Pairing, RotationTable, rotate, rotate_both, rotation_matrix
-from situs.positions import Positions, PositionsLike, align, require
+from situs.functional.rotation import PAIRINGS, Pairing, rotation_matrix
+from situs.positions import Positions, PositionsLike, align
+from situs.rotation import RotationTable, rotate, rotate_both
 
 WIDE = (torch.float32, torch.float64)
 
@@ -38,25 +33,23 @@ class Maker(NamedTuple):
 
     identity: Hashable
     role: Role | None
-    """None where queries and keys are turned alike."""
+    """None where queries and keys are rotated alike."""
 
     farthest: float | Tensor
     """How far from the centre it goes."""
 
 
 class RotationEncoding(QueryKeyEncoding):
-    """An encoding that turns channel pairs."""
+    """Rotate channel pairs of queries and keys."""
 
     rotary_dim: int
     pairing: Pairing
-    num_heads: int | None = None
-    """Heads it is made for, where they differ."""
 
     treats_roles_apart: bool = False
-    """Whether queries and keys are turned differently."""
+    """Whether queries and keys are rotated differently."""
 
     by_length: bool = False
-    """Whether the sequence's length tells how vectors are turned."""
+    """Whether the sequence's length tells how vectors are rotated."""
 
     text_has_one: bool = False
     """Whether a single position may stand for all coordinates, as text's does among images."""
@@ -78,15 +71,15 @@ class RotationEncoding(QueryKeyEncoding):
 
     @abstractmethod
     def coordinates_at(self, positions: Positions) -> Num[Tensor, "batch 1 sequence pairs_or_1"]:
-        """What each pair's frequency is multiplied by."""
+        """Give what each pair's frequency is multiplied by."""
 
     @abstractmethod
     def frequencies_at(self, positions: Positions) -> Float[Tensor, "#batch #heads #sequence pairs"]:
-        """Radians a position for each pair."""
+        """Give the radians a position of each pair."""
 
     @abstractmethod
     def magnitude_of(self, positions: Positions, role: Role) -> float | Float64[Tensor, "#batch #heads sequence pairs"]:
-        """What a place's vectors are multiplied by."""
+        """Compute what the vectors of each position are multiplied by."""
 
     def forward(
         self,
@@ -95,7 +88,7 @@ class RotationEncoding(QueryKeyEncoding):
         *,
         role: Role = "query",
     ) -> Float[Tensor, "batch heads sequence head_dim"]:
-        """Turn queries or keys. ``positions`` may be a ``table`` made before."""
+        """Rotate queries or keys. ``positions`` may be a ``table`` made before."""
         return rotate(x, self._table_for(x, positions, role), self.pairing)
 
     def both(
@@ -105,15 +98,15 @@ class RotationEncoding(QueryKeyEncoding):
         positions: PositionsLike | RotationTable = None,
         key_positions: PositionsLike = None,
     ) -> tuple[Float[Tensor, "batch heads query head_dim"], Float[Tensor, "batch kv_heads key head_dim"]]:
-        """Queries and keys of one attention; queries are the last rows of the keys unless told otherwise. A ``table``
-        made before serves both."""
+        """Rotate queries and keys of one attention; queries are the last rows of the keys unless told otherwise. A
+        ``table`` made before serves both."""
         of_queries: Positions | RotationTable
         of_keys: Positions | RotationTable
         if isinstance(positions, RotationTable):
             if self.treats_roles_apart or key_positions is not None:
                 raise ValueError(
-                    f"positions must not be a table where queries and keys are turned apart, since it serves one of "
-                    f"them; got {positions!r}. Turn each with its own: encoding(key, table, role='key')."
+                    f"positions must not be a table where queries and keys are rotated apart, since it serves one of "
+                    f"them; got {positions!r}. Rotate each with its own: encoding(key, table, role='key')."
                 )
             of_queries = of_keys = positions
         else:
@@ -127,7 +120,7 @@ class RotationEncoding(QueryKeyEncoding):
         return rotate(query, of_query, self.pairing), rotate(key, of_key, self.pairing)
 
     def _table_for(self, x: Tensor, positions: PositionsLike | RotationTable, role: Role) -> RotationTable:
-        """What turns ``x``, which must be of this encoding's size."""
+        """Find the table that rotates ``x``, which must be of this encoding's size."""
         require_width(self, "head_dim", x, self.head_dim)
         if self.num_heads is not None and x.shape[1] != self.num_heads:
             raise ValueError(
@@ -140,23 +133,23 @@ class RotationEncoding(QueryKeyEncoding):
             if made_by is not None and (made_by.identity is not self.identity or self.treats_roles_apart):
                 self._require_own(made_by, role)
         else:
-            places = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
-            table = self.table(places, dtype=computing_dtype(x.dtype), role=role)
+            positions = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
+            table = self.table(positions, dtype=computing_dtype(x.dtype), role=role)
         if self.reaches and x.dtype in self.reaches and table.made_by is not None:
             self._require_reach(table.made_by.farthest, x.dtype)
         return table
 
     @abstractmethod
     def require_agreement(self, query: Positions, key: Positions) -> None:
-        """Raise if these queries and keys would be turned in ways that do not belong together."""
+        """Raise if these queries and keys would be rotated in ways that do not belong together."""
 
     def table(self, positions: Positions, *, dtype: torch.dtype = torch.float32, role: Role = "query") -> RotationTable:
-        """Cosines and sines of these positions, magnitude included. Made once for each `Positions` object:
+        """Compute cosines and sines of these positions, magnitude included. Made once for each `Positions` object:
         layers that are handed the same one share it."""
         require_choice("role", role, ("query", "key"), "a vector is one or the other")
         if dtype not in WIDE:
-            require_choice("dtype", dtype, WIDE, "angles are kept in float32 or wider")
-        require_positions(positions, "a table is kept with it")
+            require_choice("dtype", dtype, WIDE, "angles need float32 or wider")
+        require_positions(positions, "a table is cached with it")
         if torch.compiler.is_compiling() and not positions.in_graph:
             return self._make_table(positions, dtype, role)  # a graph leaves nothing in an object from outside
         # a table made in inference mode cannot serve training later
@@ -174,12 +167,12 @@ class RotationEncoding(QueryKeyEncoding):
         *,
         role: Role = "query",
     ) -> Float[Tensor, "batch heads sequence head_dim"]:
-        """Undo ``forward``: turn back, and divide by the magnitude."""
+        """Undo ``forward``: rotate back, and divide by the magnitude."""
         require_width(self, "head_dim", x, self.head_dim)
-        places = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
-        self._require_reach(self.farthest_of(places), x.dtype)
-        cos, sin = self._points(places, computing_dtype(x.dtype))
-        magnitude = self.magnitude_of(places, role)
+        positions = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
+        self._require_reach(self.farthest_of(positions), x.dtype)
+        cos, sin = self._points(positions, computing_dtype(x.dtype))
+        magnitude = self.magnitude_of(positions, role)
         return rotate(x, _scaled(cos, -sin, 1 / magnitude), self.pairing)
 
     def rerotate(
@@ -190,36 +183,36 @@ class RotationEncoding(QueryKeyEncoding):
         *,
         source: RotationEncoding | None = None,
     ) -> Float[Tensor, "batch heads sequence head_dim"]:
-        """Keys already turned for ``old_positions``, moved to ``new_positions``, as after evicting a cache.
+        """Move keys that were rotated for ``old_positions`` to ``new_positions``, as after evicting a cache.
 
-        ``source`` is the encoding that turned them, if it had other frequencies. The two maps are joined before
+        ``source`` is the encoding that rotated them, if it had other frequencies. The two maps are joined before
         they touch the keys, so no magnitude is applied twice and a shift costs one rounding.
         """
         require_width(self, "head_dim", keys, self.head_dim)
         source = self if source is None else source
         if not isinstance(source, RotationEncoding):
             raise TypeError(
-                f"source must be a RotationEncoding, since it tells how keys were turned; got "
-                f"{type(source).__name__}. Keys that were not turned are turned with encoding(keys, role='key')."
+                f"source must be a RotationEncoding, since it tells how keys were rotated; got "
+                f"{type(source).__name__}. Keys that were not rotated are rotated with encoding(keys, role='key')."
             )
         if (source.rotary_dim, source.pairing) != (self.rotary_dim, self.pairing):
             raise ValueError(
-                f"source must turn the same channels, since keys are moved pair by pair; got rotary_dim="
+                f"source must rotate the same channels, since keys are moved pair by pair; got rotary_dim="
                 f"{source.rotary_dim}, pairing={source.pairing!r} for {self.rotary_dim}, {self.pairing!r}."
             )
-        places = [
+        old_and_new = [
             Positions.of(given, keys.shape[-2], batch=keys.shape[0], device=keys.device)
             for given in (old_positions, new_positions)
         ]
-        for each, where in zip((source, self), places, strict=True):
+        for each, where in zip((source, self), old_and_new, strict=True):
             each._require_reach(each.farthest_of(where), keys.dtype)
         wide = widest(keys.device)
-        old_cos, old_sin = source._points(places[0], wide)
-        new_cos, new_sin = self._points(places[1], wide)
-        ratio = self.magnitude_of(places[1], "key") / source.magnitude_of(places[0], "key")
-        turn = _scaled(new_cos * old_cos + new_sin * old_sin, new_sin * old_cos - new_cos * old_sin, ratio)
+        old_cos, old_sin = source._points(old_and_new[0], wide)
+        new_cos, new_sin = self._points(old_and_new[1], wide)
+        ratio = self.magnitude_of(old_and_new[1], "key") / source.magnitude_of(old_and_new[0], "key")
+        moved = _scaled(new_cos * old_cos + new_sin * old_sin, new_sin * old_cos - new_cos * old_sin, ratio)
         dtype = computing_dtype(keys.dtype)
-        return rotate(keys, RotationTable(turn.cos.to(dtype), turn.sin.to(dtype)), self.pairing)
+        return rotate(keys, RotationTable(moved.cos.to(dtype), moved.sin.to(dtype)), self.pairing)
 
     def rotation_matrix(
         self,
@@ -228,27 +221,28 @@ class RotationEncoding(QueryKeyEncoding):
         role: Role = "query",
         sequence_length: int | None = None,
     ) -> Float64[Tensor, "*heads head_dim head_dim"]:
-        """The map of one position as a dense float64 matrix; channels that do not turn have ones. On several axes
-        ``position`` has a number for each, or one for text. ``sequence_length`` is for methods that choose by it."""
+        """Write the map of one position as a dense float64 matrix; channels that are not rotated have ones. On several
+        axes ``position`` has a number for each, or one for text. ``sequence_length`` is for methods that choose by
+        it."""
         reason = f"this {type(self).__name__} encodes that many"
         given: Any = position.tolist() if isinstance(position, Tensor) else position
-        place = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
-        if len(place) != self.axes and not (self.text_has_one and len(place) == 1):
+        coordinates = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+        if len(coordinates) != self.axes and not (self.text_has_one and len(coordinates) == 1):
             raise ValueError(
                 f"position must have {self.axes} coordinate{'s' * (self.axes > 1)}, since {reason}; got {position}."
-                + f" Give ({', '.join([str(given)] * self.axes)}) for the same on every axis." * (len(place) == 1)
+                + f" Give ({', '.join([str(given)] * self.axes)}) for the same on every axis." * (len(coordinates) == 1)
             )
-        numbers = [require_finite("position", each, "it is multiplied by frequencies") for each in place]
+        numbers = [require_number("position", each, "it is multiplied by frequencies") for each in coordinates]
         ids = torch.tensor(numbers, dtype=torch.float64, device="cpu")[None, None]
         at = Positions.explicit(ids, sequence_length=sequence_length)
         table = self._make_table(at, torch.float64, role)
-        turned = rotation_matrix(table.cos[0, :, 0], table.sin[0, :, 0], self.pairing)
-        matrix = torch.eye(self.head_dim, dtype=torch.float64, device="cpu").repeat(turned.shape[0], 1, 1)
-        matrix[:, : self.rotary_dim, : self.rotary_dim] = turned
+        rotated = rotation_matrix(table.cos[0, :, 0], table.sin[0, :, 0], self.pairing)
+        matrix = torch.eye(self.head_dim, dtype=torch.float64, device="cpu").repeat(rotated.shape[0], 1, 1)
+        matrix[:, : self.rotary_dim, : self.rotary_dim] = rotated
         return matrix[0] if matrix.shape[0] == 1 else matrix
 
     def _points(self, positions: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Cosines and sines, (batch, heads, sequence, pairs)."""
+        """Compute cosines and sines, (batch, heads, sequence, pairs)."""
         return points(positions, self.coordinates_at, self.frequencies_at(positions), dtype)
 
     def _make_table(self, positions: Positions, dtype: torch.dtype, role: Role) -> RotationTable:
@@ -266,17 +260,17 @@ class RotationEncoding(QueryKeyEncoding):
         name, (identity, made_for, _) = type(self).__name__, made_by
         if identity != self.identity:
             raise ValueError(
-                f"table must be made by this {name} or an equal one, since others turn otherwise; got one made by "
+                f"table must be made by this {name} or an equal one, since others rotate otherwise; got one made by "
                 f"{self._told_apart(identity)}. Use encoding.table(positions)."
             )
         if self.treats_roles_apart and made_for != role:
             raise ValueError(
-                f"table must be made for role={role!r}, since {name} turns queries and keys apart; got one made for "
+                f"table must be made for role={role!r}, since {name} rotates queries and keys apart; got one made for "
                 f"role={made_for!r}. Use encoding.table(positions, role={role!r})."
             )
 
     def _told_apart(self, identity: Any) -> str:
-        """Another encoding, with the options that it has otherwise."""
+        """Describe another encoding by the options that it has otherwise."""
         kind, *values = identity
         own = self.config
         if kind is not type(self) or len(values) != len(own):
@@ -287,7 +281,7 @@ class RotationEncoding(QueryKeyEncoding):
         return f"{kind.__name__}({', '.join(options)})"
 
     def _require_reach(self, farthest: float | int | Tensor, dtype: torch.dtype) -> None:
-        """Raise if the magnitude of some place leaves what vectors of this dtype hold."""
+        """Raise if the magnitude of some position leaves what vectors of this dtype hold."""
         reach, narrow = self.reach_in(dtype), dtype in self.reaches
         if not isinstance(farthest, Tensor) and farthest <= reach:
             return
@@ -298,7 +292,7 @@ class RotationEncoding(QueryKeyEncoding):
         )
         cure = "Set centre to a position in the middle of those in use" + ", or use bfloat16 or float32" * narrow + "."
         if isinstance(farthest, Tensor):
-            require.everywhere(farthest <= reach, rule, lambda: f"{float(farthest.max()):.0f}", cure)
+            require_everywhere(farthest <= reach, rule, lambda: f"{float(farthest.max()):.0f}", cure)
         else:
             raise ValueError(f"{rule}; got {farthest:.0f}. {cure}")
 
@@ -310,14 +304,14 @@ def _scaled(cos: Tensor, sin: Tensor, magnitude: float | Tensor) -> RotationTabl
 
 
 def check_head(head_dim: int, rotary_dim: int, pairing: Pairing) -> None:
-    """Raise unless these sizes can be turned in pairs."""
+    """Raise unless these sizes can be rotated in pairs."""
     for name, size in (("head_dim", head_dim), ("rotary_dim", rotary_dim)):
-        require.count(name, size, "it counts channels")
+        require_count(name, size, "it counts channels")
     require_choice("pairing", pairing, PAIRINGS, "checkpoints pair neighbouring channels or the two halves")
     if head_dim < 2 or head_dim % 2:
         raise ValueError(f"head_dim must be even, since rotary turns channel pairs; got {head_dim}.")
     if rotary_dim % 2 or not 0 < rotary_dim <= head_dim:
         raise ValueError(
-            f"rotary_dim must be even and at most head_dim={head_dim}, since it counts the channels that turn in "
+            f"rotary_dim must be even and at most head_dim={head_dim}, since it counts the channels rotated in "
             f"pairs; got {rotary_dim}."
         )

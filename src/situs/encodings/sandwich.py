@@ -18,7 +18,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from situs.encodings.base import require_base
+from situs.arguments import require_base
 from situs.encodings.bias import OffsetBias, Rule
 from situs.functional.frequencies import sinusoidal_frequencies
 from situs.functional.kernels import sum_of_cosines
@@ -57,7 +57,7 @@ class Sandwich(OffsetBias):
         self.resolved = {"ratios": tuple(self._ratios.tolist())}
 
     def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
-        """The sum of cosines, divided by the head's ratio."""
+        """Sum cosines, divided by the head's ratio."""
         ratios = self._ratios.to(device, dtype)
 
         def sway(offset: Tensor, head: Tensor) -> Tensor:

@@ -1,28 +1,31 @@
-"""Schedules: which encoding each layer of a model has.
+"""Encodings by name: which one each layer of a model has.
 
     situs.schedule(["rotary", "rotary", "rotary", "none"], num_layers=48, head_dim=128)      every fourth layer has none
     situs.schedule([("rotary", {"base": 1e4})] * 5 + [("rotary", {"base": 1e6})], num_layers=26, head_dim=256)
     situs.schedule([["rotary", "alibi"]], num_layers=12, head_dim=64, num_heads=8)           two encodings a layer
 
-A layer is named by what it has, never by what it lacks, so that no flag can be read the wrong way round.
+A layer is named by what it has, never by what it lacks, so that no flag can be read the wrong way round. Names are
+those of the registry, and MODULE:CLASS for an encoding of one's own.
 """
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypeGuard
 
 from torch import nn
 
 from situs.encodings.base import Encoding
-from situs.registry import did_you_mean, entry, require_options
+from situs.registry import Entry, did_you_mean, entry, require_options
 
 Single: TypeAlias = str | tuple[str, Mapping[str, Any]] | Encoding
 Layer: TypeAlias = Single | Sequence[Single]
 
 
 def schedule(pattern: Sequence[Layer], *, num_layers: int, **sizes: Any) -> nn.ModuleList:
-    """One encoding for each layer, by a pattern that repeats; hand each to the attention of its layer.
+    """Make an encoding for each layer, by a pattern that repeats; hand each to the attention of its layer.
 
     An item is a name, a name with options of its own, an encoding, or several of these that act together. Names get
     those of ``sizes`` that they know, and every layer its own parameters; an encoding that was made already is shared
@@ -61,7 +64,7 @@ def _single(item: Any, sizes: Mapping[str, Any]) -> Encoding:
         encoding = item
     else:
         name, options = _named(item)
-        found = entry(name)
+        found = find_entry(name)
         require_options(name, found.options, options)
         encoding = found.build(**{**sizes, **options})
     if encoding.place == "input":
@@ -83,10 +86,32 @@ def _named(item: Any) -> tuple[str, Mapping[str, Any]]:
 
 
 def _require_known(sizes: Mapping[str, Any], items: Sequence[Layer]) -> None:
-    """A size that no encoding of the pattern takes is a mistake, not a wish."""
+    """Raise for a size that no encoding of the pattern takes."""
     singles = [each for item in items for each in (item if _is_several(item) else [item])]
-    taken = {option for each in singles if not isinstance(each, Encoding) for option in entry(_named(each)[0]).options}
+    taken = {
+        option for each in singles if not isinstance(each, Encoding) for option in find_entry(_named(each)[0]).options
+    }
     for name in sizes:
         if name not in taken:
             cure = did_you_mean(name, taken)
             raise TypeError(f"sizes must be options of an encoding in the pattern; got {name!r}.{cure}")
+
+
+def find_entry(name: str) -> Entry:
+    """Look up the entry of a registered name, or make one for MODULE:CLASS, which may lie in the working directory."""
+    if ":" not in name:
+        return entry(name)
+    module_name, _, class_name = name.partition(":")
+    sys.path.insert(0, "")  # as python -m would find it
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as problem:
+        raise ValueError(
+            f"name must be MODULE:CLASS with a module that can be imported; got {name!r}: {problem}."
+        ) from problem
+    finally:
+        sys.path.remove("")
+    cls = getattr(module, class_name, None)
+    if not (isinstance(cls, type) and issubclass(cls, Encoding)):
+        raise ValueError(f"{class_name} must be a situs.Encoding in module {module_name}; got {cls!r}.")
+    return Entry(name, cls, paper="", formula="")

@@ -18,32 +18,31 @@ import torch
 from jaxtyping import Bool, Float, Int, Num
 from torch import Tensor, nn
 
-from situs.encodings.base import Encoding, computing_dtype, require_axes, require_whole, without_autocast
+from situs.arguments import is_deferred
+from situs.encodings.base import Encoding, computing_dtype, without_autocast
+from situs.encodings.fitting import require_axes, require_whole
 from situs.functional.heads import share_heads
 from situs.functional.offsets import by_row, range_offsets, skew, skew_keys, toeplitz, unskew
-from situs.positions import Positions, PositionsLike, align, is_deferred
+from situs.positions import Positions, PositionsLike, align
 
 
 class ScoreEncoding(Encoding):
-    """Adds to every score a term that depends on the content too."""
+    """Add to every score a term that depends on the content too."""
 
     place = "score"
 
-    num_heads: int | None = None
-    """Heads of the queries that it is made for; None where any will do."""
-
-    head_dim: int | None = None
-    """Channels of a head that it is made for; None where any will do."""
-
     @property
     def acts_on_scores(self) -> bool:
-        """Whether this one does so at all; where not, its term is 0 and need not be formed."""
+        """Whether it adds to the scores at all; where not, its term is 0 and need not be formed."""
         return True
+
+    by_order: bool = False
+    """Whether positions enter by their order alone, so that any coordinates will do."""
 
     @property
     def borrowed(self) -> tuple[nn.Module, ...]:
-        """Modules that are another's and that it computes with, such as the attention's own projections. Their
-        parameters are not its own, but learn through its term as well."""
+        """Modules that are another's and that the term is computed with, such as the attention's own projections. Their
+        parameters are not the encoding's own, but learn through its term as well."""
         return ()
 
     @abstractmethod
@@ -57,61 +56,47 @@ class ScoreEncoding(Encoding):
         scale: float | None = None,
         visible: Bool[Tensor, "#batch #heads #query key"] | None = None,
     ) -> Float[Tensor, "batch heads query key"]:
-        """The term to add to ``scale q . k``, in float32 or wider.
+        """Form the term to add to ``scale q . k``, in float32 or wider.
 
         ``scale`` is the softmax scale, the method's own if left out. ``visible`` is true where a query may see a
         key: for methods that count what lies between, not for masking.
         """
 
+    def far_keys(
+        self,
+        query: Float[Tensor, "batch heads query head_dim"],
+        key: Float[Tensor, "batch heads key head_dim"],
+        *,
+        scale: float,
+        visible: Bool[Tensor, "#batch #heads #query key"] | None,
+    ) -> int:
+        """How many of the first keys all of these queries, which are the last of the keys, meet with one and the same
+        vector (``far_vector``): kernels then form no term for them. None, unless an encoding says more."""
+        return 0
 
-class PlaceScore(ScoreEncoding):
-    """A term that is the product of a vector of the query's place and one of the key's, whatever the content.
-
-    Vectors of places are more channels of queries and keys, so that any kernel adds such a term; a part that depends on
-    the offset alone is a bias beside.
-    """
-
-    num_heads: int
-    head_dim: int
-
-    adds_by_offset: bool = False
-    """Whether there is such a part."""
-
-    @property
-    def usable_length(self) -> int | None:
-        """Places that have vectors, from 0 on; None if all have."""
+    def far_vector(self, *, scale: float, dtype: torch.dtype) -> Float[Tensor, "heads_or_1 head_dim"] | None:
+        """The vector e of such far keys, for which the term is ``scale q . e``; None where there are none."""
         return None
-
-    @abstractmethod
-    def of_query(
-        self, places: Positions, scale: float, dtype: torch.dtype
-    ) -> Float[Tensor, "#batch heads query channels"]:
-        """The vectors of queries' places, whose products are multiplied by ``scale``."""
-
-    @abstractmethod
-    def of_key(self, places: Positions, scale: float, dtype: torch.dtype) -> Float[Tensor, "#batch heads key channels"]:
-        """The vectors of keys' places."""
-
-    @abstractmethod
-    def by_offset(self, offsets: Int[Tensor, "*places"], dtype: torch.dtype) -> Float[Tensor, "heads *places"] | None:
-        """What is added for each offset, key minus query, beside the product; None if nothing is."""
 
 
 class ValueEncoding(Encoding):
-    """Adds to what attention gathers a vector for each offset, weighted as the values are."""
+    """Add to what attention gathers a vector for each offset, weighted as the values are."""
 
-    span: int
+    place = "value"
+
+    span: int | None = None
+    """The distance from which on all offsets are alike; None where they never are."""
 
     @property
-    @abstractmethod
     def acts_on_values(self) -> bool:
-        """Whether this one does so at all; many such methods make it an option."""
+        """Whether it adds to the values at all; many such methods make it an option."""
+        return True
 
     @abstractmethod
     def value_vectors(
         self, offsets: Int[Tensor, "offsets"], dtype: torch.dtype
     ) -> Float[Tensor, "heads_or_1 offsets value_dim"]:
-        """The vector of each offset, key minus query."""
+        """Make the vector of each offset, key minus query."""
 
     @final
     @without_autocast
@@ -121,31 +106,37 @@ class ValueEncoding(Encoding):
         query_positions: PositionsLike = None,
         key_positions: PositionsLike = None,
     ) -> Float[Tensor, "batch heads query value_dim"]:
-        """``sum_j a_ij r[j - i]``, to be added to ``sum_j a_ij v_j``."""
+        """Weigh the vectors of all pairs, ``sum_j a_ij r[j - i]``, to be added to ``sum_j a_ij v_j``."""
+        dtype, device = weights.dtype, weights.device
         if not weights.numel():
-            width = self.value_vectors(_whole_span(self.span, weights.device), weights.dtype).shape[-1]
+            width = self.value_vectors(_whole_span(0, device), dtype).shape[-1]
             return weights.new_zeros(*weights.shape[:3], width)
-        query, key = align(query_positions, key_positions, weights.shape[-2], weights.shape[-1], weights.device)
+        query, key = align(query_positions, key_positions, weights.shape[-2], weights.shape[-1], device)
         if query.start is not None and key.start is not None:
-            offsets = range_offsets(query.start, query.length, key.start, key.length, weights.device)
-            return unskew(weights) @ self.value_vectors(offsets, weights.dtype)
-        rows = _clipped(query, key, self.span).expand(*weights.shape[:2], -1, -1)
-        by_offset = weights.new_zeros(*weights.shape[:3], 2 * self.span + 1).scatter_add(-1, rows, weights)
-        return by_offset @ self.value_vectors(_whole_span(self.span, weights.device), weights.dtype)
+            offsets = range_offsets(query.start, query.length, key.start, key.length, device)
+            return unskew(weights) @ self.value_vectors(offsets, dtype)
+        span = _farthest(query, key, self.span)
+        if span is not None:
+            rows = _clipped(query, key, span).expand(*weights.shape[:2], -1, -1)
+            by_offset = weights.new_zeros(*weights.shape[:3], 2 * span + 1).scatter_add(-1, rows, weights)
+            return by_offset @ self.value_vectors(_whole_span(span, device), dtype)
+        offsets = key.ids[:, None, :] - query.ids[:, :, None]
+        vectors = _for_pairs(self.value_vectors(offsets.flatten(), dtype), weights, offsets.shape)
+        return torch.einsum("bhqk,hbqkd->bhqd", weights, vectors)
 
 
 @dataclass(frozen=True)
 class OffsetVectors:
-    """What a method has for each offset: vectors that meet the query, vectors that meet the key, plain numbers; and
-    one vector that every key meets."""
+    """Hold what each offset has: a vector that meets the query, one that meets the key, a bias; and one vector that
+    every key meets."""
 
     for_query: Float[Tensor, "heads_or_1 offsets head_dim"] | None = None
     for_key: Float[Tensor, "heads_or_1 offsets head_dim"] | None = None
     alone: Float[Tensor, "heads offsets"] | None = None
     for_every_key: Float[Tensor, "heads head_dim"] | None = None
 
-    def some(self, part: slice) -> OffsetVectors:
-        """Those of some offsets."""
+    def part(self, part: slice) -> OffsetVectors:
+        """Take those of some offsets."""
         of_query, of_key, alone = (
             None if each is None else each[:, part] for each in (self.for_query, self.for_key, self.alone)
         )
@@ -153,7 +144,7 @@ class OffsetVectors:
 
 
 class OffsetScore(ScoreEncoding):
-    """A term whose positions enter by the offset alone."""
+    """Add a term whose positions enter by the offset alone."""
 
     num_heads: int
     head_dim: int
@@ -163,7 +154,7 @@ class OffsetScore(ScoreEncoding):
 
     @abstractmethod
     def vectors(self, offsets: Num[Tensor, "offsets"], dtype: torch.dtype) -> OffsetVectors:
-        """What each offset, key minus query, has."""
+        """Make what each offset, key minus query, has."""
 
     @without_autocast
     def forward(
@@ -176,7 +167,7 @@ class OffsetScore(ScoreEncoding):
         scale: float | None = None,
         visible: Bool[Tensor, "#batch #heads #query key"] | None = None,
     ) -> Float[Tensor, "batch heads query key"]:
-        of_queries, of_keys = placed(self, query, key, query_positions, key_positions)
+        of_queries, of_keys = as_positions(self, query, key, query_positions, key_positions)
         dtype = computing_dtype(query.dtype)
         q, k = query.to(dtype), share_heads(key.to(dtype), query.shape[1])
         if scale is None:
@@ -197,7 +188,7 @@ class OffsetScore(ScoreEncoding):
 
 
 def _by_slant(vectors: OffsetVectors, q: Tensor, k: Tensor) -> Tensor:
-    """The term between two ranges: every offset once, read along a slant."""
+    """Form the term between two ranges: every offset once, read along a slant."""
     term = _every_key(vectors, k)
     if vectors.for_query is not None:
         term = term + skew(q @ vectors.for_query.transpose(-2, -1), k.shape[-2])
@@ -209,7 +200,7 @@ def _by_slant(vectors: OffsetVectors, q: Tensor, k: Tensor) -> Tensor:
 
 
 def _by_look_up(vectors: OffsetVectors, q: Tensor, k: Tensor, rows: Int[Tensor, "#batch 1 query key"]) -> Tensor:
-    """The term between any whole positions: every offset of the span once, then looked up."""
+    """Form the term between any whole positions: every offset of the span once, then looked up."""
     term = _every_key(vectors, k)
     if vectors.for_query is not None:
         term = term + by_row(q @ vectors.for_query.transpose(-2, -1), rows)
@@ -222,7 +213,7 @@ def _by_look_up(vectors: OffsetVectors, q: Tensor, k: Tensor, rows: Int[Tensor, 
 
 
 def _by_pair(vectors: OffsetVectors, q: Tensor, k: Tensor, pairs: torch.Size) -> Tensor:
-    """The term between positions of which nothing is known: a vector for every pair."""
+    """Form the term between positions of which nothing is known: a vector for every pair."""
     term = _every_key(vectors, k)
     if vectors.for_query is not None:
         term = term + torch.einsum("bhqd,hbqkd->bhqk", q, _for_pairs(vectors.for_query, q, pairs))
@@ -249,19 +240,19 @@ def _whole_span(span: int, device: torch.device) -> Int[Tensor, "offsets"]:
 
 
 def _clipped(query: Positions, key: Positions, span: int) -> Int[Tensor, "#batch 1 query key"]:
-    """The row of each pair's offset among those of the span."""
+    """Find the row of each pair's offset among those of the span."""
     offsets = key.ids[:, None, None, :] - query.ids[:, None, :, None]
     return offsets.clamp(-span, span) + span
 
 
 def _farthest(query: Positions, key: Positions, span: int | None) -> int | None:
-    """A distance from which on all offsets are alike, or that none exceeds, as far as the host knows without waiting;
-    None where there is none, or where it is more than the pairs that would be looked up."""
+    """Find a distance from which on all offsets are alike, or that none exceeds, as far as the host knows without
+    waiting; None where there is none, or where it is more than the pairs that would be looked up."""
     if query.ids.is_floating_point() or key.ids.is_floating_point():
         return None
     if span is not None:
         return span
-    ends = [_ends(places) for places in (query, key)]
+    ends = [_ends(positions) for positions in (query, key)]
     if ends[0] is None or ends[1] is None:
         return None
     (first, last), (low, high) = ends[0], ends[1]
@@ -269,14 +260,14 @@ def _farthest(query: Positions, key: Positions, span: int | None) -> int | None:
     return farthest if farthest < query.length * key.length else None
 
 
-def _ends(places: Positions) -> tuple[int, int] | None:
-    if places.below is not None:
-        return 0, places.below - 1
-    ids = places.ids
+def _ends(positions: Positions) -> tuple[int, int] | None:
+    if positions.below is not None:
+        return 0, positions.below - 1
+    ids = positions.ids
     return None if is_deferred(ids) or not ids.numel() else (int(ids.min()), int(ids.max()))
 
 
-def placed(
+def as_positions(
     encoding: ScoreEncoding,
     query: Tensor,
     key: Tensor,
@@ -285,17 +276,17 @@ def placed(
     *,
     by_order: bool = False,
 ) -> tuple[Positions, Positions]:
-    """Positions of queries and keys such as the encoding takes, for tensors such as it takes; any coordinates, where
-    it goes ``by_order`` alone."""
+    """Make positions of queries and keys such as the encoding takes, for tensors such as it takes; of any coordinates,
+    where it goes ``by_order`` alone."""
     require_sizes(encoding, query, key)
     both = align(query_positions, key_positions, query.shape[-2], key.shape[-2], query.device)
-    for places in both:
+    for positions in both:
         if not by_order:
-            require_axes(encoding, places)
-            require_whole(encoding, places)
-        if places.rows not in (1, query.shape[0]):
+            require_axes(encoding, positions)
+            require_whole(encoding, positions)
+        if positions.rows not in (1, query.shape[0]):
             raise ValueError(
-                f"positions must have one row, or one for each of the {query.shape[0]} sequences; got {places.rows} "
+                f"positions must have one row, or one for each of the {query.shape[0]} sequences; got {positions.rows} "
                 f"rows."
             )
     return both

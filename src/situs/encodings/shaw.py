@@ -92,13 +92,13 @@ class Shaw(OffsetScore, ValueEncoding):
         return self.values
 
     def vectors(self, offsets: Int[Tensor, "offsets"], dtype: torch.dtype) -> OffsetVectors:
-        """Each offset's vector for queries."""
+        """Look up each offset's vector for queries."""
         return OffsetVectors() if self.key_table is None else OffsetVectors(self._rows(self.key_table, offsets, dtype))
 
     def value_vectors(
         self, offsets: Int[Tensor, "offsets"], dtype: torch.dtype
     ) -> Float[Tensor, "heads_or_1 offsets value_dim"]:
-        """Each offset's vector for values."""
+        """Look up each offset's vector for values."""
         if self.value_table is None:
             raise ValueError("values must be True for vectors that join the values; got values=False.")
         return self._rows(self.value_table, offsets, dtype)

@@ -21,19 +21,12 @@ from jaxtyping import Float, Float64, Num
 from torch import Tensor
 from torch.nn.functional import dropout
 
-from situs.encodings.base import (
-    InputEncoding,
-    computing_dtype,
-    require_axes,
-    require_base,
-    require_choice,
-    require_dropout,
-    require_embeddings,
-    require_positions,
-)
+from situs.arguments import require_base, require_choice, require_count, require_dropout
+from situs.encodings.base import InputEncoding, computing_dtype
+from situs.encodings.fitting import require_axes, require_embeddings, require_positions
 from situs.encodings.points import points
 from situs.functional.sinusoids import SinusoidLayout, Spacing, frequencies_of, shift_matrix, sinusoids
-from situs.positions import Positions, PositionsLike, require
+from situs.positions import Positions, PositionsLike
 from situs.registry import register
 
 
@@ -74,7 +67,7 @@ class Sinusoidal(InputEncoding):
         dropout: probability of dropping a channel of the sum, in training.
         """
         super().__init__()
-        self.dim = require.count("dim", dim, "it counts channels")
+        self.dim = require_count("dim", dim, "it counts channels")
         self.base = base = require_base(base)
         self.layout = layout
         self.spacing = spacing
@@ -101,11 +94,11 @@ class Sinusoidal(InputEncoding):
         }
 
     def frequencies(self, axis: int = 0) -> Float64[Tensor, "pairs"]:
-        """Radians a position for each (sine, cosine) pair of an axis."""
+        """Give the radians a position of each (sine, cosine) pair of an axis."""
         return self._frequencies[axis].clone()
 
     def encode(self, positions: Positions, dtype: torch.dtype = torch.float32) -> Float[Tensor, "#batch sequence dim"]:
-        """The encodings alone, p_n."""
+        """Compute the encodings alone, p_n."""
         require_positions(positions, "it tells where tokens stand")
         require_axes(self, positions)
         parts = [
@@ -117,20 +110,20 @@ class Sinusoidal(InputEncoding):
     def forward(
         self, x: Float[Tensor, "batch sequence dim"], positions: PositionsLike = None
     ) -> Float[Tensor, "batch sequence dim"]:
-        """``x + p``, rounded once to the dtype of ``x``."""
+        """Add p to ``x``, rounded once to the dtype of ``x``."""
         require_embeddings(self, x, self.dim)
-        places = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
+        positions = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
         wide = computing_dtype(x.dtype)
         scaled = x.to(wide) * math.sqrt(self.dim) if self.scale_embeddings else x.to(wide)
-        return dropout((scaled + self.encode(places, wide)).to(x.dtype), self.dropout, self.training)
+        return dropout((scaled + self.encode(positions, wide)).to(x.dtype), self.dropout, self.training)
 
     def shift_matrix(self, offset: float) -> Float64[Tensor, "dim dim"]:
-        """M with ``p(n + offset) = M p(n)`` for every n: position as a linear map."""
+        """Make M with ``p(n + offset) = M p(n)`` for every n: position as a linear map."""
         if self.axes > 1:
             raise ValueError(f"shift_matrix takes one axis, since an offset is one number; got axes={self.axes}.")
         if self.dim % 2 and self.layout == "interleaved":
             raise ValueError(
-                f"dim must be even for shift_matrix, since the last sine of an odd one has no cosine to be turned "
+                f"dim must be even for shift_matrix, since the last sine of an odd one has no cosine to be rotated "
                 f"with; got {self.dim}."
             )
         return shift_matrix(offset, self.frequencies(), self.dim, self.layout)

@@ -20,7 +20,7 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor, nn
 
-from situs.encodings.base import require_choice
+from situs.arguments import require_choice
 from situs.encodings.bias import OffsetBias, Rule
 from situs.functional.tables import resize_grid
 from situs.functional.windows import log_coordinates, window_rows
@@ -101,7 +101,7 @@ class SwinBias(OffsetBias):
         self.hidden.bias.zero_()
 
     def by_row(self, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """The bias of every offset of a window, (rows, heads), in the order of released tables."""
+        """Form the bias of every offset of a window, (rows, heads), in the order of released tables."""
         if self.version == "v1":
             return self.table.to(dtype)
         shown = self._coordinates.to(device, dtype)
@@ -109,11 +109,11 @@ class SwinBias(OffsetBias):
         return 16 * nn.functional.linear(hidden, self.out.weight.to(dtype)).sigmoid()
 
     def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
-        """``table[row(offset), head]``."""
+        """Look up ``table[row(offset), head]``."""
         table, window = self.by_row(device, dtype), self.window
 
         def look_up(down: Tensor, right: Tensor, head: Tensor) -> Tensor:
-            # padded places may lie outside; what they get is never seen
+            # padding may lie outside; what they get is never seen
             down, right = down.clamp(1 - window[0], window[0] - 1), right.clamp(1 - window[1], window[1] - 1)
             return table[window_rows(down, right, window), head]
 
@@ -121,7 +121,7 @@ class SwinBias(OffsetBias):
 
     @torch.no_grad()
     def resize(self, window: tuple[int, int]) -> SwinBias:
-        """A copy for another window: a table is interpolated, a network evaluated at the new offsets."""
+        """Make a copy for another window: a table is interpolated, a network evaluated at the new offsets."""
         trained = self.window if self.trained_window is None else self.trained_window
         options = {**self.config, "window": window, "trained_window": trained if self.version == "v2" else None}
         other = SwinBias(**options).to(next(self.parameters()))

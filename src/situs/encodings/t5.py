@@ -20,7 +20,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from situs.encodings.base import require_choice
+from situs.arguments import require_choice
 from situs.encodings.bias import OffsetBias, Rule
 from situs.functional.buckets import clipped_rows, t5_rows
 from situs.registry import register
@@ -105,12 +105,12 @@ class T5Bias(OffsetBias):
         self.table.normal_(std=self.init_std)
 
     def rows_of(self, offsets: Tensor) -> Tensor:
-        """The row of the table that each offset, key minus query, takes."""
+        """Find the row of the table that each offset, key minus query, takes."""
         far = self.max_distance
         return self._rows.to(offsets.device)[offsets.clamp(-far, far) + far]
 
     def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
-        """``table[bucket(offset), head]``."""
+        """Look up ``table[bucket(offset), head]``."""
         table, rows, far = self.table.to(dtype), self._rows.to(device), self.max_distance
 
         def look_up(offset: Tensor, head: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Num
 from torch import Tensor, nn
 
-from situs.encodings.base import require_base
+from situs.arguments import require_base
 from situs.encodings.score import OffsetScore, OffsetVectors
 from situs.functional.angles import unit_circle
 from situs.functional.sinusoids import frequencies_of, sinusoids
@@ -93,7 +93,7 @@ class TransformerXL(OffsetScore):
             parameter.normal_(std=self.init_std)
 
     def vectors(self, offsets: Num[Tensor, "offsets"], dtype: torch.dtype) -> OffsetVectors:
-        """``W r`` for queries, ``v . W r`` alone, and u for every key."""
+        """Project to ``W r`` for queries, ``v . W r`` alone, and u for every key."""
         distances = -offsets if self.clamp_len is None else (-offsets).clamp(-self.clamp_len, self.clamp_len)
         cos, sin = unit_circle(distances.unsqueeze(-1), self._frequencies, dtype)
         waves = sinusoids(cos, sin, self.dim, "concatenated")

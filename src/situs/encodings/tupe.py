@@ -5,8 +5,8 @@ Acts on  scores.    Learned: yes, a table and two projections, shared by all lay
 
     score[i, j] = x_i W_q . x_j W_k / sqrt(2 d) + reset(p_i U_q . p_j U_k / sqrt(2 d) [+ b[j - i]], i, j)
 
-The first place, [CLS], has no natural neighbours: ``reset`` gives one learned number a head to every pair where it is
-the key, and another where it is the query. TUPE-A has no b, TUPE-R T5's buckets. One encoding serves all layers.
+The first position, [CLS], has no natural neighbours: ``reset`` gives one learned number a head to every pair where it
+is the key, and another where it is the query. TUPE-A has no b, TUPE-R T5's buckets. One encoding serves all layers.
 
 Departures: as in the authors' code, positions are normalised first and the projections have biases. Their code reads
 the numbers of [CLS] off rows of its table, and adds b to them; here the one for the key is a parameter, as in the
@@ -19,14 +19,13 @@ import math
 from typing import final
 
 import torch
-from jaxtyping import Bool, Float, Int, Num
+from jaxtyping import Float, Int, Num
 from torch import Tensor, nn
 
-from situs.encodings.base import computing_dtype, without_autocast
-from situs.encodings.learned import require_rows
-from situs.encodings.score import PlaceScore, placed
+from situs.encodings.bias import PositionProduct, bias_dtype
+from situs.encodings.fitting import require_rows
 from situs.functional.buckets import t5_rows
-from situs.positions import Positions, PositionsLike
+from situs.positions import Positions
 from situs.registry import register
 
 MAX_DISTANCE = 128
@@ -39,11 +38,12 @@ MAX_DISTANCE = 128
     formula="q_i . k_j / sqrt(2 d) + reset(p_i U_q . p_j U_k / sqrt(2 d) + b[j - i])",
     dialects={"TUPE-A": "the defaults", "TUPE-R": "relative_buckets=32"},
 )
-class Tupe(PlaceScore):
+class Tupe(PositionProduct):
     """Let positions meet positions, apart from the content."""
 
     tags = frozenset({"unique", "learned"})
     whole = True
+    usable_length: int
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Tupe(PlaceScore):
                 f"relative_buckets must be a multiple of 4 up to 256, since each direction halves into single and "
                 f"growing distances; got {relative_buckets}."
             )
-        self.softmax_scale = 1 / math.sqrt(2 * head_dim)
+        self.softmax_scale: float = 1 / math.sqrt(2 * head_dim)
         self.table = nn.Parameter(torch.empty(max_length, dim))
         self.norm = nn.LayerNorm(dim)
         self.query_projection = nn.Linear(dim, num_heads * head_dim)
@@ -92,6 +92,7 @@ class Tupe(PlaceScore):
         self.adds_by_offset = relative_buckets is not None
         self._rows = None if relative_buckets is None else t5_rows(relative_buckets, MAX_DISTANCE, True)
         self.relative = None if relative_buckets is None else nn.Parameter(torch.empty(relative_buckets, num_heads))
+        self.usable_length = max_length
         self.resolved = {"usable_length": self.usable_length}
         self.reset_parameters()
 
@@ -106,99 +107,59 @@ class Tupe(PlaceScore):
             if zero is not None:
                 zero.zero_()
 
-    @property
-    def usable_length(self) -> int:
-        """Positions that have a row: 0 .. usable_length - 1."""
-        return self.max_length
-
-    @without_autocast
-    def forward(
-        self,
-        query: Float[Tensor, "batch heads query head_dim"],
-        key: Float[Tensor, "batch kv_heads key head_dim"],
-        query_positions: PositionsLike = None,
-        key_positions: PositionsLike = None,
-        *,
-        scale: float | None = None,
-        visible: Bool[Tensor, "#batch #heads #query key"] | None = None,
-    ) -> Float[Tensor, "batch heads query key"]:
-        """The products of projected positions; contents are not looked at."""
-        of_queries, of_keys = placed(self, query, key, query_positions, key_positions)
-        scale = self.scale_for(query.shape[-1]) if scale is None else scale
-        dtype = computing_dtype(query.dtype)
-        p_query = self._projected(of_queries, self.query_projection, dtype)
-        p_key = self._projected(of_keys, self.key_projection, dtype)
-        term = scale * (p_query @ p_key.transpose(-2, -1))
-        term = self._reset(self._with_relative(term, of_queries, of_keys), of_queries, of_keys)
-        return term.expand(query.shape[0], *term.shape[1:])
-
-    def of_query(
-        self, places: Positions, scale: float, dtype: torch.dtype
-    ) -> Float[Tensor, "#batch heads query channels"]:
-        """``p U``, and two channels for [CLS]: as the key it has its own number instead of all that it has as a place,
-        and as the query nothing."""
-        p = self._projected(places, self.query_projection, dtype)
+    def query_vectors(self, positions: Positions, dtype: torch.dtype) -> Float[Tensor, "#batch heads query channels"]:
+        """``p U / sqrt(2 d)``, and two channels for [CLS]: as the key it has its own number instead of all that it has
+        as a position, and as the query nothing."""
+        p = self._projected(positions, self.query_projection, dtype) * self.softmax_scale
         if self.to_cls is None:
             return p
-        is_cls = _column(places) == 0
-        number = self.to_cls.to(dtype)[None, :, None, None] - self._bias_beside(-_column(places), dtype)
+        is_cls = _column(positions) == 0
+        number = self.to_cls.to(dtype)[None, :, None, None] - self._bias_beside(-_column(positions), dtype)
         ones = torch.ones((), dtype=dtype, device=p.device)
         return torch.cat(
-            (p.masked_fill(is_cls, 0), (number / scale).expand(*p.shape[:3], 1).masked_fill(is_cls, 0),
+            (p.masked_fill(is_cls, 0), number.expand(*p.shape[:3], 1).masked_fill(is_cls, 0),
              torch.where(is_cls, ones, 0).expand(*p.shape[:3], 1)), -1,
         )  # fmt: skip
 
-    def of_key(self, places: Positions, scale: float, dtype: torch.dtype) -> Float[Tensor, "#batch heads key channels"]:
+    def key_vectors(self, positions: Positions, dtype: torch.dtype) -> Float[Tensor, "#batch heads key channels"]:
         """``p U``, and the two channels."""
-        p = self._projected(places, self.key_projection, dtype)
+        p = self._projected(positions, self.key_projection, dtype)
         if self.to_cls is None:
             return p
-        is_cls = _column(places) == 0
+        is_cls = _column(positions) == 0
         ones = torch.ones((), dtype=dtype, device=p.device)
-        bias = self._bias_beside(_column(places), dtype)
+        bias = self._bias_beside(_column(positions), dtype)
         return torch.cat(
             (p.masked_fill(is_cls, 0), torch.where(is_cls, ones, 0).expand(*p.shape[:3], 1),
-             (-bias / scale).expand(*p.shape[:3], 1)), -1,
+             (-bias).expand(*p.shape[:3], 1)), -1,
         )  # fmt: skip
 
-    def _bias_beside(self, offsets: Int[Tensor, "#batch 1 places 1"], dtype: torch.dtype) -> Tensor:
-        """The relative bias between [CLS] and other places, which it does not have and which is taken away."""
-        bias = self.by_offset(offsets[:, 0], dtype)
+    def _bias_beside(self, offsets: Int[Tensor, "#batch 1 sequence 1"], dtype: torch.dtype) -> Tensor:
+        """The relative bias between [CLS] and other positions, which it does not have and which is taken away."""
+        bias = self.by_offset(offsets[:, 0], dtype=dtype)
         return torch.zeros((1, 1, 1, 1), dtype=dtype, device=offsets.device) if bias is None else bias.transpose(0, 1)
 
     def _projected(
-        self, places: Positions, projection: nn.Linear, dtype: torch.dtype
+        self, positions: Positions, projection: nn.Linear, dtype: torch.dtype
     ) -> Float[Tensor, "#batch heads sequence head_dim"]:
         """Positions as one head after another sees them, ``p U``."""
-        require_rows(places, self.usable_length, "Make it with a larger max_length.")
-        start = places.start
-        rows = self.table[places.ids] if start is None else self.table[None, start : start + places.length]
+        require_rows(positions, self.usable_length, "Make it with a larger max_length.")
+        start = positions.start
+        rows = self.table[positions.ids] if start is None else self.table[None, start : start + positions.length]
         norm, weight, bias = self.norm, projection.weight.to(dtype), projection.bias.to(dtype)
         p = nn.functional.layer_norm(rows.to(dtype), (self.dim,), norm.weight.to(dtype), norm.bias.to(dtype), norm.eps)
         flat = nn.functional.linear(p, weight, bias)
         return flat.view(*flat.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
 
-    def by_offset(self, offsets: Int[Tensor, "*places"], dtype: torch.dtype) -> Float[Tensor, "heads *places"] | None:
+    def by_offset(
+        self, offsets: Int[Tensor, "*pairs"], *, dtype: torch.dtype | None = None
+    ) -> Float[Tensor, "heads *pairs"] | None:
         """The relative bias of each offset, key minus query; None for TUPE-A."""
         if self.relative is None or self._rows is None:
             return None
         rows = self._rows.to(offsets.device)[offsets.clamp(-MAX_DISTANCE, MAX_DISTANCE) + MAX_DISTANCE]
-        return self.relative.to(dtype)[rows].movedim(-1, 0)
-
-    def _with_relative(self, term: Tensor, query: Positions, key: Positions) -> Tensor:
-        bias = self.by_offset((_row(key) - _column(query))[:, 0], term.dtype)
-        return term if bias is None else term + bias.transpose(0, 1)
-
-    def _reset(self, term: Tensor, query: Positions, key: Positions) -> Tensor:
-        if self.to_cls is None:
-            return term
-        term = torch.where(_row(key) == 0, self.to_cls.to(term.dtype)[None, :, None, None], term)
-        return torch.where(_column(query) == 0, 0, term)
+        return self.relative.to(bias_dtype(self, dtype))[rows].movedim(-1, 0)
 
 
-def _column(places: Positions) -> Num[Tensor, "#batch 1 query 1"]:
-    return places.ids[:, None, :, None]
-
-
-def _row(places: Positions) -> Num[Tensor, "#batch 1 1 key"]:
-    return places.ids[:, None, None, :]
+def _column(positions: Positions) -> Num[Tensor, "#batch 1 query 1"]:
+    return positions.ids[:, None, :, None]

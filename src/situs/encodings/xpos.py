@@ -21,13 +21,14 @@ import torch
 from jaxtyping import Float64, Num
 from torch import Tensor
 
-from situs.encodings.base import Role, require_axes, require_base, require_finite
-from situs.encodings.lengths import have_lengths_apart, require_length, require_same_length
+from situs.arguments import is_deferred, require_base, require_number
+from situs.encodings.base import Role
+from situs.encodings.fitting import have_lengths_apart, require_axes, require_length, require_same_length
 from situs.encodings.rotation import RotationEncoding, check_head
 from situs.functional.angles import widest
 from situs.functional.frequencies import rotary_frequencies
 from situs.functional.rotation import Pairing
-from situs.positions import Positions, is_deferred
+from situs.positions import Positions
 from situs.registry import register
 
 # exp(88) is the largest power of e that float32 holds
@@ -48,7 +49,7 @@ LARGEST_EXPONENT_OF_FLOAT16 = 9.7
     },
 )
 class XPos(RotationEncoding):
-    """Rotary whose products also fade with distance, faster in faster pairs. For causal attention."""
+    """Rotate, and let products fade with distance, faster in faster pairs. For causal attention."""
 
     treats_roles_apart = True
     settled = frozenset({"head_dim", "base", "gamma", "scale_base", "pairing", "centre"})
@@ -74,16 +75,12 @@ class XPos(RotationEncoding):
         super().__init__()
         self.head_dim = self.rotary_dim = head_dim
         self.base = base = require_base(base)
-        self.gamma = gamma = require_finite("gamma", gamma, "it sets the decay")
-        self.scale_base = scale_base = require_finite("scale_base", scale_base, "it sets the decay")
+        self.gamma = gamma = require_number("gamma", gamma, "it sets the decay", above=0)
+        self.scale_base = scale_base = require_number("scale_base", scale_base, "it sets the decay", above=0)
         self.pairing = pairing
         self.centre = centre
         self.by_length = centre == "middle"
         check_head(head_dim, head_dim, pairing)
-        if gamma <= 0 or scale_base <= 0:
-            raise ValueError(
-                f"gamma and scale_base must be positive, since they set the decay; got {gamma} and {scale_base}."
-            )
         if centre not in ("origin", "middle") and not (isinstance(centre, (int, float)) and math.isfinite(centre)):
             raise ValueError(f'centre must be "origin", "middle" or a number, since it is a position; got {centre!r}.')
         self.identity = (type(self), head_dim, base, gamma, scale_base, pairing, centre)
@@ -102,16 +99,16 @@ class XPos(RotationEncoding):
         }
 
     def coordinates_at(self, positions: Positions) -> Num[Tensor, "batch 1 sequence 1"]:
-        """Positions, one for all pairs."""
+        """Shape positions, one for all pairs."""
         return positions.ids[:, None, :, None]
 
     def frequencies_at(self, positions: Positions) -> Float64[Tensor, "1 1 1 pairs"]:
-        """The plain rotary ladder."""
+        """Give the plain rotary ladder."""
         require_axes(self, positions)
         return self._frequencies
 
     def magnitude_of(self, positions: Positions, role: Role) -> Float64[Tensor, "#batch 1 sequence pairs"]:
-        """``z^((n - c)/B)`` for queries, its inverse for keys."""
+        """Compute ``z^((n - c)/B)`` for queries, its inverse for keys."""
         distance = positions.ids.to(widest(positions.device)) - self._centre(positions)
         exponent = distance[:, None, :, None] * self._log_decay.to(distance)
         return exponent.exp() if role == "query" else (-exponent).exp()
@@ -123,7 +120,7 @@ class XPos(RotationEncoding):
             require_same_length(query, key, 'XPos(centre="middle")', differs)
 
     def farthest_of(self, positions: Positions) -> float | int | Tensor:
-        """How far from the centre positions go. A range is judged by its ends."""
+        """Find how far from the centre positions go. A range is judged by its ends."""
         centre, start = self._centre(positions), positions.start
         if start is not None and not isinstance(centre, Tensor) and not torch.compiler.is_compiling():
             ends = (start, start + positions.length - 1) if positions.length else ()

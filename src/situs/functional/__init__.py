@@ -10,11 +10,8 @@ from situs.functional.frequencies import (
 from situs.functional.grids import Vision, grid_coordinates, multimodal_coordinates
 from situs.functional.pairing import convert_pairing, pairing_permutation
 from situs.functional.rotation import (
-    RotationTable,
     as_complex,
     from_complex,
-    rotate,
-    rotate_both,
     rotate_complex,
     rotate_matrix,
     rotate_real,
@@ -25,7 +22,6 @@ from situs.functional.sinusoids import shift_matrix, sinusoids
 from situs.functional.tables import resize_grid, stretch
 
 __all__ = [
-    "RotationTable",
     "Vision",
     "as_complex",
     "contiguous_axis_map",
@@ -40,8 +36,6 @@ __all__ = [
     "reduced_angles",
     "resize_grid",
     "rotary_frequencies",
-    "rotate",
-    "rotate_both",
     "rotate_complex",
     "rotate_matrix",
     "rotate_real",

@@ -28,8 +28,8 @@ def widest(device: torch.device) -> torch.dtype:
 
 def unit_circle(
     positions: Num[Tensor, "..."], frequencies: Float[Tensor, "..."], dtype: torch.dtype
-) -> tuple[Float[Tensor, "*places pairs"], Float[Tensor, "*places pairs"]]:
-    """``cos`` and ``sin`` of ``positions * frequencies``, rounded once to ``dtype``; shapes broadcast."""
+) -> tuple[Float[Tensor, "*positions pairs"], Float[Tensor, "*positions pairs"]]:
+    """Compute ``cos`` and ``sin`` of ``positions * frequencies``, rounded once to ``dtype``; shapes broadcast."""
     if positions.device.type in WITHOUT_FLOAT64:
         angles = reduced_angles(positions, frequencies)
     else:
@@ -44,7 +44,7 @@ def range_unit_circle(
     dtype: torch.dtype,
     device: torch.device,
 ) -> tuple[Float[Tensor, "*heads length pairs"], Float[Tensor, "*heads length pairs"]]:
-    """``unit_circle`` of ``start, start + 1, ...``, by the addition theorem on two short tables.
+    """Compute ``unit_circle`` of ``start, start + 1, ...`` by the addition theorem on two short tables.
 
     With ``p = start + block * m + r`` the point is ``exp(i w (start + block m)) exp(i w r)``: about
     ``2 sqrt(length)`` cosines instead of ``length``, each product rounded in float64.
@@ -60,11 +60,13 @@ def range_unit_circle(
     return points.real.to(dtype).contiguous(), points.imag.to(dtype).contiguous()
 
 
-def reduced_angles(positions: Num[Tensor, "..."], frequencies: Float[Tensor, "..."]) -> Float[Tensor, "*places pairs"]:
-    """The same angles less whole turns, with float32 arithmetic only.
+def reduced_angles(
+    positions: Num[Tensor, "..."], frequencies: Float[Tensor, "..."]
+) -> Float[Tensor, "*positions pairs"]:
+    """Compute ``positions * frequencies`` less whole turns, with float32 arithmetic only.
 
     A position is ``sum_k digit_k 4096^k + fraction``. For every k the turns of ``4096^k`` positions are
-    known on the host to 48 bits and kept as two 12-bit halves and a rest, so that digit times half is
+    known on the host to 48 bits and held as two 12-bit halves and a rest, so that digit times half is
     exact in float32 and its whole turns can be dropped without loss. Frequencies that only the device knows are as
     exact as its float32 and stay there, since reading them would make the host wait.
     """
@@ -87,7 +89,7 @@ def reduced_angles(positions: Num[Tensor, "..."], frequencies: Float[Tensor, "..
 
 
 def _exact_parts(values: Float[Tensor, "*shape"]) -> list[Float[Tensor, "*shape"]]:
-    """``values`` in [0, 1) as the sum of two 12-bit numbers and a float32 rest."""
+    """Split ``values`` in [0, 1) into the sum of two 12-bit numbers and a float32 rest."""
     high = (values * 2**DIGIT_BITS).floor() / 2**DIGIT_BITS
     middle = ((values - high) * 4**DIGIT_BITS).floor() / 4**DIGIT_BITS
     return [high.float(), middle.float(), (values - high - middle).float()]

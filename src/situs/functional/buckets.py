@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 def t5_rows(num_buckets: int, max_distance: int, bidirectional: bool) -> Int64[Tensor, "offsets"]:
-    """T5's row for each offset, key minus query, from ``-max_distance`` to ``max_distance``.
+    """List T5's row for each offset, key minus query, from ``-max_distance`` to ``max_distance``.
 
     Half of the rows are for single distances, the other half for distances that grow by a factor. Bidirectional
     tables keep their upper half for keys ahead; causal ones count those as distance 0.
@@ -31,13 +31,14 @@ def t5_rows(num_buckets: int, max_distance: int, bidirectional: bool) -> Int64[T
 
 
 def clipped_rows(max_distance: int, bidirectional: bool) -> Int64[Tensor, "offsets"]:
-    """One row for each offset up to ``max_distance``, and the last for all beyond; causal tables have none ahead."""
+    """List one row for each offset up to ``max_distance``, and the last for all beyond; causal tables have none
+    ahead."""
     offsets = torch.arange(-max_distance, max_distance + 1, device="cpu")
     return offsets + max_distance if bidirectional else (-offsets).clamp(min=0)
 
 
 def deberta_rows(span: int, buckets: int | None = None) -> Int64[Tensor, "offsets"]:
-    """DeBERTa's row for each offset from ``-span`` to ``span``: query minus key, cut to the table of ``2 span``
+    """List DeBERTa's row for each offset from ``-span`` to ``span``: query minus key, cut to the table of ``2 span``
     rows, or of ``2 buckets`` where far distances share one (v2)."""
     distances = -torch.arange(-span, span + 1, device="cpu")
     half = span
@@ -47,7 +48,7 @@ def deberta_rows(span: int, buckets: int | None = None) -> Int64[Tensor, "offset
 
 
 def _deberta_buckets(distances: Tensor, buckets: int, max_distance: int) -> Tensor:
-    """Signed buckets: single distances up to half of them, then growing ones, rounded up."""
+    """Assign signed buckets: single distances up to half of them, then growing ones, rounded up."""
     middle = buckets // 2
     size = distances.abs().clamp(min=middle).float()
     whole = torch.tensor((max_distance - 1) / middle, dtype=torch.float32, device="cpu")

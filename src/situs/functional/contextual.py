@@ -15,8 +15,7 @@ from torch import Tensor
 def gate_counts(
     gates: Float[Tensor, "batch heads query key"], key_slots: Int[Tensor, "#batch key"] | None = None
 ) -> Float[Tensor, "batch heads query key"]:
-    """From each key to the last, the sum of gates; ``key_slots`` tells the keys' order where it is not that of
-    memory."""
+    """Sum the gates from each key to the last; ``key_slots`` tells the keys' order where it is not that of memory."""
     if key_slots is None:
         return gates.flip(-1).cumsum(-1).flip(-1)
     at_or_after = key_slots[:, None, :, None] >= key_slots[:, None, None, :]
@@ -26,7 +25,7 @@ def gate_counts(
 def between_rows(
     products: Float[Tensor, "batch heads query rows"], counts: Float[Tensor, "batch heads query key"]
 ) -> Float[Tensor, "batch heads query key"]:
-    """Products with a table's rows, interpolated at real-valued rows; the last stands for all beyond."""
+    """Interpolate products with a table's rows at real-valued rows; the last stands for all beyond."""
     counts = counts.clamp(max=products.shape[-1] - 1)
     below = counts.long()  # counts are never negative
     following = torch.cat((products[..., 1:], products[..., -1:]), -1)

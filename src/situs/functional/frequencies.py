@@ -1,9 +1,9 @@
-"""Frequencies: how fast each channel pair turns, in radians per position.
+"""Frequencies: how fast each channel pair is rotated, in radians per position.
 
     w_i = base^(-2i / dim),    i = 0 .. dim/2 - 1                   (Vaswani et al. 2017; Su et al. 2021)
 
 Several coordinates (images, video, text among images) share the pairs of one head; an *axis map*
-says which coordinate turns which pair. All of it is computed once, on the host, in float64.
+says which coordinate rotates which pair. All of it is computed once, on the host, in float64.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from torch import Tensor
 
 
 def rotary_frequencies(dim: int, base: float | Tensor = 10000.0) -> Float64[Tensor, "*heads pairs"]:
-    """The ladder ``base^(-2i/dim)``; a tensor of bases, one a head, gives one ladder a head."""
+    """Compute the ladder ``base^(-2i/dim)``; a tensor of bases, one a head, gives one ladder a head."""
     exponents = torch.arange(0, dim, 2, dtype=torch.float64, device="cpu") / dim
     bases = torch.as_tensor(base, dtype=torch.float64, device="cpu")
     return bases.unsqueeze(-1) ** -exponents
 
 
 def sinusoidal_frequencies(dim: int, base: float, spacing: str) -> Float64[Tensor, "pairs"]:
-    """The ladder of a sinusoidal table.
+    """Compute the ladder of a sinusoidal table.
 
     ``spacing="exclusive"`` is the paper's: the slowest wavelength stays below ``2 pi base``.
     ``spacing="inclusive"`` is tensor2tensor's and fairseq's, which reaches it.
@@ -33,13 +33,13 @@ def sinusoidal_frequencies(dim: int, base: float, spacing: str) -> Float64[Tenso
 
 
 def contiguous_axis_map(sections: tuple[int, ...]) -> Int64[Tensor, "pairs"]:
-    """Pair -> axis, in blocks: ``(2, 1, 1)`` gives ``0 0 1 2``."""
+    """Map each pair to an axis, in blocks: ``(2, 1, 1)`` gives ``0 0 1 2``."""
     axes = torch.arange(len(sections), device="cpu")
     return axes.repeat_interleave(torch.tensor(sections, device="cpu"))
 
 
 def interleaved_axis_map(sections: tuple[int, ...]) -> Int64[Tensor, "pairs"]:
-    """Pair -> axis, in turns: ``(2, 1, 1)`` gives ``0 1 2 0``.
+    """Map each pair to an axis, in turns: ``(2, 1, 1)`` gives ``0 1 2 0``.
 
     Axis ``a > 0`` owns every pair ``a, a + n, a + 2n ...`` below ``n * sections[a]``; axis 0 owns the rest.
     """

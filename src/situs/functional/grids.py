@@ -40,15 +40,15 @@ class Vision:
             )
 
 
-def grid_coordinates(*sizes: int) -> Num[Tensor, "places axes"]:
-    """Every cell of a grid in row-major order, the last axis fastest: ``(2, 2)`` gives 00, 01, 10, 11."""
+def grid_coordinates(*sizes: int) -> Num[Tensor, "cells axes"]:
+    """List every cell of a grid in row-major order, the last axis fastest: ``(2, 2)`` gives 00, 01, 10, 11."""
     return torch.cartesian_prod(*(torch.arange(size, device="cpu") for size in sizes)).view(-1, len(sizes))
 
 
-def multimodal_coordinates(segments: Sequence[int | Vision]) -> tuple[Num[Tensor, "places 3"], int]:
-    """Coordinates of text (given as a token count) and vision segments in their order.
+def multimodal_coordinates(segments: Sequence[int | Vision]) -> tuple[Num[Tensor, "tokens 3"], int]:
+    """Give text (as token counts) and vision segments their coordinates, in their order.
 
-    Also returns the *delta*: a later token in place n has position ``n + delta`` on every axis, so decoding
+    Also returns the *delta*: a later token in slot n has position ``n + delta`` on every axis, so decoding
     needs no look at the grid again.
     """
     parts: list[Tensor] = []

@@ -9,7 +9,7 @@ from torch import Tensor
 def share_heads(
     tensor: Float[Tensor, "batch kv_heads sequence dim"], heads: int
 ) -> Float[Tensor, "batch heads sequence dim"]:
-    """Keys or values repeated for the query heads that share them."""
+    """Repeat keys or values for the query heads that share them."""
     kv_heads = tensor.shape[1]
     require_shared(heads, kv_heads)
     return tensor if heads == kv_heads else tensor.repeat_interleave(heads // kv_heads, 1)

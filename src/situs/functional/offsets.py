@@ -1,4 +1,4 @@
-"""Offsets: from numbers that belong to an offset, key minus query, to matrices over queries and keys.
+"""Offsets: from a bias or products that belong to an offset, key minus query, to matrices over queries and keys.
 
 Where queries and keys are neighbours in a range, row i of such a matrix is the row above moved by one. So the
 ``queries + keys - 1`` offsets hold all there is, and the matrix is a view of them, read along a slant.
@@ -14,20 +14,21 @@ from torch import Tensor
 def range_offsets(
     query_start: int, queries: int, key_start: int, keys: int, device: torch.device | str = "cpu"
 ) -> Int[Tensor, "offsets"]:
-    """Every offset between two ranges, ascending: from the last query and first key to the first query and last key."""
+    """List every offset between two ranges, ascending: from last query and first key to first query and last key."""
     lowest = key_start - (query_start + queries - 1)
     return torch.arange(lowest, lowest + queries + keys - 1, device=device)
 
 
 def toeplitz(vector: Float[Tensor, "*rows offsets"], keys: int) -> Float[Tensor, "*rows queries keys"]:
-    """``out[i, j] = vector[j - i + queries - 1]``: one number an offset, as a matrix."""
+    """Lay a bias by offset out as a matrix, ``out[i, j] = vector[j - i + queries - 1]``."""
     if torch.compiler.is_compiling():
         return vector[..., _slant(vector.shape[-1] - keys + 1, keys, vector.device)]
     return vector.unfold(-1, keys, 1).flip(-2)
 
 
 def skew(products: Float[Tensor, "*rows queries offsets"], keys: int) -> Float[Tensor, "*rows queries keys"]:
-    """``out[i, j] = products[i, j - i + queries - 1]``: each query's products with the vectors of its own offsets.
+    """Lay each query's products with the vectors of its offsets out by key, ``out[i, j] = products[i, j - i + queries -
+    1]``.
 
     In memory, the element wanted next below lies one row minus one number further, so rows one shorter do it. This
     holds for any lengths and any mask, unlike the shift that assumes a causal one.
@@ -43,7 +44,8 @@ def skew(products: Float[Tensor, "*rows queries offsets"], keys: int) -> Float[T
 
 
 def skew_keys(products: Float[Tensor, "*rows keys offsets"], queries: int) -> Float[Tensor, "*rows queries keys"]:
-    """``out[i, j] = products[j, j - i + queries - 1]``: the same for products of keys."""
+    """Lay each key's products with the vectors of its offsets out by query, ``out[i, j] = products[j, j - i + queries -
+    1]``."""
     keys, offsets = products.shape[-2:]
     if torch.compiler.is_compiling():
         columns = _slant(queries, keys, products.device).T
@@ -53,7 +55,7 @@ def skew_keys(products: Float[Tensor, "*rows keys offsets"], queries: int) -> Fl
 
 
 def unskew(weights: Float[Tensor, "*rows queries keys"]) -> Float[Tensor, "*rows queries offsets"]:
-    """The inverse of ``skew``: each query's weights laid out by offset, zero where it has no key."""
+    """Lay each query's weights out by offset, zero where it has no key: the inverse of ``skew``."""
     queries, keys = weights.shape[-2:]
     if queries == 1:
         return weights
@@ -64,12 +66,12 @@ def unskew(weights: Float[Tensor, "*rows queries keys"]) -> Float[Tensor, "*rows
 
 
 def _slant(queries: int, keys: int, device: torch.device) -> Int[Tensor, "queries keys"]:
-    """Where each pair's offset lies among all, for graphs: a compiler would bind views along a slant to one length."""
+    """Index each pair's offset among all, for graphs: a compiler would bind views along a slant to one length."""
     return torch.arange(keys, device=device) - torch.arange(queries, device=device)[:, None] + (queries - 1)
 
 
 def by_row(
     products: Float[Tensor, "batch heads queries rows"], rows: Int[Tensor, "#batch 1 queries keys"]
 ) -> Float[Tensor, "batch heads queries keys"]:
-    """``out[i, j] = products[i, rows[i, j]]``, for positions of any kind."""
+    """Look up ``out[i, j] = products[i, rows[i, j]]``, for positions of any kind."""
     return products.gather(-1, rows.expand(*products.shape[:2], -1, -1))

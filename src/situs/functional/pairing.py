@@ -2,7 +2,7 @@
 
 A checkpoint whose heads pair neighbours (GPT-J, original Llama) computes the same attention in the form that
 pairs halves, if the rows of its query and key projections are permuted alike. Values, outputs and channels that
-do not turn stay where they are. It is a permutation, so going there and back is bit-exact.
+are not rotated stay where they are. It is a permutation, so going there and back is bit-exact.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from situs.functional.rotation import PAIRINGS, Pairing
 def pairing_permutation(
     head_dim: int, *, source: Pairing, target: Pairing, rotary_dim: int | None = None
 ) -> Int64[Tensor, "head_dim"]:
-    """For each channel of the target order, the source channel that goes there."""
+    """Find, for each channel of the target order, the source channel that goes there."""
     _require_head(head_dim)
     for name, value in (("source", source), ("target", target)):
         if value not in PAIRINGS:
             raise ValueError(f'{name} must be "interleaved" or "halves"; got {value!r}.')
-    turning = head_dim if rotary_dim is None else rotary_dim
-    if turning % 2 or not 0 <= turning <= head_dim:
+    width = head_dim if rotary_dim is None else rotary_dim
+    if width % 2 or not 0 <= width <= head_dim:
         raise ValueError(
-            f"rotary_dim must be even and at most head_dim={head_dim}, since channels turn in pairs; got {turning}."
+            f"rotary_dim must be even and at most head_dim={head_dim}, since channels are rotated in pairs; got "
+            f"{width}."
         )
     channels = torch.arange(head_dim, device="cpu")
     if source != target:
         pairs = (-1, 2) if source == "interleaved" else (2, -1)
-        channels[:turning] = channels[:turning].view(pairs).T.reshape(-1)
+        channels[:width] = channels[:width].view(pairs).T.reshape(-1)
     return channels
 
 

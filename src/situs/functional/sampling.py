@@ -14,18 +14,18 @@ from torch import Tensor
 
 
 def randomised(count: int, high: int, seed: int) -> Int64[Tensor, "count"]:
-    """``count`` different positions below ``high``, ascending; the same for the same seed everywhere."""
+    """Draw ``count`` different positions below ``high``, ascending; the same for the same seed everywhere."""
     generator = torch.Generator(device="cpu").manual_seed(seed)
     return torch.randperm(high, generator=generator, device="cpu")[:count].sort().values
 
 
 def skips(count: int, high: int, chunks: int, seed: int) -> Int64[Tensor, "count"]:
-    """``0 .. count - 1`` in ``chunks`` random pieces, each moved up, in order, to end at most at ``high``."""
+    """Cut ``0 .. count - 1`` into ``chunks`` random pieces and move each up, in order, to end at most at ``high``."""
     if count == 0:
         return torch.zeros(0, dtype=torch.int64, device="cpu")
     generator = torch.Generator(device="cpu").manual_seed(seed)
     cuts = torch.randperm(count - 1, generator=generator, device="cpu")[: chunks - 1].sort().values + 1
     gaps = torch.randint(0, high - count + 1, (chunks - 1,), generator=generator, device="cpu").sort().values
-    chunk_of_place = torch.bucketize(torch.arange(count, device="cpu"), cuts, right=True)
+    chunk_of_token = torch.bucketize(torch.arange(count, device="cpu"), cuts, right=True)
     offsets = torch.cat((torch.zeros(1, dtype=torch.int64, device="cpu"), gaps))
-    return torch.arange(count, device="cpu") + offsets[chunk_of_place]
+    return torch.arange(count, device="cpu") + offsets[chunk_of_token]

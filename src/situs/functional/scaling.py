@@ -23,12 +23,12 @@ from situs.functional.frequencies import rotary_frequencies
 
 
 def linear(dim: int, base: float | Tensor, factor: float) -> Float64[Tensor, "*heads pairs"]:
-    """Every frequency divided by ``factor``."""
+    """Divide every frequency by ``factor``."""
     return rotary_frequencies(dim, base) / factor
 
 
 def ntk(dim: int, base: float | Tensor, factor: float | Tensor) -> Float[Tensor, "*rows pairs"]:
-    """A larger base: the fastest pair is kept as it is, the slowest divided by ``factor``.
+    """Enlarge the base: the fastest pair stays as it is, the slowest is divided by ``factor``.
 
     ``factor`` may be a tensor, one value a row; its shape then leads the result's, and its device has to do without
     float64 if it has none.
@@ -44,7 +44,7 @@ def ntk(dim: int, base: float | Tensor, factor: float | Tensor) -> Float[Tensor,
 def dynamic_ntk_factor(
     factor: float, original_length: int, sequence_length: int | Tensor
 ) -> float | Float[Tensor, "*rows"]:
-    """The ntk factor for a sequence: ``s L / L0 - (s - 1)`` beyond the original length L0, 1 within."""
+    """Compute the ntk factor for a sequence: ``s L / L0 - (s - 1)`` beyond the original length L0, 1 within."""
     if isinstance(sequence_length, Tensor):
         lengths = sequence_length.to(widest(sequence_length.device))
         return factor * lengths.clamp(min=original_length) / original_length - (factor - 1)
@@ -57,7 +57,7 @@ def by_parts(
     factor: float,
     ramp: Float64[Tensor, "*heads pairs"],
 ) -> Float64[Tensor, "*heads pairs"]:
-    """Frequencies kept where ``ramp`` is 1, divided by ``factor`` where it is 0, blended between."""
+    """Leave frequencies where ``ramp`` is 1, divide them by ``factor`` where it is 0, blend between."""
     plain = rotary_frequencies(dim, base)
     return ramp * plain + (1 - ramp) * plain / factor
 
@@ -65,7 +65,7 @@ def by_parts(
 def ramp_over_turns(
     dim: int, base: float | Tensor, original_length: int, slow: float, fast: float
 ) -> Float64[Tensor, "*heads pairs"]:
-    """Linear in the turns a pair makes within the original length: 0 below ``slow``, 1 above ``fast``.
+    """Ramp linearly over the turns a pair makes within the original length: 0 below ``slow``, 1 above ``fast``.
 
     The YaRN paper's ramp (eq. 18), and Llama 3's with its own two bounds.
     """
@@ -76,7 +76,7 @@ def ramp_over_turns(
 def ramp_over_pairs(
     dim: int, base: float, original_length: int, slow: float, fast: float, truncate: bool
 ) -> Float64[Tensor, "pairs"]:
-    """Linear in the pair's index between those that turn ``fast`` and ``slow`` times.
+    """Ramp linearly over the pair's index between those that turn ``fast`` and ``slow`` times.
 
     What the released YaRN models were trained with, not what the paper writes.
     """
@@ -95,17 +95,17 @@ def ramp_over_pairs(
 
 
 def proportional(dim: int, base: float | Tensor, fraction: float) -> Float64[Tensor, "*heads pairs"]:
-    """The ladder of the whole head, with the pairs beyond ``fraction`` of it standing still."""
+    """Compute the ladder of the whole head, with the pairs beyond ``fraction`` of it standing still."""
     frequencies = rotary_frequencies(dim, base)
-    turning = torch.arange(dim // 2, device="cpu") < int(fraction * dim // 2)
-    return torch.where(turning, frequencies, 0.0)
+    rotated = torch.arange(dim // 2, device="cpu") < int(fraction * dim // 2)
+    return torch.where(rotated, frequencies, 0.0)
 
 
 def yarn_magnitude(factor: float, weight: float = 1.0) -> float:
-    """YaRN's ``0.1 weight ln(s) + 1`` (eq. 22), 1 where nothing is stretched."""
+    """Compute YaRN's ``0.1 weight ln(s) + 1`` (eq. 22), 1 where nothing is stretched."""
     return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 
 
 def longrope_magnitude(factor: float, original_length: int) -> float:
-    """LongRoPE's ``sqrt(1 + ln(s) / ln(L0))``, 1 where nothing is stretched."""
+    """Compute LongRoPE's ``sqrt(1 + ln(s) / ln(L0))``, 1 where nothing is stretched."""
     return 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original_length))

@@ -21,15 +21,15 @@ Spacing = Literal["exclusive", "inclusive"]
 
 
 def frequencies_of(dim: int, base: float, layout: SinusoidLayout, spacing: Spacing) -> Float64[Tensor, "pairs"]:
-    """The ladder of a table ``dim`` wide. An odd width ends on a sine when interleaved, and has a column
+    """Compute the ladder of a table ``dim`` wide. An odd width ends on a sine when interleaved, and has a column
     of zeros at its end when concatenated, as the released code has."""
     return sinusoidal_frequencies(dim if layout == "interleaved" else dim - dim % 2, base, spacing)
 
 
 def sinusoids(
-    cos: Float[Tensor, "*places pairs"], sin: Float[Tensor, "*places pairs"], dim: int, layout: SinusoidLayout
-) -> Float[Tensor, "*places dim"]:
-    """Encodings from the cosines and sines of every angle, laid out."""
+    cos: Float[Tensor, "*positions pairs"], sin: Float[Tensor, "*positions pairs"], dim: int, layout: SinusoidLayout
+) -> Float[Tensor, "*positions dim"]:
+    """Lay out encodings from the cosines and sines of every angle."""
     if layout == "interleaved":
         return torch.stack((sin, cos), -1).flatten(-2)[..., :dim]
     joined = torch.cat((sin, cos), -1)
@@ -39,7 +39,7 @@ def sinusoids(
 def shift_matrix(
     offset: float, frequencies: Float64[Tensor, "pairs"], dim: int, layout: SinusoidLayout
 ) -> Float64[Tensor, "dim dim"]:
-    """M with ``sinusoids(n + offset) = M sinusoids(n)`` for every n."""
+    """Make M with ``sinusoids(n + offset) = M sinusoids(n)`` for every n."""
     cos, sin = (offset * frequencies).cos(), (offset * frequencies).sin()
     pairs = torch.arange(len(frequencies), device="cpu")
     sines, cosines = (2 * pairs, 2 * pairs + 1) if layout == "interleaved" else (pairs, pairs + len(pairs))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 def alibi_slopes(num_heads: int, bias_max: float = 8.0) -> Float64[Tensor, "heads"]:
-    """The slopes of any number of heads, steepest first among the power of two below."""
+    """Compute the slopes of any number of heads, steepest first among the power of two below."""
     below = 1 << (num_heads.bit_length() - 1)
     slopes = _of_power_of_two(below, bias_max)
     return torch.cat((slopes, _of_power_of_two(2 * below, bias_max)[0::2][: num_heads - below]))

@@ -15,7 +15,7 @@ from torch.nn.functional import interpolate
 
 
 def stretch(table: Float[Tensor, "old dim"], length: int) -> Float[Tensor, "length dim"]:
-    """Linear interpolation that keeps the first and the last row in place."""
+    """Interpolate a table linearly to another length; the first and the last row stay as they are."""
     if len(table) == length:
         return table.clone()
     columns = interpolate(table.double().T.unsqueeze(0), size=length, mode="linear", align_corners=True)
@@ -25,14 +25,14 @@ def stretch(table: Float[Tensor, "old dim"], length: int) -> Float[Tensor, "leng
 
 
 def resize_grid(
-    table: Float[Tensor, "places dim"],
+    table: Float[Tensor, "cells dim"],
     old: tuple[int, int],
     new: tuple[int, int],
     *,
     mode: Literal["bicubic", "bilinear"] = "bicubic",
     antialias: bool = False,
-) -> Float[Tensor, "new_places dim"]:
-    """A row-major image table at another size, as vision transformers are fine-tuned at another resolution."""
+) -> Float[Tensor, "new_cells dim"]:
+    """Resize a row-major image table, as vision transformers are fine-tuned at another resolution."""
     if old == new:
         return table.clone()
     wide = table if table.dtype == torch.float64 else table.float()
@@ -42,5 +42,5 @@ def resize_grid(
 
 
 def with_more_rows(table: Float[Tensor, "old dim"], new_rows: Float[Tensor, "more dim"]) -> Float[Tensor, "all dim"]:
-    """The old rows, bit for bit, and new ones behind them."""
+    """Append new rows behind the old ones, which stay bit for bit."""
     return torch.cat((table, new_rows.to(table)))

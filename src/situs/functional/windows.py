@@ -13,13 +13,13 @@ from torch import Tensor
 
 
 def window_rows(down: Int[Tensor, "..."], right: Int[Tensor, "..."], window: tuple[int, int]) -> Int[Tensor, "..."]:
-    """The row of a table of ``(2 height - 1)(2 width - 1)`` rows that each offset takes."""
+    """Find the row of a table of ``(2 height - 1)(2 width - 1)`` rows that each offset takes."""
     height, width = window
     return (height - 1 - down) * (2 * width - 1) + width - 1 - right
 
 
 def window_offsets(window: tuple[int, int]) -> Int[Tensor, "rows 2"]:
-    """The offset of each row, key minus query: the inverse of ``window_rows``."""
+    """List the offset of each row, key minus query: the inverse of ``window_rows``."""
     height, width = window
     return torch.cartesian_prod(
         torch.arange(height - 1, -height, -1, device="cpu"), torch.arange(width - 1, -width, -1, device="cpu")
@@ -27,7 +27,7 @@ def window_offsets(window: tuple[int, int]) -> Int[Tensor, "rows 2"]:
 
 
 def log_coordinates(window: tuple[int, int], trained_window: tuple[int, int]) -> Float64[Tensor, "rows 2"]:
-    """What Swin v2's network is shown for each row, query minus key: offsets of up to 8 windows' shares, on a
+    """Compute what Swin v2's network sees for each row, query minus key: offsets of up to 8 windows' shares, on a
     logarithmic scale where the trained window's edge is about 1."""
     edges = torch.tensor([max(size - 1, 1) for size in trained_window], dtype=torch.float64, device="cpu")
     shares = -window_offsets(window).double() * 8 / edges

@@ -1,1 +1,4 @@
-"""The lab: train small models at a short length, test them at longer ones, and keep records."""
+"""The lab: encodings by name, what they do and cost, and how far small models carry with them.
+
+naming <- model <- probing <- comparing
+"""

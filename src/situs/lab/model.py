@@ -7,7 +7,6 @@ start alike whatever the method is.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import Any, final
 
 import torch
@@ -17,7 +16,10 @@ from torch import Tensor, nn
 from situs.attention.layer import Attention
 from situs.encodings.base import Encoding, InputEncoding
 from situs.encodings.rotary import Rotary
-from situs.lab.methods import Method, Ramp
+from situs.lab.naming.grammar import Method
+from situs.lab.naming.methods import build_layer
+from situs.lab.naming.scalings import Ramp, scaled
+from situs.lab.settings import Size
 from situs.positions import Positions
 
 TOKENS = 0.3
@@ -27,30 +29,9 @@ RANDOM_RANGE = 32
 """Randomised positions are drawn from as many times the training length."""
 
 
-@dataclass(frozen=True)
-class Size:
-    """The sizes of a decoder."""
-
-    dim: int = 64
-    layers: int = 2
-    heads: int = 4
-
-    def __post_init__(self) -> None:
-        if min(self.dim, self.layers, self.heads) < 1:
-            raise ValueError(
-                f"dim, layers and heads must be 1 or more, since they size the model; got {self.dim}, {self.layers} "
-                f"and {self.heads}."
-            )
-        if self.dim % (2 * self.heads):
-            raise ValueError(
-                f"dim must be a multiple of twice heads, since each head has an even share of it; got dim={self.dim} "
-                f"and heads={self.heads}."
-            )
-
-
 @final
 class Decoder(nn.Module):
-    """Tokens to logits of the next."""
+    """Predict the token after each, by logits."""
 
     def __init__(self, method: Method, *, vocabulary: int, size: Size, train_length: int, seed: int) -> None:
         super().__init__()
@@ -66,7 +47,7 @@ class Decoder(nn.Module):
             self.inputs = nn.ModuleList()
             self.layers = nn.ModuleList()
             for number in range(size.layers):
-                encodings = method.encodings(number, sizes)
+                encodings = build_layer(method, number, sizes)
                 of_input = [each for each in encodings if isinstance(each, InputEncoding)]
                 self.inputs.extend(of_input if number == 0 else ())
                 self.layers.append(_Layer(size, [each for each in encodings if each not in of_input]))
@@ -75,7 +56,7 @@ class Decoder(nn.Module):
         self._draw(seed)
 
     def forward(self, tokens: Int64[Tensor, "batch length"]) -> Float[Tensor, "batch length vocabulary"]:
-        """Logits of the token after each."""
+        """Compute the logits of the token after each."""
         positions = self._positions(tokens.shape[1], tokens.device)
         x = self.embedding(tokens)
         for encoding in self.inputs:
@@ -87,33 +68,34 @@ class Decoder(nn.Module):
 
     def scaled_to(self, method: Method, length: int, ramp: Ramp) -> None:
         """Scale the frequencies of all rotary encodings to a length, by another method that shares the weights."""
+        factor = length / self.train_length
         for layer in self.layers:
             assert isinstance(layer, _Layer)
-            layer.scaled_to(method, max(1.0, length / self.train_length), self.train_length, ramp)
+            layer.scaled_to(method.scaling if factor > 1 else None, factor, self.train_length, ramp)
 
     @property
     def usable_length(self) -> int | None:
         """The longest text that every encoding has positions for; None if any will do."""
-        lengths = [getattr(each, "usable_length", None) for each in self.encodings]
+        lengths = [each.usable_length for each in self.encodings]
         return min((length for length in lengths if length is not None), default=None)
 
     @property
     def encodings(self) -> list[Encoding]:
-        """All of them."""
+        """All encodings of the model."""
         return [each for each in self.modules() if isinstance(each, Encoding)]
 
     def parameters_of_encodings(self) -> int:
-        """How many numbers the encodings learn."""
+        """Count the parameters of all encodings."""
         return sum(parameter.numel() for each in self.encodings for parameter in each.parameters())
 
     def _positions(self, length: int, device: torch.device) -> Positions:
         self.drawn += self.training
         seed = self.seed + 1000 * self.drawn if self.training else self.seed
-        return places_of(self.method, length, self.train_length, seed=seed, device=device)
+        return positions_of(self.method, length, self.train_length, seed=seed, device=device)
 
     @torch.no_grad()
     def _draw(self, seed: int) -> None:
-        """Every weight but the encodings' by a generator of its own name, so that no method shifts another's."""
+        """Draw every weight but the encodings' by a generator of its own name, so that no method shifts another's."""
         own = {id(parameter) for each in self.encodings for parameter in each.parameters()}
         for name, parameter in self.named_parameters():
             if id(parameter) not in own and parameter.ndim > 1:
@@ -122,12 +104,12 @@ class Decoder(nn.Module):
                 parameter.normal_(std=std, generator=torch.Generator().manual_seed(int.from_bytes(digest[:7], "big")))
 
 
-def places_of(
+def positions_of(
     method: Method, length: int, train_length: int, *, seed: int = 0, device: torch.device | str = "cpu"
 ) -> Positions:
-    """The positions of a text, as a method has them."""
-    places = Positions.range(length, device=device)
-    return places.randomised(max(RANDOM_RANGE * train_length, length), seed=seed) if method.randomised else places
+    """Make the positions of a text, as a method has them."""
+    plain = Positions.range(length, device=device)
+    return plain.randomised(max(RANDOM_RANGE * train_length, length), seed=seed) if method.randomised else plain
 
 
 @final
@@ -145,7 +127,9 @@ class _Layer(nn.Module):
         out: Tensor = x + self.down(nn.functional.gelu(self.up(self.mlp_norm(x))))
         return out
 
-    def scaled_to(self, method: Method, factor: float, train_length: int, ramp: Ramp) -> None:
+    def scaled_to(self, scaling: str | None, factor: float, train_length: int, ramp: Ramp) -> None:
         for number, each in enumerate(self.attention.encodings):
             if isinstance(each, Rotary):
-                self.attention.encodings[number] = method.scaled(each, factor, train_length, ramp)
+                self.attention.encodings[number] = scaled(
+                    each, scaling, factor=factor, train_length=train_length, ramp=ramp
+                )

@@ -6,14 +6,14 @@
 Each takes an encoding, several in a list, or several by the names they shall have, and returns a ``Figure``.
 """
 
-from situs.lab.portraits import sitters
+from situs.lab.probing.sitters import sitters
 from situs.plots.portraits.distances import decay, distance
 from situs.plots.portraits.grids import grid
 from situs.plots.portraits.kinds import KINDS, Kind, suiting
 from situs.plots.portraits.matrices import attention, bias, likeness, scores
+from situs.plots.portraits.rotation import rotation, speeds
 from situs.plots.portraits.spectrum import scalings, wavelengths
 from situs.plots.portraits.tables import dimensions, similarity, table
-from situs.plots.portraits.turning import rotation, speeds
 
 __all__ = [
     "KINDS",

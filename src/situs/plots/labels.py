@@ -22,7 +22,7 @@ ROUNDS = 3
 
 @dataclass(frozen=True)
 class End:
-    """Where a line ends, and what is written there: a name, and a number in a column of its own."""
+    """Hold where a line ends, and what is written there: a name, and a number in a column of its own."""
 
     y: float
     name: str
@@ -31,7 +31,7 @@ class End:
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places nearest to the wanted ones (least squares) that are ``gap`` apart, in their order and within bounds."""
+    """Find the heights nearest to the wanted ones (least squares) that are ``gap`` apart, in order, within bounds."""
     order = sorted(range(len(wanted)), key=lambda index: wanted[index])
     pools: list[list[float]] = []
     for rank, index in enumerate(order):
@@ -41,10 +41,10 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
             pools[-1] += last
     level = [_mean(pool) for pool in pools for _ in pool]
     upper = max(low, high - gap * (len(wanted) - 1))
-    places = [0.0] * len(wanted)
+    heights = [0.0] * len(wanted)
     for rank, index in enumerate(order):
-        places[index] = min(max(level[rank], low), upper) + rank * gap
-    return places
+        heights[index] = min(max(level[rank], low), upper) + rank * gap
+    return heights
 
 
 def _mean(numbers: Sequence[float]) -> float:
@@ -52,7 +52,7 @@ def _mean(numbers: Sequence[float]) -> float:
 
 
 def room(ends: Sequence[End], heading: str) -> float:
-    """The inches that labels need to the right of axes."""
+    """Measure the inches that labels need to the right of axes."""
     if not ends:
         return 0.2
     names = max(text_width(end.name, SMALL) for end in ends)
@@ -61,49 +61,49 @@ def room(ends: Sequence[End], heading: str) -> float:
 
 
 def height(count: int) -> float:
-    """The inches that so many labels need."""
+    """Measure the inches that so many labels need."""
     return GAP * (count + 1)
 
 
 @dataclass(frozen=True)
 class Column:
-    """Labels beside axes, whose limits must be set before."""
+    """Write labels beside axes, whose limits must be set before."""
 
     sheet: Sheet
     axes: Axes
     room: float
 
     def lines(self, ends: Sequence[End], heading: str) -> None:
-        """Each as near as can be to the end of its line, and joined to it; a heading over the numbers."""
+        """Write labels as near as can be to the ends of their lines, joined to them, and a heading over the numbers."""
         along = self.sheet.figure.get_figheight() * self.axes.get_position().height
         wanted = [_fraction(self.axes, end.y) * along for end in ends]
-        places = spread(wanted, GAP, GAP / 2, max(along - GAP / 2, GAP * len(ends)))
-        for end, start, place in zip(ends, wanted, places, strict=True):
-            self._write(end, place / along, start / along)
+        heights = spread(wanted, GAP, GAP / 2, max(along - GAP / 2, GAP * len(ends)))
+        for end, start, level in zip(ends, wanted, heights, strict=True):
+            self._write(end, level / along, start / along)
         if ends:
-            self._text(self.room - 0.1, (max(places) + 1.1 * GAP) / along, heading, faint=True, right=True)
+            self._text(self.room - 0.1, (max(heights) + 1.1 * GAP) / along, heading, faint=True, right=True)
 
     def below(self, ended: Mapping[str, Sequence[End]]) -> None:
-        """Under the axes, by what is said of them: those whose lines do not come this far."""
+        """Write labels of lines that end early under the axes, by what is said of them."""
         along = self.sheet.figure.get_figheight() * self.axes.get_position().height
-        place = 0.0
+        level = 0.0
         for said, ends in ended.items():
-            place -= GAP
-            self._text(LEADER - 0.04, place / along, said, faint=True)
+            level -= GAP
+            self._text(LEADER - 0.04, level / along, said, faint=True)
             for end in ends:
-                place -= GAP
-                self._write(end, place / along)
+                level -= GAP
+                self._write(end, level / along)
 
-    def _write(self, end: End, place: float, start: float | None = None) -> None:
+    def _write(self, end: End, level: float, start: float | None = None) -> None:
         across = self.sheet.width * self.axes.get_position().width
         at = 1 + LEADER / across
         colour: dict[str, Any] = {"color": end.look.colour, "transform": self.axes.transAxes, "clip_on": False}
         if start is not None:
-            self.axes.add_artist(Line2D([1.0, at], [start, place], linewidth=0.7, alpha=0.6, **colour))
-        mark = Line2D([at], [place], marker=end.look.marker, markersize=4.6, linestyle="none", **colour)
+            self.axes.add_artist(Line2D([1.0, at], [start, level], linewidth=0.7, alpha=0.6, **colour))
+        mark = Line2D([at], [level], marker=end.look.marker, markersize=4.6, linestyle="none", **colour)
         self.axes.add_artist(mark)
-        self._text(LEADER + SAMPLE, place, end.name, gid="label")
-        self._text(self.room - 0.1, place, end.number, faint=True, right=True, gid="number")
+        self._text(LEADER + SAMPLE, level, end.name, gid="label")
+        self._text(self.room - 0.1, level, end.number, faint=True, right=True, gid="number")
 
     def _text(
         self, x: float, y: float, text: str, *, faint: bool = False, right: bool = False, gid: str = "heading"
@@ -116,24 +116,24 @@ class Column:
 
 
 def _fraction(axes: Axes, y: float) -> float:
-    """How far up the axes a number lies."""
+    """Tell how far up the axes a number lies."""
     display = axes.transData.transform((axes.get_xlim()[1], y))
     return float(axes.transAxes.inverted().transform(display)[1])
 
 
-Place = tuple[float, float]
+Spot = tuple[float, float]
 Box = tuple[float, float, float, float]
 """Left, bottom, right and top."""
 
 
 @lru_cache(maxsize=8)  # the same by day and by night
-def around(points: tuple[Place, ...], sizes: tuple[Place, ...], frame: Box) -> list[Box]:
-    """A box of each size near its point: within the frame, and clear of points and of other boxes where it can be."""
+def around(points: tuple[Spot, ...], sizes: tuple[Spot, ...], frame: Box) -> list[Box]:
+    """Put a box of each size near its point: within the frame, and clear of points and other boxes where it can be."""
     taken: dict[int, Box] = {}
     crowded = sorted(range(len(points)), key=lambda one: -sum(math.dist(points[one], other) < 0.6 for other in points))
     for index in crowded * ROUNDS:
         rest = {other: box for other, box in taken.items() if other != index}
-        leaders = [place for other, box in rest.items() for place in leader(points[other], box)]
+        leaders = [spot for other, box in rest.items() for spot in leader(points[other], box)]
         others = [point for other, point in enumerate(points) if other != index]
         choices = [_beside(points[index], sizes[index], ring, turn) for ring in RINGS for turn in range(16)]
         costs = [_badness(box, points[index], others, leaders, list(rest.values()), frame) for box in choices]
@@ -141,8 +141,8 @@ def around(points: tuple[Place, ...], sizes: tuple[Place, ...], frame: Box) -> l
     return [taken[index] for index in range(len(points))]
 
 
-def _beside(point: Place, size: Place, ring: float, turn: int) -> Box:
-    """The box at a sixteenth of a turn: beside, above or below, or at a corner."""
+def _beside(point: Spot, size: Spot, ring: float, turn: int) -> Box:
+    """Put a box at a sixteenth of a circle around a point: beside, above or below, or at a corner."""
     cosine, sine = math.cos(math.tau * turn / 16), math.sin(math.tau * turn / 16)
     x = point[0] + ring * cosine + size[0] * (_side(cosine) - 1) / 2
     y = point[1] + ring * sine + size[1] * (_side(sine) - 1) / 2
@@ -153,22 +153,22 @@ def _side(part: float) -> int:
     return 0 if abs(part) < 0.2 else 1 if part > 0 else -1
 
 
-def nearest(point: Place, box: Box) -> Place:
-    """The place of a box that is nearest to a point."""
+def nearest(point: Spot, box: Box) -> Spot:
+    """Find the spot of a box that is nearest to a point."""
     return min(max(point[0], box[0]), box[2]), min(max(point[1], box[1]), box[3])
 
 
-def leader(point: Place, box: Box) -> list[Place]:
-    """Places on the way from a point to the edge of its box."""
+def leader(point: Spot, box: Box) -> list[Spot]:
+    """List spots on the way from a point to the edge of its box."""
     edge = nearest(point, box)
     step = (edge[0] - point[0]) / 6, (edge[1] - point[1]) / 6
     return [(point[0] + part * step[0], point[1] + part * step[1]) for part in range(7)]
 
 
 def _badness(
-    box: Box, point: Place, others: Sequence[Place], leaders: Sequence[Place], boxes: Sequence[Box], frame: Box
+    box: Box, point: Spot, others: Sequence[Spot], leaders: Sequence[Spot], boxes: Sequence[Box], frame: Box
 ) -> float:
-    """What is wrong with a place: outside, upon something, crossed, nearer to another point, or far."""
+    """Count what is wrong with a box: outside, upon something, crossed, nearer to another point, or far."""
     left, bottom, right, top = box[0] - 0.07, box[1] - 0.05, box[2] + 0.07, box[3] + 0.05
     outside = _area(box) - _overlap(box, frame)
     upon = sum(_overlap(box, other) for other in boxes)

@@ -21,7 +21,7 @@ Map = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Panels:
-    """Rows of panels that are alike in size."""
+    """Lay out rows of panels that are alike in size."""
 
     count: int
     columns: int
@@ -35,13 +35,13 @@ class Panels:
 
     @property
     def width(self) -> float:
-        """Of a panel, in inches."""
+        """The width of a panel in inches."""
         room = WIDE - self.left - MARGIN - GAP * (self.columns - 1)
         return min(self.widest, room / self.columns)
 
     @property
     def height(self) -> float:
-        """Of all, in inches, with names, ticks and key."""
+        """The height of all panels in inches, with names, ticks and key."""
         return math.ceil(self.count / self.columns) * self._pitch - GAP + TICKS + KEY * self.key
 
     @property
@@ -49,7 +49,7 @@ class Panels:
         return NAMES * self.names + self.width * self.aspect + GAP
 
     def axes(self, sheet: Sheet) -> list[Axes]:
-        """The panels, row by row; only the first of a row has ticks at its side, and the last row below."""
+        """Make the panels, row by row; only the first of a row has ticks at its side, and the last row below."""
         top = float(sheet.figure.get_figheight()) - sheet.top
         made = []
         for number in range(self.count):
@@ -66,7 +66,7 @@ class Panels:
 
 @dataclass(frozen=True)
 class Colours:
-    """From numbers to colours, and what of the numbers lies beyond."""
+    """Give numbers their colours, and tell whether some lie beyond."""
 
     colormap: Colormap
     norm: Normalize
@@ -82,7 +82,7 @@ class Colours:
         zero: bool = False,
         one_hue: bool = False,
     ) -> Colours:
-        """Two hues around 0 where there are numbers on both sides of it, else one; ``zero`` begins with 0."""
+        """Choose two hues around 0 where there are numbers on both sides of it, else one; ``zero`` begins with 0."""
         finite = np.concatenate([each[np.isfinite(each)] for each in values])
         least, most = float(finite.min()), float(finite.max())
         cut = least < floor
@@ -94,7 +94,7 @@ class Colours:
         return Colours(theme.colormap, Normalize(least, most if most > least else least + 1), cut)
 
     def draw(self, axes: Axes, values: Map, *, ticks: int = 4) -> None:
-        """A map whose cells lie around whole numbers from 0 on, the first row at the top."""
+        """Draw a map whose cells lie around whole numbers from 0 on, the first row at the top."""
         rows, columns = values.shape
         extent = (-0.5, columns - 0.5, rows - 0.5, -0.5)
         axes.imshow(values, cmap=self.colormap, norm=self.norm, extent=extent, aspect="auto", interpolation="nearest")
@@ -102,7 +102,7 @@ class Colours:
             axis.set_major_locator(MaxNLocator(ticks, integer=True))
 
     def key(self, sheet: Sheet, words: str, ends: tuple[str, str] | None = None, *, room: float = 0.5) -> None:
-        """What the colours mean, below the panels at the right, with ``room`` for the last of the ``ends``, which are
+        """Explain the colours below the panels at the right, with ``room`` for the last of the ``ends``, which are
         words where panels have scales of their own."""
         width, low, high = 1.3, self.norm.vmin or 0.0, self.norm.vmax or 0.0
         least, most = ends or (f"{_number(low)}{' or less' if self.cut else ''}", _number(high))
@@ -117,12 +117,12 @@ class Colours:
 
 
 def some(count: int, most: int = 8) -> list[int]:
-    """Which of so many heads are shown: all, or some from the first to the last."""
+    """Choose which of so many heads are shown: all, or some from the first to the last."""
     return [int(each) for each in np.unique(np.linspace(0, count - 1, min(count, most)).round())]
 
 
 def name(axes: Axes, title: str, said: str, theme: Theme) -> None:
-    """What a panel shows, over it: a name, and something beside in fainter letters if there is room for it."""
+    """Write over a panel what it shows: a name, and something beside in fainter letters if there is room for it."""
     wide = axes.get_position().width * axes.figure.get_figwidth()  # type: ignore[union-attr]
     if text_width(title, SMALL, "bold") + text_width(said, SMALL) + BESIDE > wide:
         said = ""

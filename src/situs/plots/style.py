@@ -30,8 +30,6 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.textpath import TextToPath
 
-from situs.lab.grammar import split
-
 WIDE, NARROW = 7.6, 4.1  # inches
 MARGIN = 0.12
 LINE = 1.35  # of the size of the letters
@@ -42,7 +40,7 @@ FAMILY = "DejaVu Sans"  # comes with matplotlib
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours that go together."""
+    """Hold colours that go together."""
 
     paper: str
     ink: str
@@ -57,12 +55,12 @@ class Theme:
 
     @property
     def colormap(self) -> LinearSegmentedColormap:
-        """From little to much, in one hue."""
+        """The colours from little to much, in one hue."""
         return LinearSegmentedColormap.from_list("situs", [self.little, self.much])
 
     @property
     def signed(self) -> LinearSegmentedColormap:
-        """From below zero over nothing to above, in two hues that no eye takes for each other."""
+        """The colours from below zero over nothing to above, in two hues that no eye takes for each other."""
         return LinearSegmentedColormap.from_list("situs signed", [self.below, self.little, self.much])
 
 
@@ -95,7 +93,7 @@ MARKERS = "osD^vXP<>*hd"
 
 @dataclass(frozen=True)
 class Look:
-    """How one line is drawn."""
+    """Hold how one line is drawn."""
 
     colour: str
     dashes: Any
@@ -103,29 +101,30 @@ class Look:
 
     @property
     def line(self) -> dict[str, Any]:
-        """For ``Axes.plot``."""
+        """The options of ``Axes.plot``."""
         size = 4.6 if self.marker in "o^vXP<>" else 4.0
         return {
             "color": self.colour, "linestyle": self.dashes, "marker": self.marker, "markersize": size, "linewidth": 1.6,
         }  # fmt: skip
 
 
-def looks(names: Sequence[str], theme: Theme, *, families: bool = True) -> dict[str, Look]:
-    """A look for each name. What is added to another with + shares a hue with it and no one else; the rest take turns,
-    and what shares a hue differs in dashes and marker. Without ``families``, all take turns."""
-    if not families:
-        plain = looks([str(number) for number in range(len(names))], theme)
-        return dict(zip(names, plain.values(), strict=True))
-    bases = Counter(split(name, "+")[0] for name in names)
-    joined = [base for base, members in bases.items() if members > 1][:FAMILIES]
-    alone = [base for base in bases if base not in joined]
+def looks(names: Sequence[str], theme: Theme, *, families: Sequence[str] | None = None) -> dict[str, Look]:
+    """Give each name a look. Names of one family share a hue with each other and no one else; the rest take turns, and
+    what shares a hue differs in dashes and marker.
+
+    families: that of each name; each is its own if left out.
+    """
+    family = dict(zip(names, names if families is None else families, strict=True))
+    members = Counter(family.values())
+    joined = [base for base, count in members.items() if count > 1][:FAMILIES]
+    alone = [base for base in members if base not in joined]
     shared = range(len(joined), len(theme.hues))
     hues = {base: hue for hue, base in enumerate(joined)}
     hues |= {base: shared[number % len(shared)] for number, base in enumerate(alone)}
     seen: dict[int, int] = {}
     found = {}
     for name in names:
-        hue = hues[split(name, "+")[0]]
+        hue = hues[family[name]]
         variant = seen[hue] = seen.get(hue, -1) + 1
         found[name] = Look(theme.hues[hue], DASHES[variant % len(DASHES)], MARKERS[(hue + variant) % len(MARKERS)])
     return found
@@ -133,7 +132,7 @@ def looks(names: Sequence[str], theme: Theme, *, families: bool = True) -> dict[
 
 @dataclass(frozen=True)
 class Sheet:
-    """A figure with its title and caption, and room for axes in between."""
+    """Hold a figure with its title and caption, and room for axes in between."""
 
     figure: Figure
     theme: Theme
@@ -144,23 +143,23 @@ class Sheet:
 
     @property
     def width(self) -> float:
-        """In inches."""
+        """The width in inches."""
         return float(self.figure.get_figwidth())
 
     def axes(self, *, left: float = 0.45, right: float = MARGIN, above: float = 0.0, below: float = 0.5) -> Axes:
-        """Axes with so many inches of room around them, within title and caption."""
+        """Make axes with so many inches of room around them, within title and caption."""
         height = float(self.figure.get_figheight()) - self.top - self.bottom
         return self.inches(left, self.bottom + below, self.width - left - right, height - above - below)
 
     def inches(self, x: float, y: float, width: float, height: float) -> Axes:
-        """Axes at a place, in inches from the lower left."""
+        """Make axes somewhere, in inches from the lower left."""
         total = float(self.figure.get_figheight())
         return self.figure.add_axes((x / self.width, y / total, width / self.width, height / total))
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """The settings of all figures, whatever the user's are, and those again afterwards."""
+    """Switch to the settings of all figures, whatever the user's are, and back afterwards."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update({"font.family": FAMILY, "text.parse_math": False, "savefig.facecolor": "auto"})
@@ -171,7 +170,7 @@ def styled() -> Iterator[None]:
 def figure(
     title: str, subtitle: str, caption: str, *, height: float, dark: bool = False, narrow: bool = False
 ) -> Iterator[Sheet]:
-    """A sheet whose drawing is ``height`` inches high; what does not fit on a line goes on the next."""
+    """Make a sheet whose drawing is ``height`` inches high; what does not fit on a line goes on the next."""
     theme = DARK if dark else LIGHT
     width = NARROW if narrow else WIDE
     title_size = TITLE - 1.5 if narrow else TITLE
@@ -186,12 +185,12 @@ def figure(
         total = math.ceil(50 * (top + height + bottom)) / 50  # whole pixels at 50, 100, 150 and 200 to the inch
         sheet = Sheet(Figure(figsize=(width, total), dpi=DPI), theme, narrow, top, bottom)
         sheet.figure.set_label(f"{title}. {caption}")
-        place: dict[str, Any] = {"x": MARGIN / width, "ha": "left", "va": "top", "linespacing": LINE * 0.86}
+        left: dict[str, Any] = {"x": MARGIN / width, "ha": "left", "va": "top", "linespacing": LINE * 0.86}
         write = sheet.figure.text
-        write(y=1 - MARGIN / total, s="\n".join(heading), size=title_size, weight="bold", **place)
+        write(y=1 - MARGIN / total, s="\n".join(heading), size=title_size, weight="bold", **left)
         lower = MARGIN + len(heading) * title_line
-        write(y=1 - lower / total, s="\n".join(under), size=TEXT, color=theme.faint, **place)
-        write(y=(bottom - 0.06) / total, s="\n".join(foot), size=TEXT, color=theme.faint, **place)
+        write(y=1 - lower / total, s="\n".join(under), size=TEXT, color=theme.faint, **left)
+        write(y=(bottom - 0.06) / total, s="\n".join(foot), size=TEXT, color=theme.faint, **left)
         yield sheet
 
 
@@ -209,7 +208,7 @@ def _settings(theme: Theme) -> Any:  # matplotlib names every key in its types, 
 
 
 def png(drawn: Figure, *, dpi: int = DPI) -> bytes:
-    """The image, in a palette of 256 colours: a third of the size, and no eye tells the difference."""
+    """Make an image in a palette of 256 colours: a third of the size, and no eye tells the difference."""
     from PIL import Image
 
     pixels, file = io.BytesIO(), io.BytesIO()
@@ -222,7 +221,7 @@ def png(drawn: Figure, *, dpi: int = DPI) -> bytes:
 
 
 def image(drawn: Figure, form: str) -> bytes:
-    """A figure as a file: "png", "svg" or "pdf", the same bytes every time."""
+    """Make a file of a figure: "png", "svg" or "pdf", the same bytes every time."""
     if form == "png":
         return png(drawn)
     file = io.BytesIO()
@@ -234,14 +233,14 @@ def image(drawn: Figure, form: str) -> bytes:
 
 @lru_cache(maxsize=4096)
 def text_width(text: str, size: float, weight: str = "normal") -> float:
-    """In inches, at a size in points."""
+    """Measure a text in inches, at a size in points."""
     font = FontProperties(family=FAMILY, size=size, weight=weight)
     width, _, _ = TextToPath().get_text_width_height_descent(text, font, ismath=False)
     return float(width) / 72
 
 
 def wrapped(text: str, size: float, width: float, *, weight: str = "normal") -> list[str]:
-    """Lines that are no wider than so many inches, if no single word is."""
+    """Wrap a text into lines that are no wider than so many inches, if no single word is."""
     lines: list[str] = []
     for word in legible(text).split(" "):
         longer = f"{lines[-1]} {word}" if lines else word
@@ -258,17 +257,17 @@ def _signs() -> frozenset[int]:
 
 
 def legible(text: str) -> str:
-    """The text in signs that the letters have, since others would be drawn as boxes with a warning each."""
+    """Write a text in signs that the letters have, since others would be drawn as boxes with a warning each."""
     return "".join(sign if ord(sign) in _signs() else "?" for sign in text)
 
 
 def minus(text: str) -> str:
-    """A text whose hyphens are signs of numbers, with the sign that is meant."""
+    """Write the minus sign that is meant where hyphens are signs of numbers."""
     return text.replace("-", "\u2212")
 
 
 def short(name: str, letters: int = 24) -> str:
-    """A name that fits beside a line: its beginning and its end."""
+    """Shorten a name to what fits beside a line: its beginning and its end."""
     plain = legible(" ".join(name.split()))
     half = (letters - 1) // 2
     return plain if len(plain) <= letters else f"{plain[: letters - 1 - half]}…{plain[-half:]}"

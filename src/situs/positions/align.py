@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from situs.positions.places import Positions, PositionsLike
+from situs.positions.positions import Positions, PositionsLike
 
 
 def align(
@@ -14,8 +14,8 @@ def align(
     key_length: int,
     device: torch.device | str = "cpu",
 ) -> tuple[Positions, Positions]:
-    """Positions of queries and of keys: queries are the last rows of the keys unless told otherwise, as in
-    decoding with a cache."""
+    """Give positions to queries and keys: queries are the last rows of the keys unless told otherwise, as in decoding
+    with a cache."""
     if key is None and query is not None:
         return _keys_around(Positions.of(query, query_length, device=device), key_length)
     keys = Positions.of(key, key_length, device=device)
@@ -25,7 +25,7 @@ def align(
 
 
 def _keys_around(query: Positions, key_length: int) -> tuple[Positions, Positions]:
-    """Keys for known queries: the same places, or everything up to them."""
+    """Give keys the positions of known queries, or everything up to them."""
     if query.length == key_length:
         return query, query
     if query.start is None or query.start + query.length != key_length:

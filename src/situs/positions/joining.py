@@ -13,11 +13,11 @@ from torch.nn.functional import pad
 from situs.positions.runs import Runs
 
 if TYPE_CHECKING:
-    from situs.positions.places import Positions, Side
+    from situs.positions.positions import Positions, Side
 
 
 def batched(rows: Sequence[Positions], side: Side) -> dict[str, Any]:
-    """What positions of one row each are made from, padded to the longest."""
+    """Join positions of one row each into a batch, padded to the longest."""
     longest = max(row.length for row in rows)
     uneven = any(row.length < longest for row in rows)
     whole = [_padded(row, longest - row.length, side) for row in rows] if uneven else rows
@@ -39,7 +39,7 @@ def batched(rows: Sequence[Positions], side: Side) -> dict[str, Any]:
 
 
 def packed(rows: Sequence[Positions]) -> dict[str, Any]:
-    """What positions of one row for all are made from, each a document."""
+    """Join positions into one row for all, each a document."""
     numbers = [torch.full((1, row.length), number, device=row.device) for number, row in enumerate(rows)]
     runs = _packed_runs(rows)
     return {
@@ -59,15 +59,15 @@ def packed(rows: Sequence[Positions]) -> dict[str, Any]:
     }
 
 
-def _padded(row: Positions, places: int, side: Side) -> Positions:
-    """Add padded places, of position 0, at one side."""
-    ids, amount = row.ids, (places, 0) if side == "left" else (0, places)
+def _padded(row: Positions, count: int, side: Side) -> Positions:
+    """Add padding, of position 0, at one side."""
+    ids, amount = row.ids, (count, 0) if side == "left" else (0, count)
     valid = row.valid if row.valid is not None else torch.ones(1, row.length, dtype=torch.bool, device=row.device)
     whole = row.sequence_length
     return replace(
         row,
         structure="padded",
-        length=row.length + places,
+        length=row.length + count,
         given_ids=pad(ids, (0, 0, *amount) if ids.ndim == 3 else amount),
         valid=pad(valid, amount),
         documents=None if row.documents is None else pad(row.documents, amount),
@@ -76,14 +76,14 @@ def _padded(row: Positions, places: int, side: Side) -> Positions:
 
 
 def _joined_ids(rows: Sequence[Positions], dim: int) -> Tensor:
-    """The ids of every row; where some are real and others whole, wide enough for both."""
+    """Join the ids of every row; where some are real and others whole, in a dtype wide enough for both."""
     ids = [row.ids for row in rows]
     mixed = len({each.dtype for each in ids}) > 1
     return torch.cat([each.double() if mixed else each for each in ids], dim)
 
 
 def _joined(rows: Sequence[Positions], name: Literal["documents", "valid"], dim: int) -> Tensor | None:
-    """A field of every row, if any row has it; the others are one document, all real tokens."""
+    """Join a field of every row, if any row has it; the others are one document, all real tokens."""
     fields: list[Tensor | None] = [getattr(row, name) for row in rows]
     if all(field is None for field in fields):
         return None
@@ -95,17 +95,17 @@ def _joined(rows: Sequence[Positions], name: Literal["documents", "valid"], dim:
     return torch.cat(whole, dim)
 
 
-def own_slots(places: Positions) -> Tensor:
-    """The slots of rows; bare ids have those of a whole sequence."""
-    slots = places.slots
+def own_slots(positions: Positions) -> Tensor:
+    """Give the slots of rows; bare ids have those of a whole sequence."""
+    slots = positions.slots
     if slots is not None:
         return slots
-    memory = torch.arange(places.length, device=places.device)[None]
-    return memory if places.documents is None else _counted_within(places.documents, memory)
+    memory = torch.arange(positions.length, device=positions.device)[None]
+    return memory if positions.documents is None else _counted_within(positions.documents, memory)
 
 
 def _counted_within(documents: Tensor, memory: Tensor) -> Tensor:
-    """How many places of its document stand before each, wherever the document's places lie."""
+    """Count the tokens of its document before each, wherever the document's tokens lie."""
     ordered, order = documents.sort(dim=-1, stable=True)
     begins = torch.ones_like(ordered, dtype=torch.bool)
     begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
@@ -114,8 +114,8 @@ def _counted_within(documents: Tensor, memory: Tensor) -> Tensor:
 
 
 def _batched_slots(rows: Sequence[Positions], length: int, side: Side) -> Tensor | None:
-    """Slots of rows padded to one length; None where all have the same runs, or begin at 0. Rows padded on the left end
-    together, as the keys do that they belong to."""
+    """Join the slots of rows padded to one length; None where all have the same runs, or begin at 0. Rows padded on the
+    left end together, as the keys do that they belong to."""
     if all(row.given_slots is None for row in rows):
         alike = all(row.runs == rows[0].runs for row in rows)
         whole = all(row.runs in (None, ((0, row.length),)) for row in rows)
@@ -130,15 +130,15 @@ def _batched_slots(rows: Sequence[Positions], length: int, side: Side) -> Tensor
 
 
 def _packed_runs(rows: Sequence[Positions]) -> Runs | None:
-    """The runs of rows one after another, where the host knows those of each."""
+    """Join the runs of rows one after another, where the host knows those of each."""
     if any(row.given_slots is not None for row in rows):
         return None
     return tuple(run for row in rows for run in (((0, row.length),) if row.runs is None else row.runs))
 
 
 def _joined_lengths(rows: Sequence[Positions], dim: int) -> Tensor | None:
-    """Lengths of the whole sequences: one a row (dim 0), or one a place (dim 1, and where documents differ); None
-    where any is unknown."""
+    """Join the lengths of the whole sequences: one a row (dim 0), or one a token (dim 1, and where documents differ);
+    None where any is unknown."""
     parts = []
     for row in rows:
         if row.sequence_length is None:
@@ -150,21 +150,22 @@ def _joined_lengths(rows: Sequence[Positions], dim: int) -> Tensor | None:
 
 
 def _joined_starts(rows: Sequence[Positions]) -> tuple[int, ...] | None:
-    """The first position of each row, where all are ranges."""
+    """List the first position of each row, where all are ranges."""
     starts = tuple(row.start for row in rows if row.start is not None)
     return starts if len(starts) == len(rows) else None
 
 
 def _shared_bound(rows: Sequence[Positions]) -> int | None:
-    """A number that no position of the rows reaches, where each has one."""
+    """Find a number that no position of the rows reaches, where each has one."""
     bounds = [row.below for row in rows if row.below is not None]
     return max(bounds) if len(bounds) == len(rows) else None
 
 
 def counted_from_bounds(cu_seqlens: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Ids, documents and document lengths of a packed row from where its documents begin, read by the device alone."""
-    places = torch.arange(length, device=cu_seqlens.device)
-    documents = torch.bucketize(places, cu_seqlens[1:], right=True)
+    """Derive ids, documents and document lengths of a packed row from where its documents begin, on the device
+    alone."""
+    tokens = torch.arange(length, device=cu_seqlens.device)
+    documents = torch.bucketize(tokens, cu_seqlens[1:], right=True)
     bounds = torch.cat((cu_seqlens, cu_seqlens.new_full((1,), length))).long()
     lengths = (bounds[1:] - bounds[:-1])[documents]
-    return (places - bounds[documents])[None], documents[None], lengths[None]
+    return (tokens - bounds[documents])[None], documents[None], lengths[None]

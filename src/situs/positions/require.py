@@ -1,77 +1,32 @@
-"""What is required of the tensors and numbers that positions are made from, and the words when it is missing."""
+"""What positions are made from: the rules that its tensors must keep together, and the words when they do not."""
 
 from __future__ import annotations
 
 import itertools
-import operator
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, SupportsIndex, cast
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, SupportsIndex
 
 import torch
 from torch import Tensor
 
+from situs.arguments import is_deferred, require_count, require_everywhere, require_tensor, require_whole_numbers
+
 if TYPE_CHECKING:
-    from situs.positions.places import Positions
+    from situs.positions.positions import Positions
 
 SHAPES = "(sequence,), (batch, sequence) or (batch, sequence, axes)"
-
-
-def is_deferred(tensor: Tensor) -> bool:
-    """Whether reading the tensor's values would make the host wait, or break a graph."""
-    return tensor.device.type != "cpu" or torch.compiler.is_compiling()
-
-
-def everywhere(condition: Tensor, rule: str, got: Callable[[], object], cure: str) -> None:
-    """Raise unless a condition holds for all values, with what was ``got``; where they may not be read, the device
-    asserts it, which makes nobody wait."""
-    if condition.device.type == "meta":
-        return
-    if is_deferred(condition):
-        torch._assert_async(condition.all(), f"{rule}. {cure}")
-    elif not bool(condition.all()):
-        raise ValueError(f"{rule}; got {got()}. {cure}")
-
-
-def count(name: str, given: object, reason: str, *, least: int | None = None) -> int:
-    """Lengths and places are whole numbers, those of other libraries as well."""
-    ours = isinstance(given, (int, torch.SymInt))  # which in a graph stays the symbol it is
-    try:
-        if isinstance(given, bool):
-            raise TypeError
-        number = cast(int, given) if ours else operator.index(cast(SupportsIndex, given))
-    except TypeError:
-        raise TypeError(f"{name} must be a whole number, since {reason}; got {given!r}.") from None
-    if least is not None and number < least:
-        raise ValueError(f"{name} must be {least} or more, since {reason}; got {number}.")
-    return number
-
-
-def tensor(name: str, given: object) -> None:
-    """Nothing else is taken for a tensor."""
-    if not isinstance(given, Tensor):
-        raise TypeError(
-            f"{name} must be a tensor; got {type(given).__name__}. Use torch.as_tensor(...) on lists and arrays."
-        )
-
-
-def whole_numbers(name: str, given: object, reason: str) -> None:
-    """A tensor of integers."""
-    tensor(name, given)
-    assert isinstance(given, Tensor)
-    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
-        raise TypeError(f"{name} must be whole numbers, since {reason}; got dtype {given.dtype}.")
 
 
 def documents(given: Tensor | None) -> None:
     """Documents are numbered."""
     if given is not None:
-        whole_numbers("documents", given, "they number the document of each place")
+        require_whole_numbers("documents", given, "they number the document of each token")
 
 
 def valid(given: Tensor | None) -> None:
     """Real tokens are marked by true."""
     if given is not None:
-        tensor("valid", given)
+        require_tensor("valid", given, "it marks real tokens")
         if given.dtype != torch.bool:
             raise TypeError(
                 f"valid must be bool, true at real tokens, since others are padding; got dtype {given.dtype}. Use "
@@ -80,17 +35,17 @@ def valid(given: Tensor | None) -> None:
 
 
 def sequence_length(given: int | Tensor | None) -> None:
-    """The length of the whole is one number, or tells rows or places apart."""
+    """The length of the whole is one number, or tells rows or positions apart."""
     if given is None:
         return
     if not isinstance(given, Tensor):
-        count("sequence_length", given, "it counts places", least=0)
+        require_count("sequence_length", given, "it counts tokens", least=0)
         return
-    whole_numbers("sequence_length", given, "it counts places")
+    require_whole_numbers("sequence_length", given, "it counts tokens")
     if given.ndim != 2:
         raise ValueError(
             f"sequence_length must be a number, or a tensor of shape (batch, 1) or (batch, sequence), since rows or "
-            f"places may differ; got shape {tuple(given.shape)}. Use lengths[:, None] for one a row."
+            f"positions may differ; got shape {tuple(given.shape)}. Use lengths[:, None] for one a row."
         )
 
 
@@ -102,7 +57,7 @@ def side(given: str | None) -> None:
 
 def mask(given: Tensor, side: str | None) -> None:
     """A mask marks the tokens of each row; a declared side is where its padding stands."""
-    tensor("mask", given)
+    require_tensor("mask", given, "it marks the tokens of each row")
     if given.ndim != 2:
         raise ValueError(
             f"mask must have shape (batch, sequence), since it marks the tokens of each row; got shape "
@@ -118,7 +73,7 @@ def mask(given: Tensor, side: str | None) -> None:
             f'side must be "left", "right" or None, since padding stands at an end or anywhere; got {side!r}.'
         )
     if given.dtype != torch.bool:
-        everywhere(
+        require_everywhere(
             (given == 0) | (given == 1),
             "mask must hold 0 and 1, since it marks real tokens",
             lambda: int(given[(given != 0) & (given != 1)][0]),
@@ -161,11 +116,11 @@ def fitting_rows(given: Tensor, ids: Tensor) -> bool:
     return given.shape[0] == ids.shape[0] or 1 in (given.shape[0], ids.shape[0])
 
 
-def one_a_place(name: str, given: Tensor | None, ids: Tensor) -> None:
-    """Documents and padding are told place by place."""
+def one_a_token(name: str, given: Tensor | None, ids: Tensor) -> None:
+    """Documents and padding are told token by token."""
     if given is not None and (given.shape[-1] != ids.shape[1] or not fitting_rows(given, ids)):
         raise ValueError(
-            f"{name} must have one value a place, since each belongs to a position; "
+            f"{name} must have one value for each token, since each has a position; "
             f"got shape {tuple(given.shape)} for ids of shape {tuple(ids.shape)}."
         )
 
@@ -200,9 +155,9 @@ def document_lengths(
             "packed needs either lengths or cu_seqlens, since one follows from the other; got both or none."
         )
     if lengths is not None:
-        known = [count("lengths", each, "they count tokens") for each in lengths]
+        known = [require_count("lengths", each, "they count tokens") for each in lengths]
     else:
-        whole_numbers("cu_seqlens", cu_seqlens, "they are the places where documents end")
+        require_whole_numbers("cu_seqlens", cu_seqlens, "they tell where documents end")
         assert cu_seqlens is not None
         if is_deferred(cu_seqlens):
             if length is None:

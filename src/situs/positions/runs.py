@@ -12,13 +12,13 @@ Runs: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def as_tensor(runs: Runs, device: torch.device) -> Int[Tensor, "sequence"]:
-    """Every slot of the runs, in order."""
+    """List every slot of the runs, in order."""
     pieces = [torch.arange(first, last, device=device) for first, last in runs]
     return pieces[0] if len(pieces) == 1 else torch.cat([torch.zeros(0, dtype=torch.int64, device=device), *pieces])
 
 
 def cut(runs: Runs, first: int, last: int) -> Runs:
-    """Places ``first .. last`` of the runs."""
+    """Cut slots ``first .. last`` out of the runs."""
     taken = []
     for begin, end in runs:
         size = end - begin
@@ -30,7 +30,7 @@ def cut(runs: Runs, first: int, last: int) -> Runs:
 
 
 def shard_pieces(length: int, world_size: int, layout: str) -> list[list[tuple[int, int]]]:
-    """What each context-parallel rank holds of a sequence: one piece, or in zigzag an early and a late one."""
+    """Deal a sequence to context-parallel ranks: one piece each, or in zigzag an early and a late one."""
     if layout not in ("contiguous", "zigzag"):
         raise ValueError(f'layout must be "contiguous" or "zigzag"; got {layout!r}.')
     if world_size < 1:

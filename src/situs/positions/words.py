@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from situs.positions.places import Positions
+    from situs.positions.positions import Positions
 
 
-def facts_about(places: Positions) -> list[str]:
-    """What a reader wants to know of positions, most telling first."""
-    facts: list[str] = [places.structure]
-    if places.runs is not None and places.structure == "range":
-        facts[0] += " " + ", ".join(f"{first}..{last - 1}" for first, last in places.runs)
-    facts += [places.note] if places.note else []
-    facts += [f"padded {places.side}"] if places.side else []
-    facts += [f"documents of {', '.join(map(str, places.document_lengths))}"] if places.document_lengths else []
-    facts.append(f"length {places.length}")
-    facts += [f"rows {places.rows}"] if places.rows > 1 else []
-    facts += [f"axes {places.axes}"] if places.axes > 1 else []
-    if isinstance(places.sequence_length, int) and places.sequence_length != places.length:
-        facts.append(f"of a sequence of {places.sequence_length}")
-    facts += [f"on {places.device}"] if places.device.type != "cpu" else []
+def facts_about(positions: Positions) -> list[str]:
+    """List what a reader wants to know of positions, most telling first."""
+    facts: list[str] = [positions.structure]
+    if positions.runs is not None and positions.structure == "range":
+        facts[0] += " " + ", ".join(f"{first}..{last - 1}" for first, last in positions.runs)
+    facts += [positions.note] if positions.note else []
+    facts += [f"padded {positions.side}"] if positions.side else []
+    facts += [f"documents of {', '.join(map(str, positions.document_lengths))}"] if positions.document_lengths else []
+    facts.append(f"length {positions.length}")
+    facts += [f"rows {positions.rows}"] if positions.rows > 1 else []
+    facts += [f"axes {positions.axes}"] if positions.axes > 1 else []
+    if isinstance(positions.sequence_length, int) and positions.sequence_length != positions.length:
+        facts.append(f"of a sequence of {positions.sequence_length}")
+    facts += [f"on {positions.device}"] if positions.device.type != "cpu" else []
     return facts

@@ -3,10 +3,10 @@
 import pytest
 
 from situs.plots.comparison.view import View
-from tests.plots.comparison.sample import make_records
+from tests.plots.comparison.sample import make_records, view_of
 
 
 @pytest.fixture(scope="session")
 def view() -> View:
     """Everything at once: text, retrieval and another task; failures, an ended table and an odd name."""
-    return View.of(make_records(tasks=("text", "passkey", "copy")))
+    return view_of(make_records(tasks=("text", "passkey", "copy")))

@@ -1,4 +1,4 @@
-"""Made-up records of a comparison, with everything that can be missing or odd in real ones."""
+"""Made-up records of a comparison, as they are stored, with everything that can be missing or odd in real ones."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import math
 import random
 from collections.abc import Sequence
 from typing import Any
+
+from situs.lab.comparing.records import FORMAT, Comparison
+from situs.lab.plain import from_plain
+from situs.plots.comparison.view import View
 
 ODD = 'my<b>module:"Quoted" & Co\'s$x$'
 METHODS = (
@@ -60,7 +64,7 @@ def make_records(
                     status = "failed"
                 trials.append(_trial(name, tested, task, seed, facts[task], settings, status))
     return {
-        "format": 1,
+        "format": FORMAT,
         "made": "2026-11-16T07:00:00+00:00",
         "command": "situs compare --preset quick",
         "preset": "quick",
@@ -82,6 +86,11 @@ def make_records(
         "properties": {method: _properties(method) for method in methods if method != "sandwich"} if costs else {},
         "seconds": 183.0,
     }  # fmt: skip
+
+
+def view_of(records: dict[str, Any]) -> View:
+    """Sum up records as they are stored."""
+    return View.of(from_plain(Comparison, records))
 
 
 def _trained_as(method: str) -> str:
@@ -107,13 +116,17 @@ def _trial(
         "settings": settings, "corpus": "ab12cd34ef56" if task == "text" else "",
     }  # fmt: skip
     key = hashlib.sha256(repr((name, task, seed)).encode()).hexdigest()[:16]
-    record: dict[str, Any] = {"format": 1, "key": key, "trial": trial, "status": status}
+    record: dict[str, Any] = {"format": FORMAT, "key": key, "trial": trial, "status": status}
     if status == "failed":
-        return {**record, "error": "RuntimeError: not enough <memory>: you tried to allocate 3 GB & more"}
+        return {
+            **record, "error": "RuntimeError: not enough <memory>: you tried to allocate 3 GB & more", "measure": None,
+            "curve": [], "methods": {}, "parameters": {"model": None, "encodings": None},
+            "seconds": {"training": 0.0, "testing": 0.0},
+        }  # fmt: skip
     return {
         **record,
         "measure": facts["measure"],
-        "curve": [[0, 5.5], [299, 2.0]] if status == "done" else [[0, 5.5], [6, math.nan]],
+        "curve": [[0, 5.5], [299, 2.0]] if status == "done" else [[0, 5.5], [6, "NaN"]],
         "methods": {method: _tested(method, task, seed, settings) for method in tested} if status == "done" else {},
         "parameters": {"model": 131072, "encodings": {"learned": 4096, "kerple": 16, "t5": 256}.get(name, 0)},
         "seconds": {"training": 8.0 + seed, "testing": 2.0},
@@ -175,4 +188,4 @@ def _costs(method: str) -> dict[str, Any]:
 def _properties(method: str) -> dict[str, Any]:
     holds = {"relative": method not in ("learned", "sinusoidal"), "decaying": method in ("alibi", "kerple")}
     said = {name: f"{name} of <{method}>: measured" for name in PROPERTIES}
-    return {name: {"holds": holds.get(name, True), "number": 0.1, "said": said[name]} for name in PROPERTIES}
+    return {name: {"holds": holds.get(name, True), "number": 0.1, "unit": "", "said": said[name]} for name in said}

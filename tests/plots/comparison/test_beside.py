@@ -8,7 +8,7 @@ import pytest
 from situs.plots.comparison.beside import Beside, beside, differences
 from situs.plots.comparison.literature import PUBLISHED
 from situs.plots.comparison.view import View
-from tests.plots.comparison.sample import make_records
+from tests.plots.comparison.sample import make_records, view_of
 from tests.plots.comparison.test_words import changed
 
 pytestmark = pytest.mark.once
@@ -17,7 +17,7 @@ ALIBI, SLIDING, KAZEMNEJAD, HAVIV, PI, YARN, RANDOMISED = PUBLISHED
 
 
 def found(records: dict[str, Any]) -> dict[str, Beside]:
-    return {each.published.paper: each for each in beside(View.of(records))}
+    return {each.published.paper: each for each in beside(view_of(records))}
 
 
 def text(*methods: str) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def test_perplexities_become_nats() -> None:
 def test_an_order_that_differs_is_found_and_said_with_both_numbers() -> None:
     records = text("sinusoidal", "rotary", "t5", "alibi")
     each = found(records)[ALIBI.paper]
-    rows = {row.method: row.scores["text"].changes[512].mean for row in View.of(records).rows}
+    rows = {row.name: row.scores["text"].changes[512].mean for row in view_of(records).rows}
     assert (each.same, each.level, each.verdict) == (5, 0, "differs")
     assert each.differ == [
         f"In the paper rotary is ahead of sinusoidal; here it is behind, +{rows['rotary']:.2f} against "
@@ -83,7 +83,7 @@ def test_levels_are_compared_at_the_training_length_with_their_spread() -> None:
 def test_answers_are_averaged_over_tasks_and_lengths() -> None:
     records = make_records(tasks=("passkey", "copy"), methods=("none", "rotary"), failures=False)
     each = found(records)[KAZEMNEJAD.paper]
-    rows = View.of(records).rows
+    rows = view_of(records).rows
     beyond = [
         row.scores[task].levels[length].mean for row in rows for task in row.scores for length in (128, 256, 512, 1024)
     ]

@@ -13,7 +13,9 @@ from matplotlib.collections import PolyCollection, QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from situs.lab.summary import summarise
+from situs.lab.comparing.records import Comparison
+from situs.lab.comparing.summary import summarise
+from situs.lab.plain import from_plain
 from situs.plots.comparison.figures import (
     accuracy_by_length,
     cost_and_reach,
@@ -25,7 +27,7 @@ from situs.plots.comparison.figures import (
 )
 from situs.plots.comparison.view import View
 from situs.plots.style import png, short
-from tests.plots.comparison.sample import METHODS, ODD, make_records
+from tests.plots.comparison.sample import METHODS, ODD, make_records, view_of
 
 pytestmark = pytest.mark.once
 
@@ -54,14 +56,14 @@ def test_lines_of_loss_are_the_changes_of_the_summary(view: View) -> None:
     assert set(shown) == set(METHODS)
     for row in view.rows:
         changes = {length: point.mean for length, point in row.scores["text"].changes.items() if point.exists}
-        assert shown[row.method] == ([*map(float, changes)], [*changes.values()])
+        assert shown[row.name] == ([*map(float, changes)], [*changes.values()])
 
 
 def test_bands_are_the_range_of_seeds(view: View) -> None:
     (axes,) = drawn(loss_by_length(view)).axes
     bands = [band for band in axes.collections if isinstance(band, PolyCollection)]
     tops = sorted(float(np.asarray(band.get_paths()[0].vertices)[:, 1].max()) for band in bands)
-    seeds = [row.scores["text"].changes[1024].seeds for row in view.rows if row.method not in ("learned", "cope")]
+    seeds = [row.scores["text"].changes[1024].seeds for row in view.rows if row.name not in ("learned", "cope")]
     expected = sorted(
         max(point.seeds) for row in view.rows for point in row.scores["text"].changes.values() if point.seeds
     )
@@ -72,7 +74,7 @@ def test_bands_are_the_range_of_seeds(view: View) -> None:
 def test_every_method_is_named_with_its_loss_at_the_training_length(view: View) -> None:
     (axes,) = drawn(loss_by_length(view)).axes
     named = dict(zip(words(axes, "label"), words(axes, "number"), strict=True))
-    assert named == {short(row.method): f"{row.scores['text'].levels[64].mean:.2f}" for row in view.rows}
+    assert named == {short(row.name): f"{row.scores['text'].levels[64].mean:.2f}" for row in view.rows}
     assert "table ends at 64" in words(axes, "heading")
 
 
@@ -89,7 +91,7 @@ def test_a_loss_that_explodes_does_not_flatten_the_others() -> None:
         for name, tested in trial["methods"].items():
             if name == "rotary":
                 tested["lengths"]["1024"]["scores"] = [score + 50 for score in tested["lengths"]["1024"]["scores"]]
-    (axes,) = drawn(loss_by_length(records)).axes
+    (axes,) = drawn(loss_by_length(view_of(records))).axes
     assert axes.get_yscale() == "symlog"
     assert axes.get_ylim()[1] > 50
 
@@ -100,7 +102,7 @@ def test_a_method_without_numbers_at_the_end_is_named_below() -> None:
         for tested in trial["methods"].values():
             if trial["trial"]["method"] == "alibi":
                 tested["lengths"]["1024"]["scores"][0] = math.nan
-    (axes,) = drawn(loss_by_length(records)).axes
+    (axes,) = drawn(loss_by_length(view_of(records))).axes
     assert "no number beyond 512" in words(axes, "heading")
     assert lines(axes)["alibi"][0] == [64, 128, 256, 512]
 
@@ -110,8 +112,8 @@ def test_loss_along_the_text_is_drawn_with_the_training_length(view: View) -> No
     shown = lines(axes)
     assert "learned" not in shown
     for row in view.rows:
-        if row.method != "learned":
-            assert shown[row.method] == (stretches(32, 1024), row.scores["text"].along)
+        if row.name != "learned":
+            assert shown[row.name] == (stretches(32, 1024), row.scores["text"].along)
     dashed = next(line for line in axes.get_lines() if [*np.asarray(line.get_xdata())] == [64, 64])
     assert dashed.get_linestyle() == "--"
 
@@ -127,23 +129,23 @@ def test_maps_hold_the_share_found_at_each_depth_and_length(view: View) -> None:
     maps = {str(axes.get_label()): axes for axes in figure.axes if axes.get_gid() == "map"}
     assert list(maps) == list(METHODS)
     for row in view.rows:
-        mesh = next(each for each in maps[row.method].collections if isinstance(each, QuadMesh))
+        mesh = next(each for each in maps[row.name].collections if isinstance(each, QuadMesh))
         cells = np.ma.filled(mesh.get_array().astype(float), math.nan).reshape(8, 5)  # type: ignore[union-attr]
         depths = row.scores["passkey"].depths
         for across, length in enumerate(view.lengths):
             expected = [*depths[length].values()] if length in depths else [math.nan] * 8
             np.testing.assert_allclose(cells[:, across], expected)
         assert mesh.get_clim() == (0.0, 1.0)
-        assert maps[row.method].get_ylim() == (8, 0)  # the beginning of the text on top
+        assert maps[row.name].get_ylim() == (8, 0)  # the beginning of the text on top
     assert sum(len(axes.patches) for axes in maps.values()) == 4  # learned beyond its table
 
 
 def test_points_of_cost_and_reach_are_time_and_change(view: View) -> None:
     (axes,) = drawn(cost_and_reach(view)).axes
     expected = {
-        row.method: ([row.cost["lengths"]["4096"]["time"]], [row.scores["text"].changes[1024].mean])
+        row.name: ([view.cost(row, 4096).time], [row.scores["text"].changes[1024].mean])
         for row in view.rows
-        if row.method not in ("learned", "sandwich")  # without a change, and without costs
+        if row.name not in ("learned", "sandwich")  # without a change, and without costs
     }
     assert lines(axes) == expected
     assert len(words(axes, "label")) == len(expected)
@@ -153,9 +155,9 @@ def test_points_of_cost_and_reach_are_time_and_change(view: View) -> None:
 def test_right_answers_are_drawn_for_any_task(view: View) -> None:
     (axes,) = drawn(accuracy_by_length(view, "copy")).axes
     for row in view.rows:
-        if row.method != "xpos":  # all of its trials failed
+        if row.name != "xpos":  # all of its trials failed
             levels = [point.mean for point in row.scores["copy"].levels.values() if point.exists]
-            assert lines(axes)[row.method][1] == levels
+            assert lines(axes)[row.name][1] == levels
     assert "xpos" not in lines(axes)
 
 
@@ -202,7 +204,7 @@ def test_each_figure_comes_in_four_kinds(view: View) -> None:
 
 
 def test_records_do_as_well_as_their_view() -> None:
-    records = make_records(methods=("alibi", "none"), failures=False, windows=8)
+    records = from_plain(Comparison, make_records(methods=("alibi", "none"), failures=False, windows=8))
     assert png(drawn(loss_by_length(records))) == png(drawn(loss_by_length(View(records, summarise(records)))))
 
 
@@ -224,10 +226,10 @@ def without(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_figures_without_numbers_are_left_out(records: dict[str, Any], expected: list[str]) -> None:
-    found = figures(records)
+    found = figures(view_of(records))
     assert list(found) == expected
     for figure in found.values():
         png(figure, dpi=50)
     for draw in (loss_by_length, loss_by_position, retrieval, accuracy_by_length, cost_and_reach):
         name: Draw = draw
-        name(records)
+        name(view_of(records))

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from situs.lab.probes import PROBES
-from situs.lab.summary import TRAINED
+from situs.lab.comparing.summary import TRAINED
+from situs.lab.probing.properties import PROBES
 from situs.plots.comparison.report import report_html
 from situs.plots.comparison.table import columns, explanations, table_csv
 from situs.plots.comparison.view import View
 from situs.plots.comparison.words import headline, percent, signed
 from tests.plots.comparison.browser import MISSING, Page, browser
-from tests.plots.comparison.sample import METHODS, ODD, make_records
+from tests.plots.comparison.sample import METHODS, ODD, make_records, view_of
 
 pytestmark = pytest.mark.once
 
@@ -108,7 +108,7 @@ def test_every_method_stands_in_the_table_with_its_numbers(view: View, parsed: P
     table = {row[0]: row[1:] for row in reversed(parsed.rows) if row}
     heads = [column.head for column in columns(view)]
     for row in view.rows:
-        shown = table[row.method]
+        shown = table[row.name]
         assert len(shown) == len(heads)
         scores = row.scores["text"]
         assert shown[0].startswith(f"{scores.levels[64].mean:.2f}")
@@ -128,7 +128,7 @@ def test_every_method_stands_in_the_table_with_its_numbers(view: View, parsed: P
 
 def test_rows_are_ranked_by_the_change_at_the_longest_length(view: View, parsed: Parsed) -> None:
     shown = list(dict.fromkeys(row[0] for row in parsed.rows if row and row[0] in METHODS))[: len(METHODS)]
-    changes = {row.method: row.scores["text"].changes[1024] for row in view.rows}
+    changes = {row.name: row.scores["text"].changes[1024] for row in view.rows}
     known = sorted((name for name in METHODS if changes[name].exists), key=lambda name: changes[name].mean)
     assert shown == [*known, "learned"]
 
@@ -188,21 +188,21 @@ def test_the_page_says_what_must_be_said(view: View, parsed: Parsed) -> None:
             {
                 name: value
                 for name, value in make_records(windows=8, methods=("none",), multiples=(1, 3)).items()
-                if name not in ("costs", "properties", "where", "corpus", "seconds", "command", "made", "preset")
+                if name not in ("costs", "properties", "where", "seconds", "command", "made", "preset")
             },
             id="bare",
         ),
     ],
 )
 def test_pages_of_poor_records_are_whole_too(records: dict[str, Any]) -> None:
-    assert Parsed(report_html(records)).open == []
+    assert Parsed(report_html(view_of(records))).open == []
 
 
 def test_the_table_for_programs_holds_full_numbers(view: View) -> None:
     table = {row["method"]: row for row in csv.DictReader(io.StringIO(table_csv(view)))}
     assert list(table) == list(METHODS)
     for row in view.rows:
-        shown, change = table[row.method], row.scores["text"].changes[1024]
+        shown, change = table[row.name], row.scores["text"].changes[1024]
         if change.exists:
             assert float(shown["text_change_1024"]) == change.mean
             assert float(shown["text_change_1024_low"]) == change.low

@@ -8,8 +8,8 @@ from matplotlib.collections import PolyCollection
 
 import situs
 from situs import plots
-from situs.lab import portraits
-from situs.lab.portraits import Sitter
+from situs.lab.probing import portraits
+from situs.lab.probing.sitters import Sitter
 from situs.plots.portraits.scores_axis import Curve, Curves
 from situs.plots.style import Look
 from tests.plots.portraits.reading import MINUS, Numbers, lines, panels, words, written

@@ -7,7 +7,8 @@ from matplotlib.axes import Axes
 
 import situs
 from situs import plots
-from situs.lab import portraits
+from situs.lab.probing import portraits
+from situs.lab.probing.sitters import sitters
 from tests.plots.portraits.reading import MINUS, Numbers, drawn, extent, key, limits, names, panels, points, words
 from tests.raising import raises_exactly
 from tests.references import sinusoidal, swin
@@ -63,7 +64,7 @@ def test_the_caption_tells_how_much_of_a_cross_there_is() -> None:
 def test_rotary_with_an_axial_split_is_drawn_from_contents() -> None:
     encoding = situs.Rotary(head_dim=16, split=situs.Axial())
     figure = plots.grid(encoding, size=(4, 5))
-    alike = portraits.similarity(portraits.sitters(encoding)[0], situs.Positions.grid(4, 5))
+    alike = portraits.similarity(sitters(encoding)[0], situs.Positions.grid(4, 5))
     for axes in panels(figure):
         row, column = (int(each) for each in marked(axes))
         assert np.allclose(drawn(axes), alike[5 * row + column].view(4, 5))

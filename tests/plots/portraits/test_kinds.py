@@ -16,8 +16,8 @@ from torch import Tensor
 
 import situs
 from situs import Positions, plots
-from situs.lab.named import from_names
-from situs.lab.portraits import Sitter
+from situs.lab.naming import parse
+from situs.lab.probing.sitters import Sitter, sitters_of
 from situs.plots import KINDS, suiting
 from situs.plots.portraits.kinds import ORDER
 from situs.plots.style import DARK, LIGHT
@@ -34,15 +34,15 @@ PORTRAITS = {
     "alibi": "distance", "cope": "scores", "deberta": "scores", "fire": "distance", "kerple": "distance",
     "learned": "table", "learned_grid": "grid", "none": "attention", "rotary": "rotation", "sandwich": "distance",
     "shaw": "scores", "sinusoidal": "table", "swin": "grid", "t5": "distance", "transformer_xl": "scores",
-    "tupe": "scores", "xpos": "rotation", "rotary+axial": "grid", "sinusoidal(axes=2)": "grid",
+    "tupe": "distance", "xpos": "rotation", "rotary+axial": "grid", "sinusoidal(axes=2)": "grid",
     "rotary&alibi": "decay", "rotary+yarn": "rotation",
 }  # fmt: skip
 
 
 def small(name: str) -> Sitter:
     options = {option: value for option, value in SMALL.items() if name not in ("none", "rotary&alibi")}
-    taken = from_names(name, {}, length=16)[0].encodings[0].config if options else {}
-    (found,) = from_names(name, {option: options[option] for option in options if option in taken}, length=16)
+    taken = sitters_of([parse(name)], {}, length=16)[0].encodings[0].config if options else {}
+    (found,) = sitters_of([parse(name)], {option: options[option] for option in options if option in taken}, length=16)
     return found
 
 
@@ -124,7 +124,7 @@ def test_an_encoding_that_does_not_say_where_it_ends_is_drawn_at_the_usual_lengt
 
 def test_words_say_whom_a_kind_suits() -> None:
     assert WORDS["table"] == "an encoding that is added to the input"
-    assert WORDS["rotation"] == WORDS["speeds"] == "an encoding that turns queries and keys"
+    assert WORDS["rotation"] == WORDS["speeds"] == "an encoding that rotates queries and keys"
     assert WORDS["decay"] == "an encoding for text that tells positions"
     assert "learned_grid, swin, sinusoidal(axes=2)" in WORDS["grid"]
 

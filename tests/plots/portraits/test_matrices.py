@@ -8,9 +8,9 @@ import torch
 
 import situs
 from situs import plots
-from situs.lab import portraits
-from situs.lab.acting import normal
-from situs.lab.portraits import Sitter
+from situs.checks.bench import normal
+from situs.lab.probing import portraits
+from situs.lab.probing.sitters import Sitter, alike, sitters
 from situs.plots.style import LIGHT
 from tests.plots.portraits.reading import (
     MINUS,
@@ -165,10 +165,10 @@ def test_queries_and_keys_of_different_texts_are_refused() -> None:
 def test_weights_are_drawn_without_and_with_the_encoding(causal: bool) -> None:
     encodings = {"a bias": situs.ALiBi(num_heads=2), "nothing": situs.NoPE()}
     figure = plots.attention(encodings, length=10, causal=causal)
-    sitters = portraits.alike(portraits.sitters(encodings))
-    assert [(sitter.heads, sitter.head_dim) for sitter in sitters] == [(2, 32)] * 2
-    weights = [portraits.attention(sitters[0], 10, causal=causal, positions=False)]
-    weights += [portraits.attention(sitter, 10, causal=causal) for sitter in sitters]
+    beside = alike(sitters(encodings))
+    assert [(sitter.heads, sitter.head_dim) for sitter in beside] == [(2, 32)] * 2
+    weights = [portraits.attention(beside[0], 10, causal=causal, positions=False)]
+    weights += [portraits.attention(sitter, 10, causal=causal) for sitter in beside]
     shown = [each[0].double().numpy() for each in weights]
     for axes, expected in zip(panels(figure), shown, strict=True):
         assert np.allclose(drawn(axes), np.where(AHEAD & causal, np.nan, np.sqrt(expected)), equal_nan=True)

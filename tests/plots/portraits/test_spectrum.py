@@ -11,8 +11,9 @@ from matplotlib.axes import Axes
 
 import situs
 from situs import plots
-from situs.lab import portraits
-from situs.lab.named import from_names
+from situs.lab.naming import parse
+from situs.lab.probing import portraits
+from situs.lab.probing.sitters import sitters, sitters_of
 from situs.plots.portraits.spectrum import PHI
 from tests.plots.portraits.reading import lines, panels, points, words, written
 from tests.raising import raises_exactly
@@ -68,7 +69,7 @@ def test_several_are_overlaid_and_scalings_are_spoken_of() -> None:
 
 def test_who_is_slow_is_named_beside_others() -> None:
     fast = situs.Rotary(head_dim=16, base=10.0)
-    linear = situs.Rotary(head_dim=16, scaling=situs.Linear(factor=4.0))
+    linear = situs.Rotary(head_dim=16, scaling=situs.LinearScaling(factor=4.0))
     slows = "Scalings slow pairs down, so that a longer text turns them about as far as training did."
     turn = "Pairs make a turn or more in training: farther on there are no angles a model has never met."
     for encodings, said in (
@@ -82,7 +83,7 @@ def test_who_is_slow_is_named_beside_others() -> None:
 
 def test_bare_names_of_scalings_give_lines_that_differ() -> None:
     names = ["rotary", *(f"rotary+{name}" for name in ("linear", "ntk", "ntk_by_parts", "yarn", "llama3"))]
-    (axes,) = panels(plots.wavelengths(from_names(",".join(names), {}, length=2)))
+    (axes,) = panels(plots.wavelengths(sitters_of([parse(name) for name in names], {}, length=2)))
     shown = {name: y for name, (_, y) in lines(axes).items()}
     plain = rotary.frequencies(64)
     expected = {
@@ -100,7 +101,7 @@ def test_bare_names_of_scalings_give_lines_that_differ() -> None:
 
 
 def test_the_length_of_the_text_counts_for_scalings_that_choose_by_it() -> None:
-    encoding = situs.Rotary(head_dim=16, scaling=situs.DynamicNTK(factor=1.0, original_length=100))
+    encoding = situs.Rotary(head_dim=16, scaling=situs.DynamicNTKScaling(factor=1.0, original_length=100))
     short, long = (
         lines(panels(plots.wavelengths(encoding, train_length=100, length=length))[0])["rotary+DynamicNTK"][1]
         for length in (None, 400)
@@ -110,13 +111,13 @@ def test_the_length_of_the_text_counts_for_scalings_that_choose_by_it() -> None:
 
 
 def test_pairs_that_stand_still_leave_the_name_where_the_line_ends() -> None:
-    (axes,) = panels(plots.wavelengths(situs.Rotary(head_dim=16, scaling=situs.Proportional(fraction=0.5))))
+    (axes,) = panels(plots.wavelengths(situs.Rotary(head_dim=16, scaling=situs.ProportionalScaling(fraction=0.5))))
     assert written(axes, "label") == ["rotary+Proportional"]
     assert written(axes, "number") == ["0 of 8"]  # those that turn do so within 2,048
     with raises_exactly(
         ValueError, "wavelengths needs pairs that turn, since others have none; got rotary+Proportional."
     ):
-        plots.wavelengths(situs.Rotary(head_dim=16, scaling=situs.Proportional(fraction=0.0)))
+        plots.wavelengths(situs.Rotary(head_dim=16, scaling=situs.ProportionalScaling(fraction=0.0)))
 
 
 def test_where_all_pairs_turn_in_training_the_caption_says_so() -> None:
@@ -161,7 +162,7 @@ def test_scores_over_distance_are_means_of_some_steps(scaled: Any) -> None:
     assert over_distance.get_xlim() == (1, 1024)
     assert over_distance.get_xlabel() == "distance"
     x, y = lines(over_distance)["plain"]
-    decay = portraits.decay(portraits.sitters(situs.Rotary(head_dim=96))[0], torch.arange(1024)).mean[0].double()
+    decay = portraits.decay(sitters(situs.Rotary(head_dim=96))[0], torch.arange(1024)).mean[0].double()
     assert x[:4].tolist() == [1, 2, 3, 4]
     assert np.allclose(y[:4], decay[1:5], atol=1e-4)
     sampled = np.unique(np.round(2 ** np.linspace(0, np.log2(1023), 48 * 16))).astype(int)

@@ -11,16 +11,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from situs.lab.grammar import name_of, split
-from situs.lab.summary import Point, Scores
-from situs.plots.comparison.literature import PUBLISHED, RANDOM, Published
+from situs.lab.comparing.summary import Point, Row, Scores
+from situs.lab.naming.grammar import Method
+from situs.lab.naming.scalings import RANDOM
+from situs.plots.comparison.literature import PUBLISHED, Published
 from situs.plots.comparison.view import View
 from situs.plots.comparison.words import alike, called, listed, percent, signed, unit
 
 
 @dataclass(frozen=True)
 class Beside:
-    """A claim beside what was measured: for each method both numbers, and in words whether they agree."""
+    """Hold a claim beside what was measured: for each method both numbers, and in words whether they agree."""
 
     published: Published
     rows: list[tuple[str, str, str, str]]
@@ -32,7 +33,7 @@ class Beside:
 
     @property
     def verdict(self) -> str:
-        """In a word or two."""
+        """Whether the orders agree, in a word or two."""
         pairs = self.same + self.level + len(self.differ)
         if not pairs:
             return "not measured"
@@ -40,7 +41,7 @@ class Beside:
 
     @property
     def said(self) -> str:
-        """In sentences."""
+        """Whether the orders agree, in sentences."""
         pairs = self.same + self.level + len(self.differ)
         if not pairs:
             return "Too few of these methods were measured here."
@@ -53,25 +54,30 @@ class Beside:
 
 
 def beside(view: View) -> list[Beside]:
-    """Every claim beside these records; of claims about additions, one for each method that was added to."""
+    """Put every claim beside these records; claims about additions, once for each method that was added to."""
     found = []
     for published in PUBLISHED:
-        bases = [name.removesuffix(RANDOM) for name in view.methods if name.endswith(RANDOM)]
+        bases = [method.without_last.name for method in view.methods if method.added[-1:] == (RANDOM,)]
         for base in bases if published.compared == "gain" else [""]:
-            names = {name: _method(view, base + name) for name in published.numbers}
-            found.append(_beside(view, published, {name: method for name, method in names.items() if method}))
+            rows = {name: _row(view, base + name) for name in published.numbers}
+            found.append(_beside(view, published, {name: row for name, row in rows.items() if row is not None}))
     return found
 
 
-def _method(view: View, name: str) -> str | None:
-    """The method of that name, or else the first with that name and options."""
-    return next((method for method in view.methods if method == name), None) or next(
-        (method for method in view.methods if name_of(method) == name and len(split(method, "+")) == 1), None
-    )
+def _row(view: View, name: str) -> Row | None:
+    """Find the method of that name, or else the first that is this encoding with options."""
+    same = (row for row in view.rows if row.name == name)
+    return next(same, None) or next((row for row in view.rows if _bare_name(row.method) == name), None)
 
 
-def _beside(view: View, published: Published, names: Mapping[str, str]) -> Beside:
-    found = {name: at for name, method in names.items() if (at := _measured(view, published, name, method))}
+def _bare_name(method: Method) -> str:
+    """Name a method of one encoding, with nothing added to it, without its options."""
+    return method.parts[0].name if len(method.parts) == 1 and not method.added else method.name
+
+
+def _beside(view: View, published: Published, measured: Mapping[str, Row]) -> Beside:
+    found = {name: at for name, row in measured.items() if (at := _measured(view, published, name, row))}
+    names = {name: row.name for name, row in measured.items()}
     rows = [(names[name], published.said(name), published.others(name), found[name][1]) for name in found]
     same, level, differ = 0, 0, []
     for pair in itertools.combinations(found, 2):
@@ -91,14 +97,14 @@ def _beside(view: View, published: Published, names: Mapping[str, str]) -> Besid
 
 
 def _short(published: Published, point: Point) -> str:
-    """A number that was compared, as it was before less was better."""
+    """Write a number that was compared, as it was before less was better."""
     if published.compared in ("answers", "gain"):
         return percent(-point.mean)
     return signed(point.mean) if published.compared == "change" else f"{point.mean:.2f}"
 
 
 def _spread(view: View, published: Published, found: Mapping[str, Point]) -> str:
-    """How far best and worst lie apart, there and here."""
+    """Say how far best and worst lie apart, there and here."""
     if published.compared != "loss" or published.above or len(found) < 2:
         return ""
     theirs = [published.badness(name) for name in found]
@@ -109,9 +115,8 @@ def _spread(view: View, published: Published, found: Mapping[str, Point]) -> str
     )
 
 
-def _measured(view: View, published: Published, name: str, method: str) -> tuple[Point, str] | None:
-    """The number to compare, less being better, and how it is said."""
-    row = next(row for row in view.rows if row.method == method)
+def _measured(view: View, published: Published, name: str, row: Row) -> tuple[Point, str] | None:
+    """Give the number to compare, less being better, and how it is said."""
     if published.compared in ("answers", "gain"):
         return _answered(view, [row.scores[task] for task in view.answer_tasks if task in row.scores])
     scores = row.scores.get(view.loss_task or "")
@@ -129,13 +134,13 @@ def _measured(view: View, published: Published, name: str, method: str) -> tuple
 
 
 def _nearest(view: View, multiple: float) -> int | None:
-    """The tested length that is nearest to a multiple; beyond the training length if that is."""
+    """Find the tested length that is nearest to a multiple; beyond the training length if that is."""
     lengths = [view.train_length] if multiple <= 1 else view.beyond
     return min(lengths, key=lambda length: abs(math.log(length / view.train_length / multiple)), default=None)
 
 
 def _answered(view: View, scores: list[Scores]) -> tuple[Point, str] | None:
-    """Wrong answers beyond the training length, over all tasks."""
+    """Count wrong answers beyond the training length, over all tasks."""
     points = [point for each in scores for length in view.beyond if (point := view.at(each.levels, length))]
     if not points:
         return None
@@ -146,7 +151,7 @@ def _answered(view: View, scores: list[Scores]) -> tuple[Point, str] | None:
 
 
 def differences(found: list[Beside]) -> str:
-    """In one sentence: with whom these records agree, and with whom not."""
+    """Say in one sentence with whom these records agree, and with whom not."""
     by_verdict: dict[str, list[str]] = {}
     for each in found:
         names = by_verdict.setdefault(each.verdict, [])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
 
-from situs.lab.summary import FINDS, HOLDS, Point, Row, Scores
+from situs.lab.comparing.records import Comparison
+from situs.lab.comparing.summary import FINDS, HOLDS, Point, Row, Scores
 from situs.plots import style
 from situs.plots.comparison import words
 from situs.plots.comparison.lines import Chart, Line, lengths_axis, limits
@@ -17,13 +17,13 @@ from situs.plots.comparison.search import retrieval
 from situs.plots.comparison.tradeoff import cost_and_reach
 from situs.plots.comparison.view import View
 
-Records = Mapping[str, Any] | View
+Records = Comparison | View
 
 __all__ = ["accuracy_by_length", "cost_and_reach", "figures", "loss_by_length", "loss_by_position", "retrieval"]
 
 
 def figures(records: Records, *, dark: bool = False, narrow: bool = False) -> dict[str, Figure]:
-    """All figures that the records have numbers for, by the names of their files."""
+    """Draw all figures that the records have numbers for, by the names of their files."""
     view = View.of(records)
     found = {
         "loss-by-length": loss_by_length(view, dark=dark, narrow=narrow),
@@ -39,14 +39,14 @@ def figures(records: Records, *, dark: bool = False, narrow: bool = False) -> di
 
 
 def loss_by_length(records: Records, *, dark: bool = False, narrow: bool = False) -> Figure | None:
-    """How much worse each method reads the same bytes with more text before them than it was trained with."""
+    """Draw how much worse each method reads the same bytes with more text before them than it was trained with."""
     view = View.of(records)
     scored = view.scored(view.loss_task)
     lines = _lines(view, [(row, scores.changes, _level(view, scores, "{:.2f}")) for row, scores in scored])
     if not view.beyond or not lines:
         return None
     theme = style.DARK if dark else style.LIGHT
-    chart = Chart(lines, style.looks(view.methods, theme), "1× loss")
+    chart = Chart(lines, view.looks(theme), "1× loss")
     with style.figure(
         "Loss beyond the training length",
         f"change in {words.unit(view.loss_task)} against 1×, same bytes scored; bands: range of seeds",
@@ -64,7 +64,7 @@ def loss_by_length(records: Records, *, dark: bool = False, narrow: bool = False
 def accuracy_by_length(
     records: Records, task: str | None = None, *, dark: bool = False, narrow: bool = False
 ) -> Figure | None:
-    """How many answers of a task are wholly right at each length."""
+    """Draw how many answers of a task are wholly right at each length."""
     view = View.of(records)
     task = task or next(iter(view.answer_tasks), "")
     scored = view.scored(task)
@@ -72,7 +72,7 @@ def accuracy_by_length(
     if not lines:
         return None
     theme = style.DARK if dark else style.LIGHT
-    chart = Chart(lines, style.looks(view.methods, theme), "at 1×")
+    chart = Chart(lines, view.looks(theme), "at 1×")
     with style.figure(
         f"{task.capitalize()}: right answers by length",
         "share of examples that are wholly right; bands: range of seeds",
@@ -89,17 +89,17 @@ def accuracy_by_length(
 
 
 def loss_by_position(records: Records, *, dark: bool = False, narrow: bool = False) -> Figure | None:
-    """The loss along the longest text: within what was trained, and beyond."""
+    """Draw the loss along the longest text: within what was trained, and beyond."""
     view = View.of(records)
     lines = []
     for row, scores in view.scored(view.loss_task):
         if scores.along and all(map(math.isfinite, scores.along)):
-            places = stretches(len(scores.along), view.longest)
-            lines.append(Line(row.method, f"{scores.along[-1]:.2f}", places, scores.along, scores.along, scores.along))
+            middles = stretches(len(scores.along), view.longest)
+            lines.append(Line(row.name, f"{scores.along[-1]:.2f}", middles, scores.along, scores.along, scores.along))
     if not lines or not view.beyond:
         return None
     theme = style.DARK if dark else style.LIGHT
-    chart = Chart(lines, style.looks(view.methods, theme), "at the end", markers=False, under=0.45)
+    chart = Chart(lines, view.looks(theme), "at the end", markers=False, under=0.45)
     rises = sorted((line.y[-1] - _within(line, view.train_length), _name(line.method)) for line in lines)
     (least, flat), (most, steep) = rises[0], rises[-1]
     with style.figure(
@@ -128,12 +128,12 @@ def loss_by_position(records: Records, *, dark: bool = False, narrow: bool = Fal
 
 
 def stretches(count: int, length: int) -> list[float]:
-    """The middle of each of so many even stretches of a text, of which the first token is predicted by nothing."""
+    """Find the middle of each of so many even stretches of a text, of which the first token is predicted by nothing."""
     return [1 + (length - 1) * (index + 0.5) / count for index in range(count)]
 
 
 def _lines(view: View, scored: Sequence[tuple[Row, Mapping[int, Point], str]]) -> list[Line]:
-    """A line for each method that has numbers, and why it ends early if it does."""
+    """Make a line for each method that has numbers, and say why it ends early if it does."""
     lines = []
     for row, points, number in scored:
         found = {length: point for length in view.lengths if (point := view.at(points, length)) is not None}
@@ -144,7 +144,7 @@ def _lines(view: View, scored: Sequence[tuple[Row, Mapping[int, Point], str]]) -
         early = f"table ends at {end:,}" if end is not None else f"no number beyond {last:,}"
         lines.append(
             Line(
-                row.method,
+                row.name,
                 number,
                 [float(length) for length in found],
                 [point.mean for point in found.values()],
@@ -166,19 +166,19 @@ def _all(lines: Sequence[Line]) -> list[float]:
 
 
 def _within(line: Line, length: int) -> float:
-    """The loss in the last stretch that was trained, or the first of all."""
+    """Find the loss in the last stretch that was trained, or the first of all."""
     return next((y for x, y in zip(reversed(line.x), reversed(line.y), strict=True) if x <= length), line.y[0])
 
 
 def _name(method: str) -> str:
-    """For captions."""
+    """Name a method in captions."""
     return words.called(style.short(method))
 
 
 def _holding(view: View, scored: Sequence[tuple[Row, Scores]]) -> str:
-    """Who stays within the shade, and who leaves it farthest."""
-    names = [_name(row.method) for row, scores in scored if view.reach(scores) == view.longest]
-    ends = {row.method: point.mean for row, scores in scored if (point := view.at(scores.changes, view.longest))}
+    """Say who stays within the shade, and who leaves it farthest."""
+    names = [_name(row.name) for row, scores in scored if view.reach(scores) == view.longest]
+    ends = {row.name: point.mean for row, scores in scored if (point := view.at(scores.changes, view.longest))}
     stay = "stays" if len(names) < 2 else "stay"
     who, far = words.listed(names, 3) or "None", view.times(view.longest)
     said = f"{who} {stay} in the shade, within {HOLDS} nats, up to {far}"

@@ -18,7 +18,7 @@ LEAST, ABOVE = 2.6, 0.1  # inches of axes, and over them
 
 @dataclass(frozen=True)
 class Line:
-    """A method's numbers, the least and the greatest of its seeds, and why it ends before others if it does."""
+    """Hold a method's numbers, the least and the greatest of its seeds, and why it ends before others if it does."""
 
     method: str
     number: str
@@ -31,7 +31,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines, drawn and named: what is shared by all charts of this kind."""
+    """Draw and name lines: what is shared by all charts of this kind."""
 
     lines: list[Line]
     looks: dict[str, Look]
@@ -43,7 +43,7 @@ class Chart:
 
     @property
     def height(self) -> float:
-        """Inches of drawing, so that all names find room."""
+        """The height of the drawing in inches, so that all names find room."""
         through = [line for line in self.lines if not line.ended]
         return max(LEAST, labels.height(len(through)) + 0.1) + ABOVE + self._below
 
@@ -53,7 +53,7 @@ class Chart:
         return max(self.under, labels.height(len(ended) + len(set(ended))))
 
     def draw(self, sheet: Sheet, limits: tuple[float, float]) -> Axes:
-        """Axes with the lines, and the names beside them; under those, lines that ended early."""
+        """Draw axes with the lines, and the names beside them; under those, lines that ended early."""
         through = [self._end(sheet, line) for line in self.lines if not line.ended]
         ended: dict[str, list[labels.End]] = {}
         for line in self.lines:
@@ -85,7 +85,7 @@ class Chart:
 
 
 def set_height(axes: Axes, limits: tuple[float, float]) -> None:
-    """The range of the vertical axis, which beyond ``FAR`` goes on in powers."""
+    """Set the range of the vertical axis, which beyond ``FAR`` goes on in powers."""
     if limits[1] > FAR and limits[0] < 1:
         axes.set_yscale("symlog", linthresh=1.0, linscale=1.5)
         ticks = [0, 0.5, 1, *(power * 10**exponent for exponent in range(5) for power in (2, 5, 10))]
@@ -95,7 +95,7 @@ def set_height(axes: Axes, limits: tuple[float, float]) -> None:
 
 
 def lengths_axis(axes: Axes, lengths: Sequence[int], train_length: int, *, narrow: bool) -> None:
-    """Ticks at lengths, and what they are times the training length."""
+    """Set ticks at lengths, and say what they are times the training length."""
     axes.set_xlim(lengths[0] / 1.12, lengths[-1] * 1.06)
     axes.xaxis.set_major_locator(FixedLocator(lengths))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -104,7 +104,7 @@ def lengths_axis(axes: Axes, lengths: Sequence[int], train_length: int, *, narro
 
 
 def limits(numbers: Sequence[float], *, low: float | None = None, high: float | None = None) -> tuple[float, float]:
-    """The range of numbers and of what must be seen, with some room."""
+    """Find the range of numbers and of what must be seen, with some room."""
     known = [number for number in (*numbers, low, high) if number is not None and math.isfinite(number)]
     least, most = min(known), max(known)
     room = 0.06 * (most - least or 1.0)

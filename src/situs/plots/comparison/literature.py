@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from situs.lab.naming.scalings import RANDOM
 from situs.plots.comparison.words import percent, signed
-
-RANDOM = "+random"
 
 
 @dataclass(frozen=True)
 class Published:
-    """A claim with its numbers.
+    """Hold a claim with its numbers.
 
     compared: "change" of the loss from the training length on, "loss" itself, "answers" that are right, or the "gain"
         in those that an addition brings.
@@ -45,7 +44,7 @@ class Published:
         return {name: common or max(each) for name, each in self.numbers.items()}
 
     def badness(self, name: str) -> float:
-        """The number that is compared, less being better: nats a token, or wrong answers."""
+        """Give the number that is compared, less being better: nats a token, or wrong answers."""
         number = self.numbers[name][self.at[name]]
         if self.compared in ("answers", "gain"):
             return -number
@@ -53,7 +52,7 @@ class Published:
         return math.log(number / start)
 
     def said(self, name: str) -> str:
-        """The number as the paper gives it, and in nats."""
+        """Write the number as the paper gives it, and in nats."""
         length = self.at[name]
         number = self.numbers[name][length]
         if self.compared == "answers":
@@ -68,7 +67,7 @@ class Published:
         return f"{self.numbers[name][self.train_length]:.2f} → {shown} at {length / self.train_length:.2g}× ({change})"
 
     def others(self, name: str) -> str:
-        """The numbers at lengths that are not compared."""
+        """Write the numbers at lengths that are not compared."""
         shown = (self.at[name], self.train_length)
         each = [f"{number:.2f} at {length:,}" for length, number in self.numbers[name].items() if length not in shown]
         return f"also {', '.join(each)}" if each else ""
@@ -162,6 +161,6 @@ PUBLISHED = (
         setting="accuracy beyond the training length, mean over 15 algorithmic tasks",
         claim="positions drawn from a larger range help",
         compared="gain",
-        numbers={RANDOM: {0: 0.120}, "": {0: 0.0}},
+        numbers={f"+{RANDOM}": {0: 0.120}, "": {0: 0.0}},
     ),
 )

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from importlib import resources
 from string import Template
-from typing import Any
 
 from matplotlib.figure import Figure
 
+from situs.lab.comparing.records import Comparison
 from situs.plots.comparison import caveats, words
 from situs.plots.comparison.beside import Beside, beside, differences
 from situs.plots.comparison.figures import figures
@@ -35,8 +35,8 @@ READING = {
 }
 
 
-def report_html(records: Mapping[str, Any] | View) -> str:
-    """The page. Everything on it is worked out from the records."""
+def report_html(records: Comparison | View) -> str:
+    """Write the page. Everything on it is worked out from the records."""
     view = View.of(records)
     compared = beside(view)
     drawn = _figures(view)
@@ -48,12 +48,12 @@ def report_html(records: Mapping[str, Any] | View) -> str:
     }
     sections |= {"caveats": "Trust", "reproduce": "Reproduce"}
     found = words.findings(view)
-    made = str(view.records.get("made", ""))[:10]
+    made = view.records.made[:10]
     fields = {
-        "version": escape(str(view.records.get("where", {}).get("situs", ""))),
+        "version": escape(view.records.where.situs if view.records.where else ""),
         "made": escape(made),
         "title": escape(f"{words.headline(view)} · situs compare"),
-        "kicker": escape(f"situs compare · {made} · preset {view.records.get('preset') or 'of one’s own'}"),
+        "kicker": escape(f"situs compare · {made} · preset {view.records.preset or 'of one’s own'}"),
         "headline": escape(words.headline(view)),
         "lead": escape(caveats.lead(view)),
         "contents": " ".join(f'<a href="#{name}">{text}</a>' for name, text in sections.items() if text),
@@ -67,7 +67,7 @@ def report_html(records: Mapping[str, Any] | View) -> str:
         "studies": "\n".join(_study(number, each) for number, each in enumerate(compared)),
         "caveats": _list(caveats.caveats(view)),
         "failures": _failures(view),
-        "command": escape(str(view.records.get("command") or "situs compare")),
+        "command": escape(view.records.command or "situs compare"),
         "reproduction": _meanings(caveats.reproduction(view)),
     }
     template = resources.files("situs.plots.comparison").joinpath("report.html").read_text(encoding="utf-8")
@@ -90,7 +90,7 @@ def _facts(view: View) -> str:
 
 
 def _figures(view: View) -> str:
-    """All figures, each four times: by day and by night, for screens and for phones."""
+    """Embed all figures, each four times: by day and by night, for screens and for phones."""
     kinds = {
         (dark, narrow): figures(view, dark=dark, narrow=narrow) for dark in (False, True) for narrow in (False, True)
     }
@@ -119,7 +119,7 @@ def _uri(figure: Figure) -> str:
 
 
 def _size(figure: Figure, narrow: bool) -> str:
-    """Width and height, so that nothing jumps."""
+    """Write the width and height of a figure, so that nothing jumps."""
     width = NARROW if narrow else WIDE
     return f'width="{round(width * DPI)}" height="{round(float(figure.get_figheight()) * DPI)}"'
 
@@ -157,6 +157,6 @@ def _small(text: str) -> str:
 
 
 def _failures(view: View) -> str:
-    failed = [f"{row.method}, on {problem}" for row in view.rows for problem in row.problems]
+    failed = [f"{row.name}, on {problem}" for row in view.rows for problem in row.problems]
     body = f"<ul>\n{_list(failed)}\n</ul>" if failed else "<p>None.</p>"
     return f'<section aria-labelledby="failed">\n<h2 id="failed">Trials that failed</h2>\n{body}\n</section>'

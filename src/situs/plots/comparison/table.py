@@ -5,25 +5,26 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 from typing import Any, Literal
 
-from situs.lab.probes import PROBES
-from situs.lab.summary import FINDS, HOLDS, TRAINED, Point, Row
+from situs.lab.comparing.records import Comparison
+from situs.lab.comparing.summary import FINDS, HOLDS, TRAINED, Point, Row
+from situs.lab.probing.findings import CLAIMS, Cost, DecodeCost
 from situs.plots.comparison.view import View
 from situs.plots.comparison.words import percent, signed, unit
 from situs.plots.style import minus
 
-PROPERTIES = {**{name: probe.about for name, probe in PROBES.items()}, **TRAINED}
+PROPERTIES = {**CLAIMS, **TRAINED}
 NOTHING = "–"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in a field: a text, a smaller one below, what appears on pointing, and how good it is."""
+    """Hold what stands in a field: a text, a smaller one below, what appears on pointing, and how good it is."""
 
     text: str
     small: str = ""
@@ -33,7 +34,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table, and what it means."""
+    """Hold a column of the table, and what it means."""
 
     group: str
     head: str
@@ -43,7 +44,7 @@ class Column:
 
 
 def columns(view: View) -> list[Column]:
-    """Those that the records have numbers for."""
+    """Choose the columns that the records have numbers for."""
     found = []
     if view.loss_task is not None:
         found += _of_loss(view, view.loss_task)
@@ -82,7 +83,7 @@ def _of_loss(view: View, task: str) -> list[Column]:
 def _points(
     view: View, task: str, which: Literal["levels", "changes"], length: int, shown: Callable[[Point], Cell]
 ) -> Callable[[Row], Cell]:
-    """The cell of a task at a length: what is shown of its point, or why there is none."""
+    """Make the cell of a task at a length: what is shown of its point, or why there is none."""
 
     def cell(row: Row) -> Cell:
         scores = row.scores.get(task)
@@ -116,11 +117,11 @@ def _of_costs(view: View) -> list[Column]:
         explained = "Parameters that the encodings of the model add, over all layers."
         found.append(Column(group, "parameters", explained, _parameters))
     for length in view.cost_lengths:
-        for what, said in (("time", "Time"), ("memory", "Peak memory")):
-            run = "a training step" if length == view.train_length else "a forward pass over one text"
+        run = "a training step" if length == view.train_length else "a forward pass over one text"
+        for what, said, cell in (("time", "Time", _time), ("memory", "Peak memory", _memory)):
             explained = f"{said} of {run} of {length:,} tokens, attention layers only, times that without positions."
-            found.append(Column(group, f"{what} {length:,}", explained, _cost(length, what)))
-    if any("time" in row.cost.get("decode", {}) for row in view.rows):
+            found.append(Column(group, f"{what} {length:,}", explained, _cost(view, length, cell)))
+    if any(row.cost is not None and row.cost.decode.time is not None for row in view.rows):
         explained = "Time of a token of decoding behind a cache, attention layers only, times that without positions."
         found.append(Column(group, "decode", explained, _decode))
     return found
@@ -131,19 +132,25 @@ def _parameters(row: Row) -> Cell:
 
 
 def _decode(row: Row) -> Cell:
-    return _measured(row.cost.get("decode", {}), "time")
+    return Cell(NOTHING) if row.cost is None else _time(row.cost.decode)
 
 
-def _cost(length: int, what: str) -> Callable[[Row], Cell]:
-    return lambda row: _measured(row.cost.get("lengths", {}).get(str(length), {}), what)
+def _cost(view: View, length: int, cell: Callable[[Cost], Cell]) -> Callable[[Row], Cell]:
+    return lambda row: cell(view.cost(row, length))
 
 
-def _measured(at: Mapping[str, Any], what: str) -> Cell:
-    """A cost, or why there is none."""
-    if "ends" in at:
-        return Cell("ends", title=f"The table ends at {at['ends']:,}.")
-    sizes = f"{at['mib']:.1f} MiB, plain {at['plain_mib']:.1f} MiB" if what == "memory" and "mib" in at else ""
-    return Cell(_times(at.get(what)), title=str(at.get("error") or sizes))
+def _time(cost: Cost | DecodeCost) -> Cell:
+    """Show a time, or why there is none."""
+    return _ended_table(cost.ends) if cost.ends is not None else Cell(_times(cost.time), title=cost.error or "")
+
+
+def _memory(cost: Cost) -> Cell:
+    """Show the memory, or why there is none."""
+    if cost.ends is not None:
+        return _ended_table(cost.ends)
+    known = cost.mib is not None and cost.plain_mib is not None
+    sizes = f"{cost.mib:.1f} MiB, plain {cost.plain_mib:.1f} MiB" if known else ""
+    return Cell(_times(cost.memory), title=cost.error or sizes)
 
 
 def _times(number: float | None) -> str:
@@ -155,10 +162,10 @@ def _of_properties(view: View) -> list[Column]:
 
     def measured(name: str) -> Callable[[Row], Cell]:
         def cell(row: Row) -> Cell:
-            found = row.properties.get(name, {})
-            holds = found.get("holds")
+            found = row.properties.get(name)
+            holds = None if found is None else found.holds
             text = NOTHING if holds is None else "yes" if holds else "no"
-            return Cell(text, title=str(found.get("said") or ""), tone="" if holds is None else text)
+            return Cell(text, title="" if found is None else found.said, tone="" if holds is None else text)
 
         return cell
 
@@ -176,9 +183,11 @@ def _verdict() -> Column:
 
 
 def _ended(point: Point | None) -> Cell:
-    if point is None or point.ends is None:
-        return Cell(NOTHING)
-    return Cell("ends", title=f"The table ends at {point.ends:,}.")
+    return Cell(NOTHING) if point is None or point.ends is None else _ended_table(point.ends)
+
+
+def _ended_table(ends: int) -> Cell:
+    return Cell("ends", title=f"The table ends at {ends:,}.")
 
 
 def _interval(point: Point, form: Callable[[float], str]) -> str:
@@ -186,7 +195,7 @@ def _interval(point: Point, form: Callable[[float], str]) -> str:
 
 
 def table_html(view: View) -> str:
-    """The table, with two rows of headings."""
+    """Write the table, with two rows of headings."""
     shown = columns(view)
     groups = [(group, len(list(each))) for group, each in groupby(shown, lambda column: column.group)]
     upper = "".join(f'<th scope="colgroup" colspan="{count}">{escape(group)}</th>' for group, count in groups)
@@ -196,7 +205,7 @@ def table_html(view: View) -> str:
         for index, column in enumerate(shown)
     )
     body = "\n".join(
-        f'<tr><th scope="row">{broken(row.method)}</th>'
+        f'<tr><th scope="row">{broken(row.name)}</th>'
         + "".join(_field(column, column.cell(row), index in starts) for index, column in enumerate(shown))
         + "</tr>"
         for row in _ranked(view)
@@ -224,7 +233,7 @@ def _attributes(classes: str, title: str) -> str:
 
 
 def explanations(view: View) -> list[tuple[str, str]]:
-    """Each kind of column and what it means; columns that mean the same share a sentence."""
+    """Explain each kind of column; columns that mean the same share a sentence."""
     found: dict[tuple[str, str], list[str]] = {}
     for column in columns(view):
         found.setdefault((column.group, column.explained), []).append(column.head)
@@ -236,25 +245,25 @@ def _named(heads: Sequence[str]) -> str:
 
 
 def _ranked(view: View) -> list[Row]:
-    """The smallest change at the longest length first, or else the most right answers; those without come last."""
+    """Rank rows: the smallest change at the longest length first, or else the most right answers; none come last."""
     task = view.loss_task or next(iter(view.answer_tasks), None)
 
-    def place(row: Row) -> tuple[bool, float]:
+    def rank(row: Row) -> tuple[bool, float]:
         scores = row.scores.get(task or "")
         points = {} if scores is None else scores.changes if view.loss_task else scores.levels
         point = view.at(points, view.longest)
         return point is None, 0.0 if point is None else point.mean if view.loss_task else -point.mean
 
-    return sorted(view.rows, key=place)
+    return sorted(view.rows, key=rank)
 
 
 def broken(name: str) -> str:
-    """A method's name, escaped, that may go on in a new line where its parts end."""
+    """Escape a method's name, so that it may go on in a new line where its parts end."""
     return re.sub(r"(\+|\(|/|:|&amp;|_)", r"\1<wbr>", escape(name))
 
 
-def table_csv(records: Mapping[str, Any] | View) -> str:
-    """The same for programs: full numbers, empty where there are none."""
+def table_csv(records: Comparison | View) -> str:
+    """Write the table for programs: full numbers, empty where there are none."""
     view = View.of(records)
     rows = [_plain(view, row) for row in view.rows]
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -266,7 +275,7 @@ def table_csv(records: Mapping[str, Any] | View) -> str:
 
 
 def _plain(view: View, row: Row) -> dict[str, Any]:
-    found: dict[str, Any] = {"method": row.method}
+    found: dict[str, Any] = {"method": row.name}
     for task in view.tasks:
         scores = row.scores.get(task)
         for length in view.lengths:
@@ -278,11 +287,12 @@ def _plain(view: View, row: Row) -> dict[str, Any]:
         found[f"{task}_seeds"] = max((len(point.seeds) for point in scores.levels.values()), default=0) if scores else 0
     found |= {"parameters": _empty(row.parameters), "training_seconds": _empty(row.seconds)}
     for length in view.cost_lengths:
-        for what in ("time", "memory"):
-            found[f"{what}_over_plain_{length}"] = _empty(view.cost(row, length, what))
-    found["decode_time_over_plain"] = _empty(row.cost.get("decode", {}).get("time"))
+        cost = view.cost(row, length)
+        found[f"time_over_plain_{length}"] = _empty(cost.time)
+        found[f"memory_over_plain_{length}"] = _empty(cost.memory)
+    found["decode_time_over_plain"] = _empty(None if row.cost is None else row.cost.decode.time)
     for name, measured in row.properties.items():
-        found[name] = _empty(measured.get("holds"))
+        found[name] = _empty(measured.holds)
     return found | {"problems": " | ".join(row.problems), "verdict": row.verdict}
 
 

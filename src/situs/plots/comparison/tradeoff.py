@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from situs.lab.summary import HOLDS
+from situs.lab.comparing.records import Comparison
+from situs.lab.comparing.summary import HOLDS
 from situs.plots import labels, style
 from situs.plots.comparison import words
 from situs.plots.comparison.lines import limits, set_height
@@ -22,20 +22,20 @@ APART = 0.42  # inches
 POWERS = 2.5  # the range of times from which the axis is logarithmic
 
 
-def cost_and_reach(records: Mapping[str, Any] | View, *, dark: bool = False, narrow: bool = False) -> Figure | None:
-    """Time of attention over a long text against the change of the loss at the longest length."""
+def cost_and_reach(records: Comparison | View, *, dark: bool = False, narrow: bool = False) -> Figure | None:
+    """Draw the time of attention over a long text against the change of the loss at the longest length."""
     view = View.of(records)
     if not view.cost_lengths or not view.beyond:
         return None
     length = view.cost_lengths[-1]
     points: dict[str, tuple[float, float]] = {}
     for row, scores in view.scored(view.loss_task):
-        time, change = view.cost(row, length, "time"), view.at(scores.changes, view.longest)
+        time, change = view.cost(row, length).time, view.at(scores.changes, view.longest)
         if time is not None and change is not None:
-            points[row.method] = time, change.mean
+            points[row.name] = time, change.mean
     if not points:
         return None
-    left_out = [name for name in view.methods if name not in points]
+    left_out = [name for name in view.names if name not in points]
     with style.figure(
         "What it costs, and how far it carries",
         f"change in {words.unit(view.loss_task)} at {view.times(view.longest)}; shaded: holds, within {HOLDS}",
@@ -48,7 +48,7 @@ def cost_and_reach(records: Mapping[str, Any] | View, *, dark: bool = False, nar
         _scales(sheet, axes, points)
         axes.set_xlabel(f"time of attention over {length:,} tokens, times plain", labelpad=3, loc="left")
         axes.axhspan(axes.get_ylim()[0], HOLDS, color=sheet.theme.shade, linewidth=0, zorder=0)
-        looks = style.looks(view.methods, sheet.theme)
+        looks = view.looks(sheet.theme)
         for name, (x, y) in points.items():
             look = looks[name]
             axes.plot([x], [y], color=look.colour, marker=look.marker, markersize=7, linestyle="none", label=name)
@@ -86,12 +86,12 @@ def _scales(sheet: Sheet, axes: Axes, points: Mapping[str, tuple[float, float]])
 
 
 def _ticks(axes: Axes, width: float) -> list[float]:
-    """Round times, 1 before all others, as many as stand apart on so many inches."""
+    """Choose round times, 1 before all others, as many as stand apart on so many inches."""
     transform = axes.transData + axes.transAxes.inverted()
-    places = {tick: width * float(transform.transform((tick, 0.0))[0]) for tick in TICKS}
+    spots = {tick: width * float(transform.transform((tick, 0.0))[0]) for tick in TICKS}
     chosen: list[float] = []
-    for tick in sorted(places, key=lambda tick: (tick != 1, tick != round(tick), tick)):
-        if 0 <= places[tick] <= width and all(abs(places[tick] - places[other]) > APART for other in chosen):
+    for tick in sorted(spots, key=lambda tick: (tick != 1, tick != round(tick), tick)):
+        if 0 <= spots[tick] <= width and all(abs(spots[tick] - spots[other]) > APART for other in chosen):
             chosen.append(tick)
     return sorted(chosen)
 
@@ -101,8 +101,8 @@ def _name(sheet: Sheet, axes: Axes, points: Mapping[str, tuple[float, float]]) -
     box = axes.get_position()
     width, height = box.width * sheet.width, box.height * float(sheet.figure.get_figheight())
     transform = axes.transData + axes.transAxes.inverted()
-    places = [tuple(transform.transform(point)) for point in points.values()]
-    inches = [(float(x) * width, float(y) * height) for x, y in places]
+    spots = [tuple(transform.transform(point)) for point in points.values()]
+    inches = [(float(x) * width, float(y) * height) for x, y in spots]
     names = [style.short(name, 15 if sheet.narrow else 20) for name in points]
     sizes = [(style.text_width(name, SMALL) + 0.03, SMALL * 1.25 / 72) for name in names]
     boxes = labels.around(tuple(inches), tuple(sizes), (0.0, 0.0, width, height))

@@ -6,41 +6,53 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
-from situs.lab.summary import ACCURACY, LOSS, Point, Row, Scores, farthest, lengths_of, summarise
+from situs.lab.comparing.records import Comparison
+from situs.lab.comparing.summary import ACCURACY, LOSS, Point, Row, Scores, farthest, summarise
+from situs.lab.naming.grammar import Method
+from situs.lab.probing.findings import Cost
+from situs.plots.style import Look, Theme, looks
 
 
 @dataclass(frozen=True)
 class View:
-    """Records and their rows."""
+    """Hold the records of a comparison and their rows."""
 
-    records: Mapping[str, Any]
+    records: Comparison
     rows: list[Row]
 
     @staticmethod
-    def of(records: Mapping[str, Any] | View) -> View:
-        """Of records, or the same again."""
+    def of(records: Comparison | View) -> View:
+        """Sum up records, unless that was done."""
         return records if isinstance(records, View) else View(records, summarise(records))
 
     @property
-    def methods(self) -> list[str]:
-        """In the order of the comparison."""
+    def methods(self) -> list[Method]:
+        """All methods, in the order of the comparison."""
         return [row.method for row in self.rows]
 
     @property
+    def names(self) -> list[str]:
+        """The names of all methods."""
+        return [row.name for row in self.rows]
+
+    def looks(self, theme: Theme) -> dict[str, Look]:
+        """Give every method a look by its name; what is added to a method shares a hue with it."""
+        return looks(self.names, theme, families=[method.base for method in self.methods])
+
+    @property
     def train_length(self) -> int:
-        """What was trained at."""
-        return int(self.records["settings"]["train_length"])
+        """The length that was trained at."""
+        return self.records.settings.train_length
 
     @property
     def lengths(self) -> list[int]:
-        """What was tested at, from short to long."""
-        return sorted(lengths_of(self.records))
+        """All lengths that were tested at, from short to long."""
+        return sorted(self.records.settings.lengths)
 
     @property
     def longest(self) -> int:
-        """The last of them."""
+        """The longest length that was tested at."""
         return self.lengths[-1]
 
     @property
@@ -49,7 +61,7 @@ class View:
         return [length for length in self.lengths if length > self.train_length]
 
     def times(self, length: int) -> str:
-        """A length as a multiple of the training length."""
+        """Write a length as a multiple of the training length."""
         return f"{length / self.train_length:g}×"
 
     @cached_property
@@ -69,37 +81,36 @@ class View:
 
     @property
     def tasks(self) -> list[str]:
-        """All that were asked for."""
-        return list(self.records["tasks"])
+        """All tasks that were asked for."""
+        return list(self.records.tasks)
 
     def searched(self, task: str) -> bool:
-        """Whether answers lay at depths that are known."""
+        """Tell whether the answers of a task lay at depths that are known."""
         return any(scores.depths for _, scores in self.scored(task))
 
     def scored(self, task: str | None) -> list[tuple[Row, Scores]]:
-        """The methods that have scores on a task."""
+        """List the methods that have scores on a task."""
         return [(row, row.scores[task]) for row in self.rows if task is not None and task in row.scores]
 
     def reach(self, scores: Scores) -> int:
-        """The longest length up to which it holds."""
+        """Find the longest length up to which the loss holds or answers are found."""
         return farthest(scores)
 
     def at(self, points: Mapping[int, Point], length: int) -> Point | None:
-        """The point at a length, if there is a number."""
+        """Look up the point at a length, if there is a number."""
         point = points.get(length)
         return point if point is not None and point.exists and math.isfinite(point.mean) else None
 
     def last(self, points: Mapping[int, Point]) -> tuple[int, Point] | None:
-        """The longest length that has a number."""
+        """Find the longest length that has a number."""
         found = [(length, point) for length in self.lengths if (point := self.at(points, length)) is not None]
         return found[-1] if found else None
 
     @cached_property
     def cost_lengths(self) -> list[int]:
         """Lengths that costs were measured at."""
-        return sorted({int(length) for row in self.rows for length in row.cost.get("lengths", {})})
+        return sorted({length for row in self.rows if row.cost is not None for length in row.cost.lengths})
 
-    def cost(self, row: Row, length: int, what: str) -> float | None:
-        """Time or memory over plain attention."""
-        found = row.cost.get("lengths", {}).get(str(length), {}).get(what)
-        return None if found is None else float(found)
+    def cost(self, row: Row, length: int) -> Cost:
+        """Look up the cost of a method at a length, which is empty where it was not measured."""
+        return Cost() if row.cost is None else row.cost.lengths.get(length, Cost())

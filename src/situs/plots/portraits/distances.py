@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from situs.encodings.base import Encoding
 from situs.encodings.bias import BiasEncoding
 from situs.encodings.rotation import RotationEncoding
-from situs.lab import portraits
-from situs.lab.portraits import Sitter
+from situs.lab.probing import portraits
+from situs.lab.probing.sitters import Sitter
 from situs.plots import style
 from situs.plots.panels import Map, some
 from situs.plots.portraits.kinds import BIASED, LONGEST_CURVE, TELLING, kind, noted
@@ -27,7 +27,7 @@ BEHIND = "how far the key lies behind the query"
 
 @kind("the bias of each head over distance", BIASED, many=True, longest=LONGEST_CURVE)
 def distance(sitters: list[Sitter], *, length: int = 128, dark: bool = False) -> Figure:
-    """What is added to the score of a key so far behind the query; of several encodings, the mean over heads."""
+    """Draw what is added to the score of a key so far behind the query; of several encodings, the mean over heads."""
     along, curves = np.arange(length, dtype=float), []
     for sitter in sitters:
         values: Map = portraits.bias_behind(cast(BiasEncoding, sitter.encodings[0]), length).double().numpy()
@@ -51,7 +51,7 @@ def distance(sitters: list[Sitter], *, length: int = 128, dark: bool = False) ->
 
 @kind("how scores of like contents fall with distance", TELLING, many=True, longest=LONGEST_CURVE)
 def decay(sitters: list[Sitter], *, length: int = 256, dark: bool = False) -> Figure:
-    """Mean and envelope over random contents; by head where an encoding has a bias for each."""
+    """Draw mean and envelope of scores over random contents; by head where an encoding has a bias for each."""
     distances = torch.unique(torch.linspace(0, length - 1, min(length, POINTS)).round().long())
     along, curves = distances.double().numpy(), []
     by_head = len(sitters) == 1 and _heads_differ(sitters[0])
@@ -78,7 +78,7 @@ def decay(sitters: list[Sitter], *, length: int = 256, dark: bool = False) -> Fi
 
 
 def _heads_differ(sitter: Sitter) -> bool:
-    """Whether heads were made to differ: by a bias of their own, or by a base of their own."""
+    """Tell whether heads were made to differ: by a bias of their own, or by a base of their own."""
     return any(isinstance(each, BiasEncoding) or _base_a_head(each) for each in sitter.encodings)
 
 
@@ -91,16 +91,16 @@ def _overlaid(sitter: Sitter, along: Map, mean: Map, low: Map, high: Map) -> Cur
 
 
 def _by_head(along: Map, values: Map) -> list[Curve]:
-    """A curve a head: of all, or of some from the first to the last."""
+    """Make a curve for each head: of all, or of some from the first to the last."""
     shown = some(len(values))
     return [Curve(f"head {head + 1}", along, values[head], number=signed(values[head, -1])) for head in shown]
 
 
 def _drawn(curves: list[Curve], length: int, dark: bool) -> Curves:
-    """Ready to draw, without bands where there would be too many to see through."""
+    """Make curves ready to draw, without bands where there would be too many to see through."""
     theme = style.DARK if dark else style.LIGHT
     shown = curves if len(curves) <= BANDS else [replace(curve, low=None, high=None) for curve in curves]
-    return Curves(shown, style.looks([curve.name for curve in curves], theme, families=False), f"at {length - 1:,}")
+    return Curves(shown, style.looks([curve.name for curve in curves], theme), f"at {length - 1:,}")
 
 
 def _bands(drawn: Curves, of: str) -> str:

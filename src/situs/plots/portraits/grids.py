@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from situs.encodings.bias import BiasEncoding
 from situs.encodings.learned_grid import LearnedGrid
 from situs.encodings.swin import SwinBias
-from situs.lab import portraits
-from situs.lab.portraits import Sitter
+from situs.lab.probing import portraits
+from situs.lab.probing.sitters import Sitter
 from situs.plots import style
 from situs.plots.panels import Colours, Map, Panels, name, some
 from situs.plots.portraits.kinds import SPATIAL, kind, noted
@@ -20,7 +20,10 @@ LARGEST, CROSS = 64, 0.05
 
 @kind("an image: how alike one patch is to all others, or what is added to their scores", SPATIAL)
 def grid(sitters: list[Sitter], *, size: tuple[int, int] | None = None, dark: bool = False) -> Figure:
-    """``size`` is (height, width) in patches: the encoding's own if it has one, else 14 x 14."""
+    """Draw what one patch is to all others.
+
+    size: (height, width) in patches; the encoding's own if it has one, else 14 x 14.
+    """
     sitter, encoding = sitters[0], sitters[0].encodings[0]
     own = encoding.size if isinstance(encoding, LearnedGrid) else getattr(encoding, "window", (14, 14))
     chosen_size = tuple(own if size is None else size)

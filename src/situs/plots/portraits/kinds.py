@@ -18,7 +18,7 @@ from situs.encodings.rotary import Rotary
 from situs.encodings.rotation import RotationEncoding
 from situs.encodings.score import ScoreEncoding
 from situs.encodings.sinusoidal import Sinusoidal
-from situs.lab.portraits import Drawn, Sitter, sitters
+from situs.lab.probing.sitters import Drawn, Sitter, sitters
 
 P = ParamSpec("P")
 LONGEST_MAP, LONGEST_CURVE, LONGEST_TEXT = 2048, 1_000_000, 1 << 27
@@ -26,14 +26,14 @@ LONGEST_MAP, LONGEST_CURVE, LONGEST_TEXT = 2048, 1_000_000, 1 << 27
 
 @dataclass(frozen=True)
 class Suits:
-    """Whom a kind suits, as a rule and in words."""
+    """Tell whom a kind suits, as a rule and in words."""
 
     rule: Callable[[Sitter], bool]
     words: str
 
 
 def _one(sitter: Sitter, kind: type[Encoding] | tuple[type[Encoding], ...], axes: int | None = 1) -> bool:
-    """Whether it is one encoding of that kind alone, over that many coordinates."""
+    """Tell whether a sitter is one encoding of that kind alone, over that many coordinates."""
     alone = len(sitter.encodings) == 1 and isinstance(sitter.encodings[0], kind)
     return alone and (axes is None or sitter.encodings[0].axes == axes)
 
@@ -51,7 +51,7 @@ COMPARED = Suits(
     lambda sitter: _flat(sitter) and _one(sitter, (InputEncoding, QueryKeyEncoding)),
     "an encoding that is added to the input, or acts on queries and keys",
 )
-TURNED = Suits(lambda sitter: _one(sitter, RotationEncoding), "an encoding that turns queries and keys")
+ROTATING = Suits(lambda sitter: _one(sitter, RotationEncoding), "an encoding that rotates queries and keys")
 WAVING = Suits(lambda sitter: _one(sitter, (Sinusoidal, RotationEncoding), None), "an encoding with wavelengths")
 BIASED = Suits(lambda sitter: _one(sitter, BiasEncoding), "an encoding that adds a bias to the scores")
 BY_CONTENT = Suits(lambda sitter: _one(sitter, ScoreEncoding), "an encoding that adds a term by content to the scores")
@@ -68,7 +68,7 @@ SPATIAL = Suits(
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of figure."""
+    """Hold one kind of figure."""
 
     name: str
     about: str
@@ -90,7 +90,7 @@ class Kind:
         return None if chosen is None else chosen.default
 
     def require(self, given: Drawn, options: dict[str, Any]) -> list[Sitter]:
-        """The sitters, if they and the length suit."""
+        """Make sitters of what is given; raises unless they and the length suit."""
         found = sitters(given)
         if len(found) > 1 and not self.many:
             raise ValueError(
@@ -117,11 +117,11 @@ class Kind:
                 )
 
     def within(self, found: list[Sitter], options: dict[str, Any]) -> dict[str, Any]:
-        """The options, with a length that tables which end have rows for where none was chosen."""
+        """Fill in a length that tables which end have rows for, where none was chosen."""
         default = self.default_length
         if default is None or "length" in options:
             return options
-        ends = [int(getattr(each, "usable_length", None) or default) for one in found for each in one.encodings]
+        ends = [int(each.usable_length or default) for one in found for each in one.encodings]
         return {**options, "length": max(2, min([default, *ends]))}
 
 
@@ -136,7 +136,7 @@ ORDER = (
 def kind(
     about: str, suits: Suits, *, many: bool = False, longest: int = LONGEST_MAP
 ) -> Callable[[Callable[Concatenate[list[Sitter], P], Figure]], Callable[Concatenate[Drawn, P], Figure]]:
-    """Decorator: make a figure of sitters known by its name, and let it take encodings as people have them."""
+    """Decorate a figure of sitters: make it known by its name, and let it take encodings as people have them."""
 
     def add(draw: Callable[Concatenate[list[Sitter], P], Figure]) -> Callable[Concatenate[Drawn, P], Figure]:
         @functools.wraps(draw)
@@ -154,10 +154,10 @@ def kind(
 
 
 def suiting(sitter: Sitter) -> list[str]:
-    """The names of the kinds that suit a sitter; the first is its portrait."""
+    """List the names of the kinds that suit a sitter; the first is its portrait."""
     return [name for name in ORDER if KINDS[name].suits.rule(sitter)]
 
 
 def noted(drawn: list[Sitter], said: str) -> str:
-    """A caption, with a word on numbers that no training has made."""
+    """Add a word to a caption on parameters that no training has made."""
     return said + " Parameters are random: training would set them." * any(each.untrained for each in drawn)

@@ -9,11 +9,11 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from situs.checks.bench import normal
 from situs.encodings.bias import BiasEncoding
 from situs.encodings.score import ScoreEncoding
-from situs.lab import portraits
-from situs.lab.acting import normal
-from situs.lab.portraits import Sitter
+from situs.lab.probing import portraits
+from situs.lab.probing.sitters import Sitter, alike
 from situs.plots import style
 from situs.plots.panels import Colours, Map, Panels, name, some
 from situs.plots.portraits.kinds import BIASED, BY_CONTENT, IN_TEXT, TELLING, kind, noted
@@ -24,7 +24,7 @@ DOWN = "down: query; right: key"
 
 @kind("the bias of each head as a matrix", BIASED)
 def bias(sitters: list[Sitter], *, length: int = 64, dark: bool = False) -> Figure:
-    """One map a head, in one scale."""
+    """Draw the bias as one map a head, in one scale."""
     values: Map = portraits.bias(cast(BiasEncoding, sitters[0].encodings[0]), length).double().numpy()
     heads = some(len(values))
     panels = Panels(len(heads), min(4, len(heads)))
@@ -43,9 +43,9 @@ def bias(sitters: list[Sitter], *, length: int = 64, dark: bool = False) -> Figu
     return sheet.figure
 
 
-@kind("the score of one content at any two places, side by side", TELLING, many=True)
+@kind("the score of one content at any two positions, side by side", TELLING, many=True)
 def likeness(sitters: list[Sitter], *, length: int = 48, dark: bool = False) -> Figure:
-    """All that position does to a score, one map an encoding, each against the mean of its own diagonal."""
+    """Draw all that position does to a score, one map an encoding, each against the mean of its own diagonal."""
     maps: list[Map] = []
     for sitter in sitters:
         values: Map = portraits.likeness(sitter, length).double().numpy()
@@ -75,7 +75,10 @@ def scores(
     key: Float[Tensor, "heads length head_dim"] | None = None,
     dark: bool = False,
 ) -> Figure:
-    """Of ``length`` tokens, causal. Queries and keys, (heads, length, head_dim), are random unless given."""
+    """Draw the scores of ``length`` tokens, causal.
+
+    query, key: (heads, length, head_dim), random unless given.
+    """
     sitter, encoding = sitters[0], cast(ScoreEncoding, sitters[0].encodings[0])
     given = query if query is not None else key
     shape = (sitter.heads, length, sitter.head_dim) if given is None else tuple(given.shape)
@@ -110,8 +113,8 @@ def scores(
 def attention(
     sitters: list[Sitter], *, length: int = 48, head: int = 0, causal: bool = True, dark: bool = False
 ) -> Figure:
-    """The weights of a random text."""
-    sitters = portraits.alike(sitters)
+    """Draw the attention weights of a random text."""
+    sitters = alike(sitters)
     _require_head(sitters[0], head, sitters[0].heads)
     without = portraits.attention(sitters[0], length, causal=causal, positions=False)
     maps: list[Map] = [without[head].double().numpy()]
@@ -166,11 +169,11 @@ def _range(values: Map) -> str:
 
 
 def _of_likeness(sitters: list[Sitter], maps: list[Map]) -> str:
-    places = np.arange(len(maps[0]))
-    apart = np.subtract.outer(places, places)
+    positions = np.arange(len(maps[0]))
+    apart = np.subtract.outer(positions, positions)
     unlike = {}
     for sitter, values in zip(sitters, maps, strict=True):
-        spread = max(float(np.ptp(values[apart == distance])) for distance in (0, 1, len(places) // 2))
+        spread = max(float(np.ptp(values[apart == distance])) for distance in (0, 1, len(positions) // 2))
         unlike[sitter.name] = spread / max(1e-9, float(np.nanmax(values) - np.nanmin(values)))
     absolute = [style.short(one) for one, share in unlike.items() if share > 0.02]
     if not absolute:
@@ -188,8 +191,8 @@ def _of_term(content: Map, term: Map) -> str:
 
 
 def _of_attention(names: list[str], maps: list[Map]) -> str:
-    places = np.arange(len(maps[0]))
-    apart = np.abs(np.subtract.outer(places, places))
+    positions = np.arange(len(maps[0]))
+    apart = np.abs(np.subtract.outer(positions, positions))
     reach = [float((each * apart).sum(1).mean()) for each in maps]
     listed = ", ".join(f"{one} {far:.1f}" for one, far in zip(names, reach, strict=True))
     return f"Mean distance that a token looks: {listed}."

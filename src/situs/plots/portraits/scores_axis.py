@@ -19,7 +19,7 @@ HEIGHT, ABOVE, BELOW = 2.7, 0.1, 0.5  # inches
 
 @dataclass(frozen=True)
 class Curve:
-    """A name, a line, and a band around it if there is one."""
+    """Hold a name, a line, and a band around it if there is one."""
 
     name: str
     x: Map
@@ -31,7 +31,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Curves:
-    """Lines in one pair of axes, which go down to ``FLOOR`` at most."""
+    """Draw lines in one pair of axes, which go down to ``FLOOR`` at most."""
 
     curves: Sequence[Curve]
     looks: dict[str, Look]
@@ -39,12 +39,12 @@ class Curves:
 
     @property
     def height(self) -> float:
-        """In inches, so that every name finds room."""
+        """The height in inches, so that every name finds room."""
         return max(HEIGHT, labels.height(len(self.curves)) + 0.1) + ABOVE + BELOW
 
     @property
     def floor(self) -> float:
-        """The lowest that is shown."""
+        """The lowest score that is shown."""
         return FLOOR + min(0.0, max(float(curve.y.max()) for curve in self.curves))
 
     @property
@@ -53,7 +53,7 @@ class Curves:
         return any(float(curve.y.min()) < self.floor for curve in self.curves)
 
     def draw(self, sheet: Sheet, xlabel: str) -> Axes:
-        """Axes with all lines, their names beside."""
+        """Draw axes with all lines, their names beside."""
         lows = [curve.y if curve.low is None else curve.low for curve in self.curves]
         highs = [curve.y if curve.high is None else curve.high for curve in self.curves]
         least, most = min(float(each.min()) for each in lows), max(float(each.max()) for each in highs)
@@ -88,5 +88,5 @@ class Curves:
 
 
 def signed(number: float) -> str:
-    """With a sign, and two digits that say something."""
+    """Write a number with its sign, and two digits that say something."""
     return style.minus(f"{number:+.2g}" if abs(number) < 100 else f"{number:+,.0f}")

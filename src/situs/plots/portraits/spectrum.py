@@ -12,10 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from situs.encodings.rotary import Rotary
-from situs.encodings.scaling import Scaling
-from situs.encodings.scalings import NTK, Linear, Llama3, LongRoPE, YaRN
-from situs.lab import portraits
-from situs.lab.portraits import Sitter
+from situs.encodings.scaling import LinearScaling, Llama3Scaling, LongRoPE, NTKScaling, Scaling, YaRN
+from situs.lab.probing import portraits
+from situs.lab.probing.sitters import Sitter
 from situs.plots import labels, style
 from situs.plots.panels import Map
 from situs.plots.portraits.kinds import LONGEST_TEXT, SCALED, WAVING, kind
@@ -37,7 +36,10 @@ BINS, TO_A_BIN = 48, 16
 def wavelengths(
     sitters: list[Sitter], *, train_length: int = 2048, length: int | None = None, dark: bool = False
 ) -> Figure:
-    """``length`` is the text's, for scalings that choose by it; as long as in training if left out."""
+    """Draw how many positions each pair takes for a turn.
+
+    length: of the text, for scalings that choose by it; as long as in training if left out.
+    """
     waves = {
         sitter.name: portraits.wavelengths(sitter.encodings[0], length or train_length).numpy() for sitter in sitters
     }
@@ -52,7 +54,7 @@ def wavelengths(
         height=3.2,
         dark=dark,
     ) as sheet:
-        looks = style.looks(list(waves), sheet.theme, families=False)
+        looks = style.looks(list(waves), sheet.theme)
         ends = [
             labels.End(float(each[np.isfinite(each)][-1]), style.short(name), _count(each, train_length), looks[name])
             for name, each in waves.items()
@@ -78,7 +80,7 @@ def wavelengths(
 
 @kind("rotary's scalings overlaid, over pairs and over distance", SCALED, longest=LONGEST_TEXT)
 def scalings(sitters: list[Sitter], *, train_length: int = 4096, length: int = 131_072, dark: bool = False) -> Figure:
-    """From the training length to ``length``: how far each pair is slowed, and the mean score of like contents."""
+    """Draw how far each pair is slowed from the training length to ``length``, and the mean score of like contents."""
     if length <= train_length:
         raise ValueError(
             f"length must be more than train_length={train_length}, since scalings stretch the one to the other; got "
@@ -133,10 +135,10 @@ def _scaled(plain: Rotary, train_length: int, length: int) -> dict[str, Rotary]:
     short = tuple([1.0] * pairs)
     chosen: dict[str, Scaling | None] = {
         "plain": None,
-        "linear (PI)": Linear(**lengths),
-        "NTK": NTK(**lengths),
+        "linear (PI)": LinearScaling(**lengths),
+        "NTK": NTKScaling(**lengths),
         "YaRN": YaRN(**lengths),
-        "Llama 3": Llama3(**lengths),
+        "Llama 3": Llama3Scaling(**lengths),
     }
     if PHI_STRETCH / 2 <= length / train_length <= 2 * PHI_STRETCH:
         chosen["LongRoPE (Phi-3.5)"] = LongRoPE(short_factors=short, long_factors=tuple(found), **lengths)
@@ -145,7 +147,7 @@ def _scaled(plain: Rotary, train_length: int, length: int) -> dict[str, Rotary]:
 
 
 def _log_bins(length: int) -> tuple[torch.Tensor, Map]:
-    """Distances, and which bin each is in: evenly on a logarithmic scale."""
+    """Choose distances evenly on a logarithmic scale, and tell which bin each is in."""
     exponents = torch.linspace(0, math.log2(length - 1), BINS * TO_A_BIN, dtype=torch.float64)
     distances = torch.unique(torch.exp2(exponents).round().long())
     bins = (torch.log2(distances.double()) / math.log2(length) * BINS).floor().numpy()
@@ -171,7 +173,7 @@ def _legend(axes: Axes, sheet: Sheet) -> None:
 
 
 def _slow(waves: Map, train_length: int) -> int:
-    """Pairs that turn, but not once in training."""
+    """Count pairs that turn, but not once in training."""
     return int(((waves > train_length) & np.isfinite(waves)).sum())
 
 
@@ -198,7 +200,7 @@ def _of_waves(sitters: list[Sitter], waves: dict[str, Map], train_length: int) -
 
 
 def _of_scalings(base: Map, slowed: dict[str, Map], train_length: int, factor: float) -> str:
-    """Which scalings keep all angles within those of training: slow pairs must be slowed by the whole stretch."""
+    """Say which scalings leave all angles within those of training: slow pairs must be slowed by the whole stretch."""
     others = {name: each for name, each in slowed.items() if name != "plain"}
     slow = base > train_length
     within = [name for name, each in others.items() if (each[slow] > 0.99 * factor).all()]

@@ -1,4 +1,4 @@
-"""What is added to the input: the whole table, single channels, and how alike places are."""
+"""What is added to the input: the whole table, single channels, and how alike positions are."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from situs.encodings.base import InputEncoding, QueryKeyEncoding
 from situs.encodings.learned import Learned
 from situs.encodings.learned_grid import LearnedGrid
 from situs.encodings.sinusoidal import Sinusoidal
-from situs.lab import portraits
-from situs.lab.portraits import Sitter
+from situs.lab.probing import portraits
+from situs.lab.probing.sitters import Sitter
 from situs.plots import style
 from situs.plots.panels import Colours, Map, Panels
 from situs.plots.portraits.kinds import ADDED, COMPARED, kind, noted
@@ -26,7 +26,7 @@ STRIP = 0.4  # inches
 
 @kind("what is added at each position, as a map over positions and channels", ADDED)
 def table(sitters: list[Sitter], *, length: int = 128, dark: bool = False) -> Figure:
-    """Positions down, channels to the right."""
+    """Draw what is added at each position: positions down, channels to the right."""
     encoding = cast(InputEncoding, sitters[0].encodings[0])
     values = _table(encoding, length)
     panels = Panels(1, 1, aspect=0.5, widest=style.WIDE, names=False)
@@ -48,7 +48,7 @@ def table(sitters: list[Sitter], *, length: int = 128, dark: bool = False) -> Fi
 def dimensions(
     sitters: list[Sitter], *, length: int = 128, channels: tuple[int, ...] | None = None, dark: bool = False
 ) -> Figure:
-    """One strip a channel."""
+    """Draw what is added over positions, one strip a channel."""
     encoding = cast(InputEncoding, sitters[0].encodings[0])
     values = _table(encoding, length)
     chosen = tuple(each for each in CHANNELS if each < values.shape[1]) if channels is None else channels
@@ -86,18 +86,18 @@ def dimensions(
 
 @kind("how alike two positions look, as a map and from one in the middle", COMPARED)
 def similarity(sitters: list[Sitter], *, length: int = 128, dark: bool = False) -> Figure:
-    """Cosines between places."""
+    """Draw cosines or scores between positions."""
     sitter = sitters[0]
     values: Map = portraits.similarity(sitter, Positions.range(length)).double().numpy()
     middle = length // 2
     panels = Panels(1, 1, widest=2.7, names=False)
-    turned = isinstance(sitter.encodings[0], QueryKeyEncoding)
+    rotated = isinstance(sitter.encodings[0], QueryKeyEncoding)
     with style.figure(
         f"How alike positions are to {sitter.name}",
         "one content at two places: its score over its squared length"
-        if turned
+        if rotated
         else "cosine between what two places add",
-        noted(sitters, _of_similarity(values, middle, "scores" if turned else "cosines")),
+        noted(sitters, _of_similarity(values, middle, "scores" if rotated else "cosines")),
         height=panels.height + 0.25,
         dark=dark,
     ) as sheet:
@@ -113,7 +113,7 @@ def similarity(sitters: list[Sitter], *, length: int = 128, dark: bool = False) 
         curve.plot(np.arange(length) - middle, values[middle], color=sheet.theme.hues[0], linewidth=1.6)
         curve.set_xlim(-middle, length - 1 - middle)
         curve.set_xlabel(f"from position {middle}, how far on", labelpad=3, loc="left")
-        colours.key(sheet, "score" if turned else "cosine")
+        colours.key(sheet, "score" if rotated else "cosine")
     return sheet.figure
 
 

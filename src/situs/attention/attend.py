@@ -1,0 +1,138 @@
+"""Attention with any encoding, by the fastest kernel that can serve it; the choice is open, and never silent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from situs.arguments import require_choice
+from situs.attention.kernels import KERNELS, preferred
+from situs.attention.request import Request, make_request
+from situs.encodings.base import Encodings, autocast_off
+from situs.positions import PositionsLike
+
+Impl = Literal["auto", "flash", "toeplitz", "flex", "blockwise", "dense", "reference"]
+
+
+def attend(
+    query: Float[Tensor, "batch heads query head_dim"],
+    key: Float[Tensor, "batch kv_heads key head_dim"],
+    value: Float[Tensor, "batch kv_heads key value_dim"],
+    *,
+    encoding: Encodings = None,
+    causal: bool = False,
+    positions: PositionsLike = None,
+    key_positions: PositionsLike = None,
+    mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None = None,
+    window: int | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    impl: Impl = "auto",
+) -> Float[Tensor, "batch heads query value_dim"]:
+    """Attend with any encodings, at the speed and memory of attention without where that can be.
+
+    Queries are the last of the keys unless told otherwise, as in decoding with a cache; fewer key heads than query
+    heads are shared. ``mask`` is true where a query may see a key, or a float to add to the scores, and broadcasts to
+    (batch, heads, query, key); padding is told by ``positions``, and may hold anything. ``window`` is how many keys
+    back a query sees, itself included. ``scale`` is used as it is; left out, it is the encodings' own, or
+    ``1 / sqrt(head_dim)``. Queries that see nothing, such as padding, give zeros. ``impl`` names a kernel, which raises
+    if it cannot serve; ``explain`` tells what "auto" takes.
+
+    >>> import torch, situs
+    >>> q, k, v = (torch.randn(1, 8, 100, 64) for _ in range(3))
+    >>> situs.attend(q, k, v, encoding=situs.T5Bias(num_heads=8), causal=True).shape
+    torch.Size([1, 8, 100, 64])
+    """
+    request = make_request(
+        query,
+        key,
+        value,
+        encoding=encoding,
+        causal=causal,
+        positions=positions,
+        key_positions=key_positions,
+        mask=mask,
+        window=window,
+        scale=scale,
+        dropout=dropout,
+    )
+    return attend_request(request, impl)
+
+
+def attend_request(request: Request, impl: Impl) -> Float[Tensor, "batch heads query value_dim"]:
+    """Serve a request that is resolved already, in the dtypes that it has, whatever autocast is on."""
+    with autocast_off(request.query.device.type):
+        return KERNELS[_choose(request, impl)].run(request)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Which kernel serves a call, and why others do not or come later."""
+
+    impl: str
+    others: dict[str, str]
+
+    def __str__(self) -> str:
+        width = max(map(len, self.others), default=0)
+        lines = [f"{self.impl} serves this call."]
+        return "\n".join(lines + [f"  {name:<{width}}  {why}" for name, why in self.others.items()])
+
+
+def explain(
+    query: Float[Tensor, "batch heads query head_dim"],
+    key: Float[Tensor, "batch kv_heads key head_dim"],
+    value: Float[Tensor, "batch kv_heads key value_dim"],
+    *,
+    encoding: Encodings = None,
+    causal: bool = False,
+    positions: PositionsLike = None,
+    key_positions: PositionsLike = None,
+    mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None = None,
+    window: int | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    impl: Impl = "auto",
+) -> Explanation:
+    """Tell which kernel ``attend`` would take for this call, and why not the others.
+
+    >>> import torch, situs
+    >>> q, k, v = (torch.randn(1, 8, 100, 64) for _ in range(3))
+    >>> situs.explain(q, k, v, encoding=situs.Rotary(head_dim=64), causal=True).impl
+    'flash'
+    """
+    request = make_request(
+        query,
+        key,
+        value,
+        encoding=encoding,
+        causal=causal,
+        positions=positions,
+        key_positions=key_positions,
+        mask=mask,
+        window=window,
+        scale=scale,
+        dropout=dropout,
+    )
+    chosen = _choose(request, impl)
+    order = preferred(request)
+    others = {}
+    for name, kernel in KERNELS.items():
+        if name != chosen:
+            why = kernel.cannot(request)
+            later = "slower here" if name in order else "not the fastest on this device"
+            others[name] = f"cannot: {why}" if why else f"could: {later}"
+    return Explanation(chosen, others)
+
+
+def _choose(request: Request, impl: str) -> str:
+    """The kernel that was named, or the first that can serve."""
+    if impl == "auto":
+        return next(name for name in preferred(request) if KERNELS[name].cannot(request) is None)
+    require_choice("impl", impl, ("auto", *KERNELS), "each names a kernel")
+    why = KERNELS[impl].cannot(request)
+    if why:
+        raise ValueError(f'impl="{impl}" cannot serve this call, since {why}. Use impl="auto".')
+    return impl

@@ -1,0 +1,321 @@
+"""The loop over tiles: attention with a term that is formed for one tile at a time.
+
+A term is what encodings add to the scaled scores. It is handed to the kernel as its mask; nothing of the size of all
+scores exists. A tile is some queries of some heads, small enough to stay in the cache between the product that forms
+the term and the kernel that reads it. Backward, each tile's scores are formed again. Memory is O(length x tile).
+
+Tails are keys so far from a tile's queries that positions no longer tell them apart:
+
+    score[i, j] = scale (q_i . k_j + q_i . a + k_j . b) + n,    and every value is v_j + w
+
+What belongs to the query alone is the same for all of these keys: softmax does not see it, and it moves nothing but the
+log-sum-exp by which parts are merged. What belongs to the key alone is one row that all queries share. So nothing is
+formed for a pair, and a tail costs what attention without positions does.
+
+Backward, both are channels of their own: queries get ``q_i . a`` where keys have a 1, and keys ``k_j . b`` where
+queries have one. The kernel's gradients of those channels are the sums over keys and over queries that are wanted.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn.functional import pad
+
+from situs.attention.kernels.softmax import Scratch, finite, merge, partial, partial_backward, softmax
+from situs.attention.kernels.tiling import Tile, meets_each_query_once
+from situs.encodings.base import computing_dtype
+
+CHANNELS = 8  # two are used; the kernel's tiles are multiples of eight
+QUERIES = 256  # of a tile
+SCORES = 1 << 18  # of a tile, for each thread: a megabyte in float32
+
+Vjp = Callable[[Tensor, Tensor, Tensor], None]
+"""Takes the gradient of a term; adds to those of the tile's queries and keys, and of what the term is made from."""
+
+
+class Inputs(NamedTuple):
+    """Queries, keys and values, and queries and keys as content terms meet them, before any rotation."""
+
+    query: Float[Tensor, "batch heads query head_dim"]
+    key: Float[Tensor, "batch heads key head_dim"]
+    value: Float[Tensor, "batch heads key value_dim"]
+    plain_query: Float[Tensor, "batch heads query plain_dim"]
+    plain_key: Float[Tensor, "batch heads key plain_dim"]
+
+    def of(self, tile: Tile) -> Inputs:
+        """Take a tile's part of all of them."""
+        query, key, value, plain_query, plain_key = self
+        own_query, own_key = tile.of_queries(query), tile.of_keys(key)
+        return Inputs(
+            own_query,
+            own_key,
+            tile.of_keys(value),
+            own_query if plain_query is query else tile.of_queries(plain_query),
+            own_key if plain_key is key else tile.of_keys(plain_key),
+        )
+
+
+class Tail(NamedTuple):
+    """What positions add for such keys: vectors that meet the query and the key, a number, and a part of values."""
+
+    for_query: Float[Tensor, "heads_or_1 plain_dim"] | None = None
+    for_key: Float[Tensor, "heads_or_1 plain_dim"] | None = None
+    bias: Float[Tensor, "heads_or_1"] | None = None
+    for_value: Float[Tensor, "heads_or_1 value_dim"] | None = None
+
+
+def split_tails(tile: Tile, before: int, behind: int, *, causal: bool, least: int = 1) -> list[Tile]:
+    """Cut off a tile's keys with an index below ``before``, and from ``behind`` on, as tails, as far as all queries see
+    them and there are at least ``least`` of them."""
+    if causal:
+        before, behind = min(before, 1 - tile.slot_offset), tile.keys
+    before = min(before, tile.keys) if before >= least else 0
+    behind = max(behind, before) if tile.keys - behind >= least else tile.keys
+    ends = (0, before, -1), (before, behind, 0), (behind, tile.keys, 1)
+    return [
+        tile.part(0, tile.queries, first, last - first)._replace(tail=side)
+        for first, last, side in ends
+        if last > first
+    ]
+
+
+def attend_tail(
+    inputs: Inputs, tail: Tail, scale: float, dtype: torch.dtype
+) -> tuple[Float[Tensor, "batch heads query value_dim"], Float[Tensor, "batch heads query"]]:
+    """Attend to the keys of a tail; give output and log-sum-exp."""
+    of_queries, of_keys = _channels(inputs, tail, scale, dtype)
+    mask = None if of_keys is None else scale * of_keys.transpose(-2, -1)
+    out, logsumexp = partial(inputs.query, inputs.key, inputs.value, mask, scale)
+    if of_queries is not None:
+        logsumexp = logsumexp + scale * of_queries.squeeze(-1)
+    return out if tail.for_value is None else out + tail.for_value.unsqueeze(-2).to(out.dtype), logsumexp
+
+
+def tail_backward(
+    gradient: Float[Tensor, "batch heads query value_dim"],
+    inputs: Inputs,
+    tail: Tail,
+    out: Float[Tensor, "batch heads query value_dim"],
+    logsumexp: Float[Tensor, "batch heads query"],
+    scale: float,
+) -> tuple[Inputs, Tail]:
+    """Gradients of all that the tail met, and of the tail itself; ``out`` and ``logsumexp`` are those over all keys."""
+    dtype, width = logsumexp.dtype, inputs.query.shape[-1]
+    query, key, value, plain_query, plain_key = (tensor.to(dtype) for tensor in inputs)
+    own, row = _channels(inputs, tail, scale, dtype)
+    q, k = pad(query, (0, CHANNELS)), pad(key, (0, CHANNELS))
+    if own is not None:
+        q[..., width : width + 1], k[..., width] = own, 1
+    if row is not None:
+        q[..., width + 1], k[..., width + 1 : width + 2] = 1, row
+    value = value if tail.for_value is None else value + tail.for_value.unsqueeze(-2)
+    g, v, o = (pad(tensor.to(dtype), (0, CHANNELS)) for tensor in (gradient, value, out))
+    dq, dk, dv = partial_backward(g, q, k, v, None, o, logsumexp, scale)
+    dq, d_own = dq[..., :width], dq[..., width : width + 1]
+    dk, d_row, dv = dk[..., :width], dk[..., width + 1 : width + 2], dv[..., :width]
+    d_plain_query, d_plain_key = torch.zeros_like(plain_query), torch.zeros_like(plain_key)
+    for_query = for_key = bias = for_value = None
+    if tail.for_query is not None:
+        d_plain_query = d_own * tail.for_query.unsqueeze(-2)
+        for_query = (d_own * plain_query).sum((0, 2)).sum_to_size(tail.for_query.shape)
+    if tail.for_key is not None:
+        d_plain_key = d_row * tail.for_key.unsqueeze(-2)
+        for_key = (d_row * plain_key).sum((0, 2)).sum_to_size(tail.for_key.shape)
+    if tail.bias is not None:
+        bias = (d_own / scale).sum((0, 2, 3)).sum_to_size(tail.bias.shape)
+    if tail.for_value is not None:
+        for_value = dv.sum((0, 2)).sum_to_size(tail.for_value.shape)
+    return Inputs(dq, dk, dv, d_plain_query, d_plain_key), Tail(for_query, for_key, bias, for_value)
+
+
+def _channels(inputs: Inputs, tail: Tail, scale: float, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
+    """``q_i . a + n / scale`` and ``k_j . b``, where there are such."""
+    own = None if tail.for_query is None else inputs.plain_query.to(dtype) @ tail.for_query.unsqueeze(-1)
+    if tail.bias is not None:
+        bias = tail.bias[:, None, None] / scale
+        own = bias.expand(*inputs.query.shape[:3], 1) if own is None else own + bias
+    return own, None if tail.for_key is None else inputs.plain_key.to(dtype) @ tail.for_key.unsqueeze(-1)
+
+
+class Tails(ABC):
+    """Which keys of a tile are tails, and what positions add for them."""
+
+    @abstractmethod
+    def split(self, tile: Tile, inputs: Inputs) -> list[Tile]:
+        """Cut tails off a tile."""
+
+    @abstractmethod
+    def tail(self, side: int) -> Tail:
+        """What the keys of a tail get, for all heads."""
+
+    @abstractmethod
+    def tail_vjp(self, side: int, gradient: Tail) -> None:
+        """Take the gradient of a tail."""
+
+
+class Term(ABC):
+    """What is added to the scaled scores of a tile."""
+
+    heads_apart: bool = True
+    """Whether heads can be worked on one after another."""
+    queries: int = QUERIES
+    """Queries of a tile."""
+    gathers: bool = False
+    """Whether it adds to the output too."""
+    tails: Tails | None = None
+    """Which far keys need no term, where some do not."""
+
+    @abstractmethod
+    def form(self, tile: Tile, q: Tensor, k: Tensor, scratch: Scratch) -> Tensor | None:
+        """Form the term, -inf where a query may not see a key. It may lie in ``scratch``."""
+
+    @abstractmethod
+    def form_with_vjp(self, tile: Tile, q: Tensor, k: Tensor, scratch: Scratch) -> tuple[Tensor | None, Vjp]:
+        """Form the term for a backward pass."""
+
+    @abstractmethod
+    def sees(self, tile: Tile, term: Tensor | None) -> Bool[Tensor, "#batch #heads query"]:
+        """Whether each query sees any key of the tile."""
+
+    @abstractmethod
+    def gathered(self, tile: Tile, weights: Tensor) -> Tensor:
+        """What weights gather besides values, where ``gathers``."""
+
+    @abstractmethod
+    def gathered_vjp(self, tile: Tile, weights: Tensor, gradient: Tensor) -> Tensor:
+        """Take the gradient of what is gathered; give that of the weights."""
+
+
+class Attended(NamedTuple):
+    """What a forward pass leaves for the backward pass."""
+
+    out: Float[Tensor, "batch heads query value_dim"]
+    logsumexp: Float[Tensor, "batch heads query"]
+    tiles: list[Tile]
+    formed: dict[int, tuple[Tensor | None, Vjp]]
+    """Terms that were formed with their vjp already, by the number of their tile."""
+
+
+def tiles_of_term(term: Term, blocks: Sequence[Tile], inputs: Inputs) -> list[Tile]:
+    """Cut blocks of queries into the tiles that a term is formed for: tails, and groups of heads that fit the cache."""
+    tails = term.tails
+    parts = [part for block in blocks for part in ([block] if tails is None else tails.split(block, inputs))]
+    return [tile for part in parts for tile in _by_heads(term, part, inputs)]
+
+
+def _by_heads(term: Term, tile: Tile, inputs: Inputs) -> Iterator[Tile]:
+    batch, heads = inputs.query.shape[:2]
+    if tile.tail or not term.heads_apart:
+        yield tile
+        return
+    rows = len(range(*tile.rows.indices(batch)))
+    most = SCORES * torch.get_num_threads() // max(1, rows * tile.queries * tile.keys)
+    size = max(1, min(heads, most))
+    for first in range(0, heads, size):
+        yield tile._replace(heads=slice(first, min(first + size, heads)))
+
+
+def attend_tiles(
+    inputs: Inputs, blocks: Sequence[Tile], term: Term, scale: float, *, keep: Callable[[int], bool] | None = None
+) -> Attended:
+    """Attend tile by tile. ``keep`` tells, from the number of all scores, whether terms are formed with their vjp."""
+    query, value = inputs.query, inputs.value
+    wide = computing_dtype(query.dtype)
+    out = query.new_zeros(*query.shape[:3], value.shape[-1])
+    logsumexp = torch.full(query.shape[:3], -math.inf, dtype=wide, device=query.device)
+    scratch, tiles = Scratch(wide, query.device), tiles_of_term(term, blocks, inputs)
+    tails = _tails_of(term, tiles)
+    once = not tails and meets_each_query_once(blocks)
+    formed: dict[int, tuple[Tensor | None, Vjp]] = {}
+    scores = sum(tile.of_queries(logsumexp).numel() * tile.keys for tile in tiles)
+    keeps = keep is not None and keep(scores)
+    for number, tile in enumerate(tiles):
+        own = inputs.of(tile)
+        if tile.tail:
+            found = attend_tail(own, tails[tile.tail], scale, wide)
+        else:
+            asked = tile, own.plain_query, own.plain_key, scratch
+            if keeps:
+                formed[number] = term.form_with_vjp(*asked)
+            added = formed[number][0] if keeps else term.form(*asked)
+            found = _with_gathered(term, tile, own, added, scale) if term.gathers else partial(*own[:3], added, scale)
+            if not once:
+                found = found[0], found[1].masked_fill(~term.sees(tile, added), -math.inf)
+        if not once:
+            found = merge(tile.of_queries(out), tile.of_queries(logsumexp), *found)
+        tile.of_queries(out).copy_(found[0])
+        tile.of_queries(logsumexp).copy_(found[1])
+    return Attended(out, finite(logsumexp), tiles, formed)
+
+
+def attend_tiles_backward(
+    gradient: Float[Tensor, "batch heads query value_dim"],
+    inputs: Inputs,
+    attended: Attended,
+    term: Term,
+    scale: float,
+) -> Inputs:
+    """Give the gradients of queries, keys and values; those of what the term is made from go to the term."""
+    out, logsumexp, tiles, formed = attended
+    wide = logsumexp.dtype
+    gradient = gradient.to(wide)
+    delta = (gradient * out.to(wide)).sum(-1, keepdim=True)
+    totals = Inputs(*(torch.zeros_like(source, dtype=wide) for source in inputs))
+    scratch = Scratch(wide, out.device)
+    tails = _tails_of(term, tiles)
+    found = {side: [None if each is None else torch.zeros_like(each) for each in tail] for side, tail in tails.items()}
+    for number, tile in enumerate(tiles):
+        own, total, g = inputs.of(tile), totals.of(tile), tile.of_queries(gradient)
+        if tile.tail:
+            of_out, of_sum = tile.of_queries(out), tile.of_queries(logsumexp)
+            of_inputs, of_tail = tail_backward(g, own, tails[tile.tail], of_out, of_sum, scale)
+            accumulate(total, of_inputs)
+            accumulate(found[tile.tail], of_tail)
+            continue
+        q, k, v = (tensor.to(wide) for tensor in own[:3])
+        asked = tile, own.plain_query, own.plain_key, scratch
+        added, vjp = formed.pop(number) if number in formed else term.form_with_vjp(*asked)
+        shape = (*q.shape[:3], k.shape[2])
+        weights = torch.matmul(q, k.transpose(-2, -1), out=scratch.take("weights", shape)).mul_(scale)
+        if added is not None:
+            weights.add_(added)
+        weights.sub_(tile.of_queries(logsumexp).unsqueeze(-1)).exp_()
+        change = torch.matmul(g, v.transpose(-2, -1), out=scratch.take("change", shape))
+        total.value.add_(weights.transpose(-2, -1) @ g)
+        if term.gathers:
+            change.add_(term.gathered_vjp(tile, weights, g))
+        change.sub_(tile.of_queries(delta)).mul_(weights)
+        total.query.add_(change @ k, alpha=scale)
+        total.key.add_(change.transpose(-2, -1) @ q, alpha=scale)
+        vjp(change, total.plain_query, total.plain_key)
+    if term.tails is not None:
+        for side, gradients in found.items():
+            term.tails.tail_vjp(side, Tail(*gradients))
+    return totals
+
+
+def _tails_of(term: Term, tiles: Sequence[Tile]) -> dict[int, Tail]:
+    """The tails of both sides, as far as there are tiles of them."""
+    tails = term.tails
+    return {} if tails is None else {side: tails.tail(side) for side in {tile.tail for tile in tiles} - {0}}
+
+
+def _with_gathered(term: Term, tile: Tile, inputs: Inputs, added: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
+    """Output and log-sum-exp where the weights themselves are needed."""
+    weights, logsumexp = softmax(inputs.query, inputs.key, added, scale)
+    value = inputs.value
+    return (weights @ value.to(weights.dtype) + term.gathered(tile, weights)).to(value.dtype), logsumexp
+
+
+def accumulate(totals: Sequence[Tensor | None], found: Sequence[Tensor | None]) -> None:
+    """Add to each total what was found for it."""
+    for total, each in zip(totals, found, strict=True):
+        if total is not None and each is not None:
+            total += each

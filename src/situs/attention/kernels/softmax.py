@@ -1,0 +1,130 @@
+"""Attention of some queries over some keys, and the log-sum-exp by which such parts are merged.
+
+Two parts over different keys make the whole: their outputs are weighted by the sums that each was divided by. On the
+CPU a part is torch's flash kernel, which adds a mask of any strides and so reads a bias out of a view; elsewhere it is
+written out.
+
+A query that sees no key of a part has the log-sum-exp -inf there, and so no weight when parts are merged. In the end
+such a query's output is 0, and its log-sum-exp 0 too, lest backward passes subtract infinities.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from situs.encodings.base import computing_dtype
+
+_FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+_FLASH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+
+
+def partial(
+    query: Float[Tensor, "batch heads query head_dim"],
+    key: Float[Tensor, "batch heads key head_dim"],
+    value: Float[Tensor, "batch heads key value_dim"],
+    mask: Float[Tensor, "#batch #heads #query key"] | None,
+    scale: float,
+) -> tuple[Float[Tensor, "batch heads query value_dim"], Float[Tensor, "batch heads query"]]:
+    """Attend to some keys; give output and log-sum-exp, both 0 for a query that sees none of them."""
+    if serves_flash(query, key, value):
+        mask = None if mask is None else _for_flash(mask, query, key)
+        out, logsumexp = _FLASH(query, key, value, 0.0, False, attn_mask=mask, scale=scale)
+        return out, logsumexp
+    weights, logsumexp = softmax(query, key, mask, scale)
+    return (weights @ value.to(weights.dtype)).to(value.dtype), logsumexp
+
+
+def softmax(
+    query: Float[Tensor, "batch heads query head_dim"],
+    key: Float[Tensor, "batch heads key head_dim"],
+    mask: Float[Tensor, "#batch #heads #query key"] | None,
+    scale: float,
+) -> tuple[Float[Tensor, "batch heads query key"], Float[Tensor, "batch heads query"]]:
+    """Form the weights themselves, and the log-sum-exp; both 0 for a query that sees no key."""
+    wide = computing_dtype(query.dtype)
+    scores = (query.to(wide) @ key.to(wide).transpose(-2, -1)).mul_(scale)
+    if mask is not None:
+        scores.add_(mask)
+    logsumexp = finite(scores.logsumexp(-1))
+    return scores.sub_(logsumexp.unsqueeze(-1)).exp_(), logsumexp
+
+
+def partial_backward(
+    gradient: Float[Tensor, "batch heads query value_dim"],
+    query: Float[Tensor, "batch heads query head_dim"],
+    key: Float[Tensor, "batch heads key head_dim"],
+    value: Float[Tensor, "batch heads key value_dim"],
+    mask: Float[Tensor, "#batch #heads #query key"] | None,
+    out: Float[Tensor, "batch heads query value_dim"],
+    logsumexp: Float[Tensor, "batch heads query"],
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of queries, keys and values where flash serves; ``out`` and ``logsumexp`` are those over all keys, and
+    what is found is the share of these."""
+    mask = None if mask is None else _for_flash(mask, query, key)
+    dq, dk, dv = _FLASH_BACKWARD(
+        gradient, query, key, value, out, logsumexp, 0.0, False, attn_mask=mask, scale=scale
+    )  # fmt: skip
+    return dq, dk, dv
+
+
+def _for_flash(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    """A mask as the kernel takes it: it reads other shapes and dtypes as they lie."""
+    return mask.to(computing_dtype(query.dtype)).expand(*query.shape[:3], key.shape[2])
+
+
+def serves_flash(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether torch's CPU kernel can take these."""
+    return (
+        query.device.type == "cpu"
+        and query.shape[-1] == value.shape[-1]
+        and query.dtype == key.dtype == value.dtype
+        and query.stride(-1) == key.stride(-1) == value.stride(-1) == 1
+    )
+
+
+def merge(
+    out: Float[Tensor, "batch heads query value_dim"],
+    logsumexp: Float[Tensor, "batch heads query"],
+    new_out: Float[Tensor, "batch heads query value_dim"],
+    new_logsumexp: Float[Tensor, "batch heads query"],
+) -> tuple[Float[Tensor, "batch heads query value_dim"], Float[Tensor, "batch heads query"]]:
+    """Join the attention over two parts' keys; a query that saw none of a part has -inf there."""
+    total = torch.logaddexp(logsumexp, new_logsumexp)
+    base = finite(total)
+    old_share, new_share = (logsumexp - base).exp().unsqueeze(-1), (new_logsumexp - base).exp().unsqueeze(-1)
+    return out * old_share + new_out * new_share, total
+
+
+def finite(logsumexp: Tensor) -> Tensor:
+    """Put 0 for queries that see nothing."""
+    return logsumexp.masked_fill(logsumexp == -math.inf, 0)
+
+
+def sees_any(bias: Float[Tensor, "*rows offsets"], keys: int) -> Bool[Tensor, "*rows queries"]:
+    """Whether each query of a tile sees one of its keys, from the tile's bias over offsets, ascending.
+
+    Query i has the ``keys`` offsets that begin with number ``queries - 1 - i``. Counts of those that are not -inf, up
+    to each offset, tell it without looking at pairs.
+    """
+    counts = torch.nn.functional.pad((bias != -math.inf).cumsum(-1), (1, 0))
+    return (counts[..., keys:] > counts[..., : counts.shape[-1] - keys]).flip(-1)
+
+
+class Scratch:
+    """Named pieces of memory for the scores of a tile, used again for the next: fresh pages cost more than sums."""
+
+    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
+        self.dtype, self.device = dtype, device
+        self.held: dict[str, Tensor] = {}
+
+    def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Give a tensor of that shape, whatever is in it; what was taken under that name before is lost."""
+        size = math.prod(shape)
+        if name not in self.held or len(self.held[name]) < size:
+            self.held[name] = torch.empty(size, dtype=self.dtype, device=self.device)
+        return self.held[name][:size].view(shape)

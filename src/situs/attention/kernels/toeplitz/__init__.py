@@ -1,0 +1,105 @@
+"""Encodings that know positions by the offset alone, in O(length) memory: biases as strided views, vectors as products
+read along a slant, far keys as tails, and any whole positions by look-up.
+
+    strided   biases alone, between neighbouring positions
+    terms     vectors that meet queries, keys or values; masks; other positions
+    op        the operator that torch differentiates, maps and traces
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from situs.attention.kernels.inputs import rotated, widened
+from situs.attention.kernels.toeplitz.op import Given, Settings, attend_by_offset
+from situs.attention.offsets import bias_over_offsets, vectors_over_offsets
+from situs.attention.request import Request
+from situs.attention.visibility import first_slot, tokens_of
+from situs.encodings.base import QueryKeyEncoding, computing_dtype
+from situs.encodings.bias import OffsetBias, PositionProduct
+from situs.encodings.score import OffsetScore
+
+__all__ = ["cannot", "run"]
+
+
+def cannot(request: Request) -> str | None:
+    """Why offsets do not say it all; None if they do."""
+    for bias in request.biases:
+        if not isinstance(bias, (OffsetBias, PositionProduct)) or bias.axes > 1:
+            return f"{type(bias).__name__} is no function of one offset"
+    for content in request.contents:
+        if not isinstance(content, OffsetScore):
+            return f"{type(content).__name__} is no function of offsets and their vectors"
+    if request.products and not request.scale:
+        return "a scale of 0 hides products of positions"
+    if request.dropout:
+        return "dropout needs every weight"
+    if request.acts_on_scores and request.offset_bounds is None:
+        return "these positions have no whole offsets, or lie too far apart for a number per offset"
+    return None
+
+
+def run(request: Request) -> Tensor:
+    """Everything that is added, as tensors over offsets."""
+    given, settings = _by_offset(request)
+    return attend_by_offset(given, settings)[..., : request.value.shape[-1]]
+
+
+def _by_offset(request: Request) -> tuple[Given, Settings]:
+    query, key, value = widened(request, *rotated(request))
+    if not request.acts_on_scores:
+        starts = first_slot(request.query_positions), first_slot(request.key_positions)
+        tokens = _tokens(request, by_slot=True) if None in starts else (None, None)
+        given = Given(query, key, value, None, None, None, None, None, None, request.mask, *tokens)
+        return given, Settings(starts[0] or 0, starts[1] or 0, 0, None, request.scale, request.causal, request.window)
+    assert request.offset_bounds is not None
+    lowest, highest = request.offset_bounds
+    dtype, device = computing_dtype(query.dtype), query.device
+    where = lowest, highest, dtype, device
+    biases = [each for each in request.biases if isinstance(each, (OffsetBias, PositionProduct))]
+    bias = bias_over_offsets(biases, *where, request.offsets)
+    of_queries: Tensor | None = None
+    of_keys: Tensor | None = None
+    of_values: Tensor | None = None
+    for each in request.contents:
+        assert isinstance(each, OffsetScore)
+        vectors = vectors_over_offsets(each, *where, request.offsets)
+        of_queries, of_keys = _sum(of_queries, vectors.for_query), _sum(of_keys, vectors.for_key)
+        if vectors.alone is not None:
+            bias = bias + request.scale * vectors.alone
+        if vectors.for_every_key is not None:
+            every = vectors.for_every_key.unsqueeze(-2)
+            if any(isinstance(other, QueryKeyEncoding) for other in request.encodings):
+                of_keys = every.expand(-1, bias.shape[-1], -1) if of_keys is None else of_keys + every
+            else:  # u . k_j is what a query that is longer by u meets
+                query = query + _wide(every, query.shape[-1]).to(query.dtype)
+    for value_encoding in request.values:
+        offsets = torch.arange(lowest, highest + 1, device=device)
+        of_values = _sum(of_values, value_encoding.value_vectors(offsets, dtype))
+    tokens = (None, None) if request.are_ranges else _tokens(request, by_slot=False)
+    plain_query = request.query if request.contents and query is not request.query else None
+    plain_key = request.key if request.contents and key is not request.key else None
+    given = Given(
+        query, key, value, plain_query, plain_key, bias, of_queries, of_keys,
+        None if of_values is None else _wide(of_values, value.shape[-1]), request.mask, *tokens,
+    )  # fmt: skip
+    starts = request.query_positions.start or 0, request.key_positions.start or 0
+    return given, Settings(
+        *starts, lowest, None if request.biases else request.span, request.scale, request.causal, request.window
+    )
+
+
+def _tokens(request: Request, *, by_slot: bool) -> tuple[Tensor, Tensor]:
+    return tokens_of(request.query_positions, request.key_positions, by_slot=by_slot)
+
+
+def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    """Encodings that meet the same thing meet it with the sum of theirs."""
+    return other if one is None else one if other is None else one + other
+
+
+def _wide(vectors: Tensor, width: int) -> Tensor:
+    """Vectors with as many channels as queries and values have that were widened."""
+    missing = width - vectors.shape[-1]
+    return torch.nn.functional.pad(vectors, (0, missing)) if missing else vectors

@@ -1,0 +1,376 @@
+"""The operator ``situs::attend_by_offset``, and what torch must know to differentiate, map and trace it.
+
+It takes tensors and plain numbers only. Positions are two numbers where they are ranges, else four whole numbers per
+token: position, slot, document, and 1 for a real token or 0 for padding. How they fall into tiles is worked out when
+it runs, so that a graph that was traced for one length, padding or packing serves others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from situs.attention.kernels.loop import Attended, Inputs, attend_tiles, attend_tiles_backward, tiles_of_term
+from situs.attention.kernels.softmax import serves_flash
+from situs.attention.kernels.tiling import EVERY, Tile, Tiling, tiles_between_ranges, tiles_between_tokens
+from situs.attention.kernels.toeplitz import strided
+from situs.attention.kernels.toeplitz.terms import ByOffset, LookedUpTerm, OffsetTerm, SkewedTerm
+from situs.encodings.base import computing_dtype
+from situs.functional.heads import share_heads
+from situs.rotation.watching import is_differentiated, is_plain
+
+FEW_QUERIES = 64  # of a tile where pairs are looked up, which takes several tensors of its size
+
+
+class Given(NamedTuple):
+    """The tensors that the operator takes."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    plain_query: Tensor | None
+    """Queries before any rotation, which content terms meet; None where they are the same."""
+    plain_key: Tensor | None
+    bias: Tensor | None
+    """None where nothing is added to the scores."""
+    for_query: Tensor | None
+    for_key: Tensor | None
+    for_value: Tensor | None
+    mask: Tensor | None
+    query_tokens: Tensor | None
+    """(rows, 4, sequence); None where queries and keys are ranges."""
+    key_tokens: Tensor | None
+
+
+class Settings(NamedTuple):
+    """The plain numbers that the operator takes."""
+
+    query_start: int
+    """The first position, where queries and keys are ranges."""
+    key_start: int
+    lowest: int
+    """The offset that the first entry of ``bias`` and of all vectors belongs to."""
+    span: int | None
+    """The distance from which on all vectors are alike; None where they never are."""
+    scale: float
+    causal: bool
+    window: int | None
+
+
+DIFFERENTIABLE = 10  # the first of the tensors
+
+_TENSORS = (
+    "Tensor query, Tensor key, Tensor value, Tensor? plain_query, Tensor? plain_key, Tensor? bias, Tensor? for_query, "
+    "Tensor? for_key, Tensor? for_value, Tensor? mask, Tensor? query_tokens, Tensor? key_tokens"
+)
+_SETTINGS = (
+    "SymInt query_start, SymInt key_start, SymInt lowest, SymInt? span, float scale, bool causal, SymInt? window"
+)
+
+library: Any = torch.library.Library("situs", "FRAGMENT")  # type: ignore[no-untyped-call]
+library.define(f"attend_by_offset({_TENSORS}, {_SETTINGS}) -> (Tensor, Tensor)")
+library.define(
+    f"attend_by_offset_backward(Tensor gradient, Tensor out, Tensor logsumexp, {_TENSORS}, {_SETTINGS}, bool[] wanted) "
+    f"-> ({', '.join(['Tensor'] * DIFFERENTIABLE)})"
+)
+
+
+def attend_by_offset(given: Given, settings: Settings) -> Tensor:
+    """Attend with what encodings add by offset: at once where nothing but the output is wanted, else with derivatives;
+    in a graph, as one operator."""
+    if torch.compiler.is_compiling():
+        found: Tensor = torch.ops.situs.attend_by_offset.default(*given, *settings)[0]
+        return found
+    if not _is_differentiated(given) and is_plain(given.query):
+        return forward(*given, *settings)[0]
+    out: Tensor = AttendByOffset.apply(*given, *settings)[0]  # type: ignore[no-untyped-call]
+    return out
+
+
+def _is_differentiated(given: Given) -> bool:
+    if torch.is_grad_enabled():
+        for each in given[:DIFFERENTIABLE]:
+            if each is not None and each.requires_grad:
+                return True
+    return is_differentiated(requires_grad=False)
+
+
+def forward(*args: Any) -> tuple[Tensor, Tensor]:
+    """Output and log-sum-exp."""
+    given, settings, tiling = _resolved(Given(*args[:12]), Settings(*args[12:]))
+    if tiling is not None and _is_bias_alone(given):
+        query, key, value, bias, grouped = _grouped(given, tiling)
+        out, logsumexp = strided.forward(query, key, value, bias, settings.lowest, settings.scale, grouped)
+        return out.reshape(*given.query.shape[:3], value.shape[-1]), logsumexp.reshape(given.query.shape[:3])
+    term, blocks = _term(given, settings, tiling)
+    out, logsumexp, *_ = attend_tiles(_inputs(given, tiling), blocks, term, settings.scale)
+    return out, logsumexp
+
+
+def backward(gradient: Tensor, out: Tensor, logsumexp: Tensor, *args: Any) -> tuple[Tensor, ...]:
+    """The gradients of the first ten tensors, empty where they are not wanted."""
+    wanted: Sequence[bool] = args[-1]
+    given, settings, tiling = _resolved(Given(*args[:12]), Settings(*args[12:-1]))
+    if tiling is not None and _is_bias_alone(given):
+        return _strided_backward(gradient, out, logsumexp, given, settings, wanted, tiling)
+    term, blocks = _term(given, settings, tiling)
+    term.want([wanted[5], *wanted[6:10]])
+    inputs = _inputs(given, tiling)
+    if tiling is None:
+        gradient = _without_padding(gradient, given.query_tokens)
+    attended = Attended(out, logsumexp, tiles_of_term(term, blocks, inputs), {})
+    found = attend_tiles_backward(gradient, inputs, attended, term, settings.scale)
+    dq = found.query if given.plain_query is not None else found.query + found.plain_query
+    dk = found.key if given.plain_key is not None else found.key + found.plain_key
+    gradients = (dq, dk, found.value, found.plain_query, found.plain_key, *term.gradients)
+    return tuple(
+        _as_given(each, source) if want and source is not None and each is not None else _nothing(given.query)
+        for each, source, want in zip(gradients, given[:DIFFERENTIABLE], wanted, strict=True)
+    )
+
+
+def _strided_backward(
+    gradient: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    given: Given,
+    settings: Settings,
+    wanted: Sequence[bool],
+    tiling: Tiling,
+) -> tuple[Tensor, ...]:
+    query, key, value, bias, grouped = _grouped(given, tiling)
+    shape, where = query.shape[:3], (settings.lowest, settings.scale, grouped)
+    gradient, out, logsumexp = gradient.reshape(*shape, -1), out.reshape(*shape, -1), logsumexp.reshape(shape)
+    dbias = None
+    if wanted[5] or not serves_flash(query, key, value):
+        dq, dk, dv, dbias = strided.backward(gradient, query, key, value, bias, out, logsumexp, *where)
+    else:
+        dq, dk, dv = strided.flash_backward(gradient, query, key, value, bias, out, logsumexp, *where)
+    if dbias is not None and len(dbias) > 1:  # heads that share a key head stand in rows of their own
+        batch, kv_heads = given.key.shape[:2]
+        dbias = dbias.view(batch, kv_heads * dbias.shape[1], -1).sum(0)
+    found = {
+        0: dq.reshape(given.query.shape),
+        1: _of_key_heads(dk.reshape(*given.query.shape[:2], *dk.shape[2:]), given.key),
+        2: _of_key_heads(dv.reshape(*given.query.shape[:2], *dv.shape[2:]), given.value),
+        5: dbias if dbias is None or given.bias is None else dbias.reshape(given.bias.shape),
+    }
+    return tuple(
+        each if wanted[number] and (each := found.get(number)) is not None else _nothing(given.query)
+        for number in range(DIFFERENTIABLE)
+    )
+
+
+def _nothing(like: Tensor) -> Tensor:
+    """A tensor of its own for a gradient that is not wanted: an operator may not return one twice."""
+    return like.new_empty(0)
+
+
+def _as_given(gradient: Tensor, source: Tensor) -> Tensor:
+    """A gradient with the shape and dtype of the tensor it belongs to."""
+    if gradient.ndim == 4 and source.shape[1] > 1:
+        gradient = _of_key_heads(gradient, source)
+    return gradient.sum_to_size(source.shape).to(source.dtype)
+
+
+def _of_key_heads(gradient: Tensor, source: Tensor) -> Tensor:
+    """Sum up over the query heads that a key head serves."""
+    group = gradient.shape[1] // source.shape[1]
+    heads = source.shape[1], group
+    return gradient if group == 1 else gradient.view(len(gradient), *heads, *gradient.shape[2:]).sum(2)
+
+
+def _resolved(given: Given, settings: Settings) -> tuple[Given, Settings, Tiling | None]:
+    """The tiles, and a bias of zeros where none was given, to hold what is hidden."""
+    tiling = _tiling(given, settings)
+    if given.bias is None:
+        lowest, highest = (0, 0) if tiling is None else (tiling.lowest, tiling.highest)
+        dtype = computing_dtype(given.query.dtype)
+        zeros = torch.zeros(1, highest - lowest + 1, dtype=dtype, device=given.query.device)
+        given, settings = given._replace(bias=zeros), settings._replace(lowest=lowest)
+    return given, settings, tiling
+
+
+def _tiling(given: Given, settings: Settings) -> Tiling | None:
+    """The tiles of all tokens; None where positions are no few runs of neighbours."""
+    if given.query_tokens is None or given.key_tokens is None:
+        starts = settings.query_start, given.query.shape[2], settings.key_start, given.key.shape[2]
+        tiles: list[Tile] | None = tiles_between_ranges(*starts)
+    else:
+        tiles = tiles_between_tokens(given.query_tokens, given.key_tokens)
+    if tiles is None:
+        return None
+    tiling = Tiling(tiles, settings.causal, settings.window)
+    if given.bias is None or given.query_tokens is None or not tiles:
+        return tiling
+    highest = settings.lowest + given.bias.shape[-1] - 1
+    # far offsets that are all alike may be left out: then each pair looks up the nearest that is there
+    return tiling if settings.lowest <= tiling.lowest and tiling.highest <= highest else None
+
+
+def _is_bias_alone(given: Given) -> bool:
+    return given.for_query is None and given.for_key is None and given.for_value is None and given.mask is None
+
+
+def _grouped(given: Given, tiling: Tiling) -> tuple[Tensor, Tensor, Tensor, Tensor, Tiling]:
+    """Query heads that share a key head as heads of a row of their own, so that keys are shared without a copy."""
+    query, key, value, bias = given.query, given.key, given.value, given.bias
+    assert bias is not None
+    (batch, heads), kv_heads = query.shape[:2], key.shape[1]
+    if heads == kv_heads:
+        return query, key, value, bias.unsqueeze(0), tiling
+    group = heads // kv_heads
+    query = query.reshape(batch * kv_heads, group, *query.shape[2:])
+    key, value = (each.reshape(batch * kv_heads, 1, *each.shape[2:]).expand(-1, group, -1, -1) for each in (key, value))
+    own = bias.view(kv_heads, group, -1).repeat(batch, 1, 1) if len(bias) > 1 else bias.unsqueeze(0)
+    tiles = [
+        tile if tile.rows == EVERY else tile._replace(rows=slice(tile.rows.start * kv_heads, tile.rows.stop * kv_heads))
+        for tile in tiling.tiles
+    ]
+    return query, key, value, own, Tiling(tiles, tiling.causal, tiling.window)
+
+
+def _inputs(given: Given, tiling: Tiling | None) -> Inputs:
+    """All tensors with as many heads; without tiles, which leave padding out, with zeros for padding."""
+    heads = given.query.shape[1]
+    query, key, value, plain_query, plain_key = given[:5]
+    if tiling is None:
+        query, plain_query = (_without_padding(each, given.query_tokens) for each in (query, plain_query))
+        key, value, plain_key = (_without_padding(each, given.key_tokens) for each in (key, value, plain_key))
+    key = share_heads(key, heads)
+    return Inputs(
+        query,
+        key,
+        share_heads(value, heads),
+        query if plain_query is None else plain_query,
+        key if plain_key is None else share_heads(plain_key, heads),
+    )
+
+
+def _without_padding(tensor: Any, tokens: Tensor | None) -> Any:
+    return None if tensor is None else tensor.masked_fill(tokens[:, None, 3, :, None] == 0, 0)  # type: ignore[index]
+
+
+def _term(given: Given, settings: Settings, tiling: Tiling | None) -> tuple[OffsetTerm, list[Tile]]:
+    """The term, and the blocks of queries that it is formed for."""
+    assert given.bias is not None
+    added = ByOffset(given.bias, *given[6:10])
+    if tiling is not None:
+        # without the flash kernel tails are not faster, and a window has none
+        tailed = settings.window is None and settings.scale != 0 and given.mask is None
+        tailed = tailed and serves_flash(given.query, given.query, given.value)
+        term = SkewedTerm(added, settings.lowest, settings.scale, tiling, settings.span if tailed else None)
+        return term, tiling.cut(term.queries)
+    assert given.query_tokens is not None
+    assert given.key_tokens is not None
+    queries, keys = given.query.shape[2], given.key.shape[2]
+    whole = Tiling([Tile(EVERY, 0, queries, 0, keys, 0, 0)] if queries and keys else [])
+    rules = Tiling((), settings.causal, settings.window)
+    tokens = given.query_tokens, given.key_tokens
+    return LookedUpTerm(added, settings.lowest, settings.scale, tokens, rules), whole.cut(FEW_QUERIES)
+
+
+def _fake_forward(*args: Any) -> tuple[Tensor, Tensor]:
+    query, value = args[0], args[2]
+    out = query.new_empty(*query.shape[:3], value.shape[-1])
+    return out, query.new_empty(query.shape[:3], dtype=computing_dtype(query.dtype))
+
+
+def _fake_backward(gradient: Tensor, out: Tensor, logsumexp: Tensor, *args: Any) -> tuple[Tensor, ...]:
+    given, wanted = args[:DIFFERENTIABLE], args[-1]
+    return tuple(
+        torch.empty_like(each, memory_format=torch.contiguous_format)
+        if want and each is not None
+        else gradient.new_empty(0)
+        for each, want in zip(given, wanted, strict=True)
+    )
+
+
+library.impl("attend_by_offset", forward, "CompositeExplicitAutograd")
+library.impl("attend_by_offset_backward", backward, "CompositeExplicitAutograd")
+torch.library.register_fake("situs::attend_by_offset", _fake_forward, lib=library)
+torch.library.register_fake("situs::attend_by_offset_backward", _fake_backward, lib=library)
+
+
+class AttendByOffset(torch.autograd.Function):
+    """The operator with its derivative."""
+
+    @staticmethod
+    def forward(*args: Any) -> tuple[Tensor, Tensor]:
+        if is_plain(args[0]):
+            return forward(*args)
+        out, logsumexp = torch.ops.situs.attend_by_offset.default(*args)
+        return out, logsumexp
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(*output, *inputs[:12])
+        ctx.settings = inputs[12:]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        out, logsumexp, *given = ctx.saved_tensors
+        wanted = list(ctx.needs_input_grad[:DIFFERENTIABLE])
+        found = AttendByOffsetBackward.apply(gradient, out, logsumexp, *given, *ctx.settings, wanted)  # type: ignore[no-untyped-call]
+        return (*(each if want else None for each, want in zip(found, wanted, strict=True)), *[None] * 9)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+        return _each(AttendByOffset, info.batch_size, in_dims, args)
+
+
+class AttendByOffsetBackward(torch.autograd.Function):
+    """The gradients, which cannot be differentiated again."""
+
+    @staticmethod
+    def forward(*args: Any) -> tuple[Tensor, ...]:
+        if is_plain(args[0]):
+            return backward(*args)
+        found: tuple[Tensor, ...] = torch.ops.situs.attend_by_offset_backward.default(*args)
+        return found
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.count = len(inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        raise RuntimeError(
+            "attend() must be differentiated once with this kernel, since its gradients come from a kernel of their "
+            'own; got a double backward pass. Use impl="reference".'
+        )
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+        return _each(AttendByOffsetBackward, info.batch_size, in_dims, args)
+
+
+def _graph_backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    """The derivative inside a graph, which is differentiated once."""
+    out, logsumexp, *given = ctx.saved_tensors
+    wanted = list(ctx.needs_input_grad[:DIFFERENTIABLE])
+    found = torch.ops.situs.attend_by_offset_backward.default(
+        gradient, out, logsumexp, *given, *ctx.settings, wanted
+    )  # fmt: skip
+    return (*(each if want else None for each, want in zip(found, wanted, strict=True)), *[None] * 9)
+
+
+torch.library.register_autograd(
+    "situs::attend_by_offset", _graph_backward, setup_context=AttendByOffset.setup_context, lib=library
+)
+
+
+def _each(function: Any, count: int, in_dims: Sequence[Any], args: Sequence[Any]) -> tuple[Any, Any]:
+    """Call a function for each of a batch that ``torch.func.vmap`` maps over, one after another."""
+    found = [
+        function.apply(
+            *(arg.select(dim, number) if isinstance(dim, int) else arg for arg, dim in zip(args, in_dims, strict=True))
+        )
+        for number in range(count)
+    ]
+    stacked = tuple(torch.stack(parts) for parts in zip(*found, strict=True))
+    return stacked, (0,) * len(stacked)

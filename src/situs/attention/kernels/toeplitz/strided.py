@@ -1,0 +1,149 @@
+"""Attention with a bias over offsets alone, at the cost of attention without.
+
+``b(j - i)`` is a Toeplitz matrix, known by one number per offset. With the queries in reverse order it becomes a Hankel
+matrix, ``b[i' + j]``, and that is a *view* of those numbers with both strides 1:
+
+    offsets in memory   b0 b1 b2 b3 b4 b5 ...
+    last query             b0 b1 b2 b3             keys 0 .. 3
+    the one before            b1 b2 b3 b4
+    the one before that          b2 b3 b4 b5
+
+The kernel reads it as a mask: no matrix of biases exists anywhere. Causal and window masks are -inf in that vector.
+
+Backward, the gradient of an offset is the sum along a diagonal of the scores' gradient. Written into rows that are one
+number longer than they are read, diagonals become columns. Memory is O(length x tile).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from situs.attention.kernels.softmax import Scratch, finite, merge, partial, partial_backward, sees_any
+from situs.attention.kernels.tiling import EVERY, Tile, Tiling, meets_each_query_once, offsets_of
+
+# Queries of a tile: few waste less above the diagonal, many let the kernel work in larger tiles of its own.
+QUERIES, MANY_QUERIES, LONG = 256, 768, 6144
+GRADIENT_QUERIES = 128
+
+
+def forward(
+    query: Float[Tensor, "batch heads query head_dim"],
+    key: Float[Tensor, "batch heads key head_dim"],
+    value: Float[Tensor, "batch heads key value_dim"],
+    bias: Float[Tensor, "batch_or_1 heads_or_1 offsets"],
+    lowest: int,
+    scale: float,
+    tiling: Tiling,
+) -> tuple[Float[Tensor, "batch heads query value_dim"], Float[Tensor, "batch heads query"]]:
+    """Output and log-sum-exp. Queries are reversed a tile at a time, here and below, which stays in the cache."""
+    tiles, bias_of = _tiles(tiling), tiling.masked(bias, lowest)
+
+    def attend_tile(tile: Tile) -> tuple[Tensor, Tensor]:
+        mask = _of_rows(bias_of(tile), tile).unfold(-1, tile.keys, 1)
+        found = partial(tile.of_queries(query).flip(2), tile.of_keys(key), tile.of_keys(value), mask, scale)
+        return found[0].flip(2), found[1].flip(2)
+
+    if len(tiles) == 1 and tiles[0].rows == EVERY and tiles[0].queries == query.shape[2]:
+        return attend_tile(tiles[0])
+    out = query.new_zeros(*query.shape[:3], value.shape[-1])
+    logsumexp = torch.full(query.shape[:3], -math.inf, dtype=bias.dtype, device=query.device)
+    once = len(tiling.tiles) == 1 or meets_each_query_once(tiles)
+    for tile in tiles:
+        found = attend_tile(tile)
+        if not once:
+            seen = sees_any(_of_rows(bias_of(tile), tile), tile.keys)
+            found = found[0], found[1].masked_fill(~seen, -math.inf)
+            found = merge(tile.of_queries(out), tile.of_queries(logsumexp), *found)
+        tile.of_queries(out).copy_(found[0])
+        tile.of_queries(logsumexp).copy_(found[1])
+    return out, finite(logsumexp)
+
+
+def flash_backward(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    lowest: int,
+    scale: float,
+    tiling: Tiling,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of queries, keys and values by torch's kernel, which reads the same view."""
+    bias_of = tiling.masked(bias, lowest)
+    dq, dk, dv = (torch.zeros_like(tensor) for tensor in (query, key, value))
+    for tile in _tiles(tiling):
+        mask = _of_rows(bias_of(tile), tile).unfold(-1, tile.keys, 1)
+        g, q, o, total = (tile.of_queries(tensor).flip(2) for tensor in (gradient, query, out, logsumexp))
+        found = partial_backward(g, q, tile.of_keys(key), tile.of_keys(value), mask, o, total, scale)
+        tile.of_queries(dq).add_(found[0].flip(2))
+        tile.of_keys(dk).add_(found[1])
+        tile.of_keys(dv).add_(found[2])
+    return dq, dk, dv
+
+
+def backward(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    lowest: int,
+    scale: float,
+    tiling: Tiling,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """All gradients, the bias' too, with the scores of one tile formed again at a time.
+
+    A column of ones beside keys and values, and -logsumexp and -delta beside queries and gradients, let one matrix
+    product subtract what would be another pass over the scores.
+    """
+    wide = bias.dtype
+    delta = (gradient.to(wide) * out.to(wide)).sum(-1, keepdim=True)
+    ones = torch.ones((), dtype=wide, device=key.device).expand(*key.shape[:3], 1)
+    q = torch.cat((query.to(wide) * scale, -logsumexp.unsqueeze(-1)), -1)
+    g = torch.cat((gradient.to(wide), -delta), -1)
+    k, v = torch.cat((key.to(wide), ones), -1), torch.cat((value.to(wide), ones), -1)
+    dq, dk, dv = (torch.zeros_like(tensor, dtype=wide) for tensor in (query, key, value))
+    dbias = torch.zeros_like(bias, memory_format=torch.contiguous_format)
+    bias_of, scratch = tiling.masked(bias, lowest), Scratch(wide, query.device)
+    for tile in tiling.cut(GRADIENT_QUERIES):
+        q_tile, g_tile = tile.of_queries(q).flip(2), tile.of_queries(g).flip(2)
+        k_tile, v_tile = tile.of_keys(k), tile.of_keys(v)
+        shape = (*q_tile.shape[:3], tile.keys)
+        weights, change = scratch.take("weights", shape), scratch.take("change", shape)
+        torch.matmul(q_tile, k_tile.transpose(-2, -1), out=weights)
+        weights.add_(_of_rows(bias_of(tile), tile).unfold(-1, tile.keys, 1)).exp_()
+        torch.matmul(g_tile, v_tile.transpose(-2, -1), out=change)
+        tile.of_keys(dv).add_(weights.transpose(-2, -1) @ g_tile[..., :-1])
+        # rows one longer than needed, read as if one shorter: pairs of one offset stand below each other
+        length = tile.queries + tile.keys
+        slanted = scratch.take("slanted", (*shape[:3], length))
+        slanted[..., tile.keys :] = 0
+        change = torch.mul(weights, change, out=slanted[..., : tile.keys])
+        tile.of_queries(dq).add_((change @ k_tile[..., :-1]).flip(2))
+        tile.of_keys(dk).add_(change.transpose(-2, -1) @ q_tile[..., :-1])
+        diagonals = slanted.flatten(2)[..., : tile.queries * (length - 1)].view(*shape[:3], length - 1).sum(2)
+        total = _of_rows(dbias, tile)[..., offsets_of(tile, lowest)]
+        total += diagonals.sum_to_size(total.shape)
+    return dq.mul_(scale).to(query.dtype), dk.to(key.dtype), dv.to(value.dtype), dbias
+
+
+def _tiles(tiling: Tiling) -> list[Tile]:
+    """Whole tiles, unless queries see different keys."""
+    longest = tiling.longest
+    if not tiling.causal and tiling.window is None:
+        return tiling.cut(longest)
+    return tiling.cut(QUERIES if longest < LONG else MANY_QUERIES)
+
+
+def _of_rows(tensor: Tensor, tile: Tile) -> Tensor:
+    """A tile's rows of a tensor that has one for each row of the batch, or one for all."""
+    return tensor if tensor.shape[0] == 1 else tensor[tile.rows]

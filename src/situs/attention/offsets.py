@@ -1,0 +1,140 @@
+"""Biases and vectors over offsets: made for one call, or cached for the steps of a generation.
+
+A step of decoding needs those of all offsets so far, and one more than the step before. They are made for half as many
+again, and found by the encoding itself, dtype, device and the state of its parameters: whoever changes a parameter gets
+new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from situs.encodings.bias import OffsetBias, PositionProduct
+from situs.encodings.score import OffsetScore, OffsetVectors
+from situs.positions import Positions
+
+Made = TypeVar("Made")
+State = Sequence[tuple[Tensor, int]]
+"""Parameters, and how often each was written to."""
+
+
+class OffsetCache:
+    """Biases and vectors of earlier steps. Nothing is cached while gradients are recorded, or in a graph."""
+
+    def __init__(self) -> None:
+        self._made: dict[Any, tuple[State, int, int, Any]] = {}
+
+    def find(
+        self,
+        name: tuple[Any, ...],
+        encodings: Sequence[nn.Module],
+        lowest: int,
+        highest: int,
+        wider: tuple[int, int],
+        make: Callable[[int, int], Made],
+        part: Callable[[Made, slice], Made],
+    ) -> Made:
+        """What ``make`` makes of ``lowest .. highest``, out of what it made before of a ``wider`` range."""
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return make(lowest, highest)
+        state = [(each, _version(each)) for encoding in encodings for each in encoding.parameters()]
+        before, first, last, made = self._made.get(name, ([], 0, -1, None))
+        if made is None or lowest < first or highest > last or not _same(before, state):
+            first, last = wider
+            made = make(first, last)
+            self._made[name] = state, first, last, made
+        return part(made, slice(lowest - first, highest - first + 1))
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._made.clear()
+
+
+def _version(parameter: Tensor) -> int:
+    """How often a parameter was written to; those of inference mode are not counted by torch."""
+    return -1 if parameter.is_inference() else parameter._version
+
+
+def _same(before: State, state: State) -> bool:
+    return len(before) == len(state) and all(
+        one[0] is other[0] and one[1] == other[1] for one, other in zip(before, state, strict=True)
+    )
+
+
+def bias_over_offsets(
+    biases: Sequence[OffsetBias | PositionProduct],
+    lowest: int,
+    highest: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    cache: OffsetCache | None,
+) -> Float[Tensor, "heads_or_1 offsets"]:
+    """The sum of what biases add for each offset from ``lowest`` to ``highest``."""
+
+    def make(first: int, last: int) -> Tensor:
+        offsets = torch.arange(first, last + 1, device=device)
+        total: Tensor | None = None
+        for each in biases:
+            added = each.by_offset(offsets, dtype=dtype)
+            total = added if total is None else total if added is None else total + added
+        return torch.zeros(1, offsets.shape[0], dtype=dtype, device=device) if total is None else total
+
+    if cache is None or not biases:
+        return make(lowest, highest)
+    name = ("bias", *biases, dtype, device)
+    wider = _wider(lowest, highest)
+    return cache.find(name, biases, lowest, highest, wider, make, _part)
+
+
+def vectors_over_offsets(
+    encoding: OffsetScore,
+    lowest: int,
+    highest: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    cache: OffsetCache | None,
+) -> OffsetVectors:
+    """The vectors that an encoding has for each offset from ``lowest`` to ``highest``."""
+
+    def make(first: int, last: int) -> OffsetVectors:
+        return encoding.vectors(torch.arange(first, last + 1, device=device), dtype)
+
+    if cache is None:
+        return make(lowest, highest)
+    name = ("vectors", encoding, dtype, device)
+    modules, wider = (encoding, *encoding.borrowed), _wider(lowest, highest)
+    return cache.find(name, modules, lowest, highest, wider, make, OffsetVectors.part)
+
+
+def _part(made: Tensor, part: slice) -> Tensor:
+    return made[..., part]
+
+
+def _positions(made: Tensor, part: slice) -> Tensor:
+    return made[:, :, part]
+
+
+def _wider(lowest: int, highest: int) -> tuple[int, int]:
+    """Half as many offsets again, so that the next steps, whose keys lie farther back, find theirs."""
+    return lowest - (highest - lowest) // 2 - 64, highest
+
+
+def key_vectors(
+    encoding: PositionProduct, positions: Positions, dtype: torch.dtype, cache: OffsetCache | None
+) -> Float[Tensor, "#batch heads key channels"]:
+    """The vectors of the keys' positions; those of all positions that there are, where a cache keeps them."""
+    known, start = encoding.usable_length, positions.start
+    if cache is None or start is None or known is None or start + positions.length > known:
+        return encoding.key_vectors(positions, dtype)
+
+    def make(first: int, last: int) -> Tensor:
+        return encoding.key_vectors(Positions.range(last - first + 1, start=first, device=positions.device), dtype)
+
+    name = ("positions", encoding, dtype, positions.device)
+    last = start + positions.length - 1
+    return cache.find(name, (encoding,), start, last, (0, known - 1), make, _positions)

@@ -1,0 +1,25 @@
+"""Comparisons that checks are made of: two results must be close, or equal to the bit."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def require_close(actual: Tensor, expected: Tensor, situation: str, tolerance: float = 2e-5) -> None:
+    """Raise with the size of the difference and where it is largest."""
+    if actual.shape != expected.shape:
+        raise AssertionError(f"{situation}: the shape is {tuple(actual.shape)} instead of {tuple(expected.shape)}")
+    actual, expected = actual.detach(), expected.detach()
+    difference = (actual.double() - expected.double()).abs()
+    worst = float(difference.max()) if difference.numel() else 0.0
+    if not worst <= tolerance * max(1.0, float(expected.abs().max()) if expected.numel() else 1.0):
+        index = tuple(
+            int(index) for index in torch.unravel_index(difference.nan_to_num(torch.inf).argmax(), difference.shape)
+        )
+        raise AssertionError(f"{situation}: outputs differ by {worst:.3g}, most at {index}")
+
+
+def require_equal(actual: Tensor, expected: Tensor, situation: str) -> None:
+    """Raise unless every bit is the same."""
+    require_close(actual, expected, situation, tolerance=0.0)

@@ -1,0 +1,229 @@
+"""The plan of a comparison: what was asked, checked as a whole before anything is trained, and the trials it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from situs.lab.comparing.corpus import Corpus
+from situs.lab.comparing.records import Comparison, Taught, Trial, TrialRecord
+from situs.lab.comparing.tasks import TASKS, Task, make_task, of_text
+from situs.lab.model import Decoder
+from situs.lab.naming.grammar import Method
+from situs.lab.naming.methods import parse_methods, sources, suiting_text
+from situs.lab.settings import Settings, Size
+
+SCALED = ("rotary+linear", "rotary+ntk", "rotary+dynamic_ntk", "rotary+ntk_by_parts", "rotary+yarn", "rotary+llama3")
+
+
+@dataclass(frozen=True)
+class Schooling:
+    """Hold how a task is taught."""
+
+    steps: int
+    batch: int = Settings.batch
+    learning_rate: float = Settings.learning_rate
+
+
+SCHOOLING = {
+    "text": Schooling(300),
+    "passkey": Schooling(150),
+    "copy": Schooling(800, batch=32, learning_rate=3e-3),
+    "reverse": Schooling(1000, batch=32, learning_rate=3e-3),
+    "addition": Schooling(1500, batch=64, learning_rate=3e-3),
+    "recall": Schooling(600, batch=64, learning_rate=3e-3),
+}
+"""What each task takes to be learnt at the default size and training length, by methods that can learn it; addition, at
+a length of 12. At the rate and batch of text, shaw and transformer_xl get half of copy right after as many steps, and
+rotary still guesses at recall after 1500."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Hold options that go together."""
+
+    encodings: tuple[str, ...]
+    tasks: tuple[str, ...]
+    seeds: int
+    windows: int
+
+
+def presets() -> dict[str, Preset]:
+    """Name options that go together: quick takes some minutes on two cores; full about an hour, without addition, which
+    is not learnt at 64 tokens."""
+    everything = [name for name in suiting_text() if name != "rotary"]
+    return {
+        "quick": Preset(
+            (
+                "none", "learned", "sinusoidal", "rotary", "rotary+linear", "rotary+ntk", "rotary+yarn", "xpos",
+                "alibi", "kerple", "sandwich", "fire", "t5", "shaw", "transformer_xl",
+            ),
+            ("text", "passkey"), seeds=2, windows=64,
+        ),
+        "full": Preset(
+            (*everything, "rotary", *SCALED, "rotary+random", "rotary/none"),
+            tuple(name for name in TASKS if name != "addition"), seeds=3, windows=128,
+        ),
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Hold a comparison that can be run."""
+
+    methods: list[Method]
+    tasks: dict[str, Schooling]
+    """How each is taught."""
+    seeds: int
+    settings: Settings
+    """Of all trials, but for what a task's own schooling says."""
+    corpus: Corpus | None
+
+    @property
+    def trials(self) -> list[Trial]:
+        """All trainings, each with the methods that share it; seeds last, so that a first picture comes early."""
+        shared: dict[Method, list[Method]] = {}
+        for method in self.methods:
+            shared.setdefault(method.trained, []).append(method)
+        return [
+            Trial(
+                trained, tuple(tested), task, seed, taught.steps, self._settings(taught), self._text(task),
+                sources(trained),
+            )
+            for seed in range(self.seeds)
+            for task, taught in self.tasks.items()
+            for trained, tested in shared.items()
+        ]  # fmt: skip
+
+    def comparison(self, trials: list[TrialRecord], **more: Any) -> Comparison:
+        """Put what was asked beside what came of it; ``more`` are further fields."""
+        return Comparison(
+            settings=self.settings,
+            seeds=list(range(self.seeds)),
+            tasks={name: self._taught(name) for name in self.tasks},
+            methods=self.methods,
+            corpus=None if self.corpus is None else self.corpus.facts(),
+            trials=trials,
+            **more,
+        )
+
+    def _taught(self, name: str) -> Taught:
+        schooling = self.tasks[name]
+        return Taught(
+            steps=schooling.steps,
+            batch=schooling.batch,
+            learning_rate=schooling.learning_rate,
+            measure=self._task(name).measure,
+        )
+
+    def _settings(self, taught: Schooling) -> Settings:
+        return replace(self.settings, batch=taught.batch, learning_rate=taught.learning_rate)
+
+    def _text(self, task: str) -> str:
+        return self.corpus.hash if self.corpus is not None and of_text(task) else ""
+
+    def _task(self, name: str) -> Task:
+        return make_task(name, self.corpus, longest=self.settings.lengths[-1], shortest=self.settings.train_length)
+
+
+def make_plan(
+    *,
+    preset: str = "quick",
+    encodings: str | None = None,
+    tasks: str | None = None,
+    text: str | None = None,
+    train_length: int = 64,
+    multiples: Sequence[int] = (1, 2, 4, 8, 16),
+    steps: int | None = None,
+    size: Size | None = None,
+    learning_rate: float | None = None,
+    batch: int | None = None,
+    seeds: int | None = None,
+    device: str = "cpu",
+) -> Plan:
+    """Check all that was asked, and raise for the first thing that cannot be, before any training.
+
+    steps, learning_rate, batch: for all tasks alike; what each takes to be learnt if left out.
+    """
+    chosen = presets()[preset]
+    _require_numbers(train_length, multiples, steps, learning_rate, batch, seeds)
+    methods = parse_methods(",".join(chosen.encodings) if encodings is None else encodings)
+    names = list(chosen.tasks) if tasks is None else [name.strip() for name in tasks.split(",") if name.strip()]
+    if not names:
+        raise ValueError(f"tasks must be names separated by commas, such as text,passkey; got {tasks!r}.")
+    corpus = None
+    readers = [name for name in names if of_text(name)]
+    if readers:
+        corpus = Corpus.standard_library() if text is None else Corpus.from_path(text)
+    elif text is not None:
+        raise ValueError(f"text must go with the task text, since no other reads it; got tasks {', '.join(names)}.")
+    asked: dict[str, Any] = {"steps": steps, "batch": batch, "learning_rate": learning_rate}
+    given = {name: value for name, value in asked.items() if value is not None}
+    settings = Settings(
+        train_length=train_length,
+        multiples=tuple(sorted({1, *multiples})),
+        batch=batch or Settings.batch,
+        learning_rate=learning_rate or Settings.learning_rate,
+        windows=chosen.windows,
+        size=size or Size(),
+        device=_device(device),
+    )
+    plan = Plan(
+        methods=methods,
+        tasks={name: replace(SCHOOLING[name], **given) for name in dict.fromkeys(names)},
+        seeds=seeds or chosen.seeds,
+        settings=settings,
+        corpus=corpus,
+    )
+    _try_out(plan)
+    return plan
+
+
+def _require_numbers(
+    train_length: int,
+    multiples: Sequence[int],
+    steps: int | None,
+    learning_rate: float | None,
+    batch: int | None,
+    seeds: int | None,
+) -> None:
+    for name, value in (
+        ("train-length", train_length), ("steps", steps), ("batch", batch), ("seeds", seeds),
+    ):  # fmt: skip
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be 1 or more; got {value}.")
+    if learning_rate is not None and not learning_rate > 0:
+        raise ValueError(f"lr must be positive, since steps go downhill by it; got {learning_rate}.")
+    if not multiples or min(multiples) < 1:
+        raise ValueError(
+            f"lengths must be whole multiples of the training length, 1 or more, such as 1,2,4; got "
+            f"{','.join(map(str, multiples))}."
+        )
+
+
+def _device(name: str) -> str:
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError) as problem:
+        raise ValueError(f"device must be one that torch can use here; got {name!r}: {problem}.") from problem
+    return name
+
+
+def _try_out(plan: Plan) -> None:
+    """Make every task's examples and every model once, lest an hour of training end in an error that was there."""
+    settings = plan.settings
+    for name in plan.tasks:
+        task = make_task(name, plan.corpus, longest=settings.lengths[-1], shortest=settings.train_length)
+        task.train_batch(torch.Generator().manual_seed(0), 2, settings.train_length)
+        for length in settings.lengths:
+            task.test(length, settings.windows, seed=0)
+    tokens = torch.zeros(1, min(settings.train_length, 8), dtype=torch.long)
+    small = replace(settings.size, layers=max(len(method.pattern) for method in plan.methods))
+    for method in plan.methods:
+        try:
+            Decoder(method, vocabulary=4, size=small, train_length=settings.train_length, seed=0)(tokens)
+        except Exception as problem:
+            raise ValueError(f"{method.name} cannot be built at this size: {problem}") from problem

@@ -1,0 +1,1 @@
+"""Probing: properties, costs and portraits of encodings, as numbers."""

@@ -1,0 +1,59 @@
+"""Findings: what probing tells of a method, as records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CLAIMS = {
+    "unique": "no two positions look alike to a query at the end of the text",
+    "relative": "moving all positions by the same amount changes no score",
+    "bounded": "effects do not grow on and on with the length of the text",
+    "norm_preserving": "inputs, queries and keys keep their length",
+    "decaying": "between contents that are alike, scores fall with distance",
+    "equivariant": "without a causal mask, permuted tokens give outputs permuted alike",
+}
+"""Every property that is probed, and what it claims."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Hold whether a property was found, and by which number; None where it cannot be asked, for the reason said."""
+
+    holds: bool | None
+    number: float | None
+    unit: str
+    said: str
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Hold time and memory at one length, also over those of plain attention; or where a table ended, or an error."""
+
+    time: float | None = None
+    memory: float | None = None
+    plain_milliseconds: float | None = None
+    milliseconds: float | None = None
+    plain_mib: float | None = None
+    mib: float | None = None
+    ends: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class DecodeCost:
+    """Hold the time of a decode step, also over that of plain attention; or where a table ended, or an error."""
+
+    time: float | None = None
+    plain_microseconds: float | None = None
+    microseconds: float | None = None
+    ends: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Hold all costs of a method: parameters of the whole model, and time and memory of its attention."""
+
+    parameters: int
+    lengths: dict[int, Cost]
+    decode: DecodeCost

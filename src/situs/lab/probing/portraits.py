@@ -1,0 +1,168 @@
+"""Portraits: what an encoding does, as numbers that a person can look at.
+
+Every number comes out of the encoding's own ``forward``, called as attention calls it. Where content is needed, tokens
+and projections are random, and so large that scores without positions have a variance of 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from situs.checks.bench import Bench, behind, normal
+from situs.checks.measures import ROLES, scores_by_distance
+from situs.encodings.base import Encoding, InputEncoding
+from situs.encodings.bias import BiasEncoding, PositionProduct
+from situs.encodings.rotation import RotationEncoding
+from situs.encodings.score import OffsetScore, ScoreEncoding
+from situs.encodings.sinusoidal import Sinusoidal
+from situs.functional.pairing import pairing_permutation
+from situs.lab.probing.sitters import HEAD_DIM, Sitter, still
+from situs.positions import Positions
+
+CONTENTS = 48  # random contents that a mean is taken of
+BY_POSITION, COUNTED = (OffsetScore, PositionProduct), 4096  # others may count keys, of which so many are looked at
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Hold scores by distance: their mean over contents, and where nine of ten contents lie."""
+
+    mean: Float[Tensor, "heads distances"]
+    low: Float[Tensor, "heads distances"]
+    high: Float[Tensor, "heads distances"]
+
+
+def table(encoding: InputEncoding, positions: Positions) -> Float[Tensor, "positions dim"]:
+    """Give what is added to the tokens at each position."""
+    dim = int(getattr(encoding, "dim", HEAD_DIM))
+    with still([encoding]):
+        added: Tensor = encoding(torch.zeros(1, positions.length, dim), positions)[0]
+    return added
+
+
+def similarity(sitter: Sitter, positions: Positions) -> Float[Tensor, "positions positions"]:
+    """Measure cosines between what is added to the input at any two positions; for encodings of queries and keys, mean
+    scores of one content of length 1."""
+    inputs = sitter.of_kind(InputEncoding)
+    if inputs:
+        rows = sum((table(each, positions) for each in inputs if isinstance(each, InputEncoding)), torch.zeros(()))
+        rows = torch.nn.functional.normalize(rows, dim=-1)
+        return rows @ rows.T
+    contents = normal(CONTENTS, sitter.heads, 1, sitter.head_dim, seed=2).expand(-1, -1, positions.length, -1)
+    unit = torch.nn.functional.normalize(contents, dim=-1)  # before it is rotated, since xPos changes lengths
+    with sitter.bench() as bench:
+        query, key = (bench.rotate(unit, positions, role) for role in ROLES.values())
+    return torch.einsum("chid,chjd->ij", query, key) / (CONTENTS * sitter.heads)
+
+
+def rotated_pair(
+    encoding: RotationEncoding, pair: int, ids: Float[Tensor, "positions"] | Int64[Tensor, "positions"]
+) -> Float[Tensor, "positions 2"]:
+    """Rotate the unit vector (1, 0) of a pair to each position."""
+    order = pairing_permutation(
+        encoding.head_dim, source=encoding.pairing, target="interleaved", rotary_dim=encoding.rotary_dim
+    )
+    channels = order[2 * pair : 2 * pair + 2]
+    vector = torch.zeros(1, encoding.num_heads or 1, len(ids), encoding.head_dim, dtype=torch.float64)
+    vector[..., channels[0]] = 1
+    positions = Positions.explicit(ids, sequence_length=int(ids.max()) + 1)
+    with still([encoding]):
+        rotated: Tensor = encoding(vector, positions)[0, 0][:, channels]
+    return rotated
+
+
+def wavelengths(encoding: Encoding, length: int) -> Float64[Tensor, "pairs"]:
+    """Tell how many positions each pair takes for a turn, in a text of some length; infinite where it stands still."""
+    if isinstance(encoding, Sinusoidal):
+        return math.tau / encoding.frequencies(0)
+    assert isinstance(encoding, RotationEncoding)
+    positions = Positions.range(length)
+    if encoding.axes > 1:
+        positions = Positions.explicit(torch.zeros(1, 1, encoding.axes, dtype=torch.int64), sequence_length=length)
+    return math.tau / encoding.frequencies_at(positions)[0, 0, 0]
+
+
+def decay(sitter: Sitter, distances: Int64[Tensor, "distances"], *, contents: int = CONTENTS) -> Curves:
+    """Score a query and a key of the same content, by how far the key lies behind."""
+    farthest = int(distances.max())
+    counts = any(isinstance(each, ScoreEncoding) and not isinstance(each, BY_POSITION) for each in sitter.encodings)
+    if counts and farthest >= COUNTED:
+        raise ValueError(
+            f"length must be {COUNTED:,} or less for {sitter.name}, since it looks at every key between; got "
+            f"{farthest + 1:,}."
+        )
+    chosen = torch.arange(farthest + 1) if counts else farthest - distances.flip(0)
+    text = Positions.range(farthest + 1)
+    positions = text if len(chosen) == text.length else Positions.explicit(chosen, sequence_length=text.length)
+    with sitter.bench() as bench:
+        tokens = normal(contents, 1, bench.dim, seed=3)
+        # a few at a time, so that memory stays small
+        parts = [scores_by_distance(bench, some, some, text[-1:], positions) for some in torch.split(tokens, 4)]
+    scores = torch.cat(parts)
+    scores = scores[..., distances] if counts else scores
+    low, high = torch.quantile(scores, torch.tensor([0.05, 0.95]), dim=0)
+    return Curves(scores.mean(0), low, high)
+
+
+def likeness(sitter: Sitter, length: int) -> Float[Tensor, "query key"]:
+    """Score one content at any two positions, the mean over contents and heads; keys ahead of the query are nan."""
+    with sitter.bench() as bench:
+        positions = Positions.range(length)
+        tokens = normal(CONTENTS // 3, 1, bench.dim, seed=3).expand(-1, length, -1)
+        scores = bench.scores(tokens, tokens, positions, positions, keys_like=0).mean((0, 1))
+    return scores.masked_fill(~behind(length, length), math.nan)
+
+
+def bias(encoding: BiasEncoding, length: int) -> Float[Tensor, "heads query key"]:
+    """Give the whole matrix that is added to the scores."""
+    positions = Positions.range(length)
+    with still([encoding]):
+        added: Tensor = encoding(positions, positions)[0]
+    return added
+
+
+def bias_behind(encoding: BiasEncoding, length: int) -> Float[Tensor, "heads distances"]:
+    """Give what the last of so many tokens adds to the scores of those behind it, by distance from 0 on."""
+    positions = Positions.range(length)
+    with still([encoding]):
+        added: Tensor = encoding(positions[-1:], positions)[0, :, 0].flip(-1)
+    return added
+
+
+def bias_around(encoding: BiasEncoding, size: tuple[int, int]) -> Float[Tensor, "heads height width"]:
+    """Give what the patch in the middle of a window adds to the scores of all others."""
+    positions = Positions.grid(*size)
+    middle = size[0] // 2 * size[1] + size[1] // 2
+    with still([encoding]):
+        added: Tensor = encoding(positions[middle : middle + 1], positions)[0, :, 0]
+    return added.view(-1, *size)
+
+
+def content_scores(
+    encoding: ScoreEncoding, query: Float[Tensor, "heads length head_dim"], key: Float[Tensor, "heads length head_dim"]
+) -> tuple[Float[Tensor, "heads length length"], Float[Tensor, "heads length length"]]:
+    """Give scores by content alone, and what the encoding adds for these queries and keys."""
+    positions = Positions.range(query.shape[-2])
+    scale = encoding.scale_for(query.shape[-1])
+    visible = behind(positions.length, positions.length)[None, None]
+    with still([encoding]):
+        term = encoding(query[None], key[None], positions, positions, scale=scale, visible=visible)[0]
+        return scale * query @ key.transpose(-2, -1), term
+
+
+def attention(sitter: Sitter, length: int, *, causal: bool, positions: bool = True) -> Float[Tensor, "heads query key"]:
+    """Give the attention weights of a random text; without ``positions``, those by content alone."""
+    with sitter.bench() as bench:
+        if not positions:
+            bench = Bench((), dim=bench.dim, heads=bench.heads)
+        text = Positions.range(length)
+        tokens = normal(1, length, bench.dim, seed=5)
+        scores = bench.scores(tokens, tokens, text, text, causal=causal)[0]
+    if causal:
+        scores = scores.masked_fill(~behind(length, length), -math.inf)
+    return scores.softmax(-1)

@@ -1,0 +1,184 @@
+"""Sitters: who is drawn in a portrait, as encodings that a person has, or made by method names.
+
+Encodings that are made by names have the sizes of a model, and random numbers where training would put some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, cast
+
+import torch
+
+from situs.checks.bench import Bench
+from situs.checks.measures import draw_small_parameters
+from situs.encodings.base import Encoding, Encodings, InputEncoding, as_encodings
+from situs.encodings.rotary import Rotary
+from situs.encodings.split import Axial
+from situs.lab.naming.grammar import Method, require_additions
+from situs.lab.naming.methods import build, require_part
+from situs.lab.naming.scalings import AXIAL, SCALINGS, scaled
+from situs.registry import entry, names, require_options
+
+HEADS, HEAD_DIM = 1, 64  # of encodings that do not say
+SIZES = {"dim": 128, "head_dim": 64, "num_heads": 8, "size": (14, 14)}
+FEWEST_ROWS, TRAINED, FACTOR = 512, 2048, 4
+
+
+@dataclass(frozen=True)
+class Sitter:
+    """Hold what is drawn: an encoding, or several that act together, and what it is called."""
+
+    name: str
+    encodings: tuple[Encoding, ...]
+    untrained: bool = False
+    """Whether it has parameters that are as at the start, or drawn at random to be seen at all."""
+    sizes: tuple[int, int] | None = None
+    """Heads and their channels, where it is to be drawn beside others; those that its encodings say if left out."""
+
+    @property
+    def heads(self) -> int:
+        """How many heads it was made for, or as many as its sizes make."""
+        if self.sizes is not None:
+            return self.sizes[0]
+        dim, head_dim = self._said("dim", 0), self._said("head_dim", 0)
+        return self._said("num_heads", max(1, dim // head_dim) if dim and head_dim else HEADS)
+
+    @property
+    def head_dim(self) -> int:
+        """Channels of a head."""
+        if self.sizes is not None:
+            return self.sizes[1]
+        return self._said("head_dim", max(1, self._said("dim", HEAD_DIM) // self.heads))
+
+    def of_kind(self, kind: type[Encoding]) -> list[Encoding]:
+        """Select its encodings of one kind."""
+        return [each for each in self.encodings if isinstance(each, kind)]
+
+    @contextmanager
+    def bench(self) -> Iterator[Bench]:
+        """Put the encodings to work in a layer, without dropout and gradients."""
+        declared = next((each.softmax_scale for each in self.encodings if each.softmax_scale is not None), None)
+        # T5 draws smaller weights instead of dividing by sqrt(d)
+        gain = 1.0 if declared is None else (self.head_dim**-0.5 / declared) ** 0.5
+        with still(self.encodings):
+            yield Bench(self.encodings, dim=self.heads * self.head_dim, heads=self.heads, gain=gain)
+
+    def _said(self, name: str, otherwise: int) -> int:
+        found = (getattr(each, name, None) for each in self.encodings)  # dim is an option of some
+        return next((int(number) for number in found if number is not None), otherwise)
+
+
+Drawn: TypeAlias = "Encodings | Mapping[str, Encodings] | Sequence[Sitter]"
+
+
+def sitters(given: Drawn) -> list[Sitter]:
+    """Take one encoding, a list of them, or several by the names they shall have; a list under a name acts together."""
+    found: list[Sitter]
+    if isinstance(given, Sequence) and all(isinstance(each, Sitter) for each in given):
+        found = [each for each in given if isinstance(each, Sitter)]
+    elif isinstance(given, Mapping):
+        found = [Sitter(name, tuple(as_encodings(each))) for name, each in given.items()]
+    else:
+        found = [Sitter(label(each), (each,)) for each in as_encodings(cast(Encodings, given))]
+    if not found:
+        raise ValueError("encodings must be one or more, since there is nothing to draw otherwise; got none.")
+    taken: dict[str, int] = {}
+    for number, sitter in enumerate(found):
+        taken[sitter.name] = taken.get(sitter.name, 0) + 1
+        if taken[sitter.name] > 1:
+            found[number] = replace(sitter, name=f"{sitter.name} ({taken[sitter.name]})")
+    return found
+
+
+def alike(found: Sequence[Sitter]) -> list[Sitter]:
+    """Put sitters into layers of one size, so that they meet the same queries and keys."""
+    together = Sitter("", tuple(each for sitter in found for each in sitter.encodings))
+    sizes = together.heads, together.head_dim
+    for sitter in found:
+        for name, size in (("num_heads", sizes[0]), ("head_dim", sizes[1]), ("dim", sizes[0] * sizes[1])):
+            whose = sitter.of_kind(InputEncoding) if name == "dim" else sitter.encodings
+            for own in (getattr(each, name, None) for each in whose):
+                if own not in (None, size):
+                    raise ValueError(
+                        f"encodings must be of one size to be drawn beside each other, since they meet the same "
+                        f"queries and keys; got {name}={own} of {sitter.name} with {sizes[0]} heads of {sizes[1]}."
+                    )
+    return [replace(sitter, sizes=sizes) for sitter in found]
+
+
+def label(encoding: Encoding) -> str:
+    """Name an encoding as the registry does, with its scaling, or by its class where it is not registered."""
+    known = {entry(name).cls: name for name in names()}
+    name = known.get(type(encoding), type(encoding).__name__)
+    scaling = encoding.scaling if isinstance(encoding, Rotary) else None
+    return name if scaling is None else f"{name}+{type(scaling).__name__.removesuffix('Scaling')}"
+
+
+@contextmanager
+def still(encodings: Sequence[Encoding]) -> Iterator[None]:
+    """Switch off dropout and gradients, and leave encodings as they were afterwards."""
+    training = [each.training for each in encodings]
+    try:
+        for each in encodings:
+            each.eval()
+        with torch.no_grad():
+            yield
+    finally:
+        for each, was in zip(encodings, training, strict=True):
+            each.train(was)
+
+
+def sitters_of(
+    methods: Sequence[Method],
+    options: Mapping[str, Any],
+    *,
+    length: int,
+    trained: int = TRAINED,
+    stretched: int | None = None,
+) -> list[Sitter]:
+    """Make encodings by the names of methods; options go to those that take them.
+
+    length: tables have rows for so many tokens.
+    trained, stretched: scalings stretch from the one to the other, four times as many tokens if left out.
+    """
+    lengths = trained, max(trained, stretched or FACTOR * trained)
+    found = [_sitter(method, options, length, lengths, together=len(methods) > 1) for method in methods]
+    taken = {option for each in found for encoding in each.encodings for option in encoding.config}
+    require_options(",".join(map(str, methods)), sorted(taken), options)
+    return found
+
+
+def _sitter(
+    method: Method, options: Mapping[str, Any], length: int, lengths: tuple[int, int], *, together: bool
+) -> Sitter:
+    require_additions(method, [*SCALINGS, AXIAL])
+    if len(method.pattern) > 1:
+        raise ValueError(
+            f"{method}: / must not stand between encodings that are drawn, since a figure shows one layer; got "
+            f"{len(method.pattern)} layers. Separate them by commas."
+        )
+    (parts,) = method.pattern
+    for part in parts:
+        require_part(part)
+    sizes = {**SIZES, "max_length": max(length, FEWEST_ROWS), **options}
+    fitted = {"fire": {"threshold": max(4.0, length / 4)}}  # so that one sees what it does to longer texts
+    if (together or len(parts) > 1) and "dim" not in options:  # all in one model
+        sizes["dim"] = sizes["num_heads"] * sizes["head_dim"]
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)  # the same picture every time
+        made = [build(part, {**fitted.get(part.name, {}), **sizes}) for part in parts]
+    for change in method.added:
+        if not any(isinstance(each, Rotary) for each in made):
+            raise ValueError(f"{method}: +{change} changes rotary; got {method.base!r}.")
+        made = [_changed(each, change, *lengths) if isinstance(each, Rotary) else each for each in made]
+    draw_small_parameters(made)
+    return Sitter(method.name, tuple(made), untrained=any(True for each in made for _ in each.parameters()))
+
+
+def _changed(rotary: Rotary, change: str, trained: int, stretched: int) -> Rotary:
+    if change == AXIAL:
+        return Rotary(**{**rotary.config, "split": Axial()})
+    return scaled(rotary, change, factor=stretched / trained, train_length=trained)

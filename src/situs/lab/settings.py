@@ -1,0 +1,45 @@
+"""Settings: the sizes of the lab's model, and what all trials of a comparison share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Size:
+    """Hold the sizes of a decoder."""
+
+    dim: int = 64
+    layers: int = 2
+    heads: int = 4
+
+    def __post_init__(self) -> None:
+        if min(self.dim, self.layers, self.heads) < 1:
+            raise ValueError(
+                f"dim, layers and heads must be 1 or more, since they size the model; got {self.dim}, {self.layers} "
+                f"and {self.heads}."
+            )
+        if self.dim % (2 * self.heads):
+            raise ValueError(
+                f"dim must be a multiple of twice heads, since each head has an even share of it; got dim={self.dim} "
+                f"and heads={self.heads}."
+            )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Hold what all trials of a comparison share."""
+
+    train_length: int = 64
+    multiples: tuple[int, ...] = (1, 2, 4, 8, 16)
+    batch: int = 24
+    learning_rate: float = 6e-3
+    warm_up: int = 40
+    windows: int = 128
+    size: Size = field(default_factory=Size)
+    device: str = "cpu"
+
+    @property
+    def lengths(self) -> list[int]:
+        """All lengths that are tested at."""
+        return [multiple * self.train_length for multiple in self.multiples]

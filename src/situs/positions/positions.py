@@ -1,0 +1,383 @@
+"""Positions: where each token stands, as data that every encoding takes.
+
+A `Positions` answers four questions, separately, because confusing them is where cached decoding,
+padding and packing go wrong elsewhere:
+
+    ids               which position each token has: what an encoding computes with
+    slots             where the token lies in its document: what "earlier" and "later" mean under a causal mask
+    documents, valid  which tokens may see each other at all
+    sequence_length   how long the whole sequence is, for methods that choose by it (dynamic NTK, LongRoPE)
+
+Its structure (a range, padded, packed, ...) is known from how it was made, never by reading tensor
+values, so that choosing a fast path costs no wait for a device. Padding has position 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, SupportsIndex, TypeAlias
+
+import torch
+from jaxtyping import Bool, Int, Num
+from torch import Tensor
+
+from situs.arguments import require_count
+from situs.functional import grids, sampling
+from situs.functional.grids import Vision
+from situs.positions import joining, require
+from situs.positions.runs import Runs, as_tensor, cut, shard_pieces
+from situs.positions.words import facts_about
+
+Structure = Literal["range", "padded", "packed", "grid", "mixed", "explicit"]
+Side = Literal["left", "right"]
+Layout = Literal["contiguous", "zigzag"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Positions:
+    """Tell where the tokens of one or more sequences stand. Make one with a constructor below, not by hand."""
+
+    structure: Structure
+    length: int
+    device: torch.device
+    runs: Runs | None = None
+    given_ids: Tensor | None = None
+    given_slots: Tensor | None = None
+    documents: Int[Tensor, "#batch sequence"] | None = None
+    valid: Bool[Tensor, "#batch sequence"] | None = None
+    sequence_length: int | Int[Tensor, "#batch #sequence"] | None = None
+    document_lengths: tuple[int, ...] | None = None
+    document_starts: tuple[int, ...] | None = None
+    side: Side | None = None
+    below: int | None = None
+    delta: int | None = 0
+    in_order: bool = True
+    """Whether tokens lie in memory as they follow one another; those of zigzag ranks, gathered, do not."""
+    note: str = ""
+    tables: dict[Any, Any] = field(default_factory=dict)
+    in_graph: bool = field(default_factory=torch.compiler.is_compiling)
+
+    @staticmethod
+    def range(
+        length: int,
+        *,
+        start: int | Int[Tensor, "batch"] = 0,
+        sequence_length: int | None = None,
+        device: torch.device | str | None = None,
+    ) -> Positions:
+        """Count ``start, start + 1, ...``; a tensor of starts gives each row its own, as after unequal prompts. They
+        live where that does, or on the CPU, unless told otherwise."""
+        length = require_count("length", length, "it counts tokens", least=0)
+        require.sequence_length(sequence_length)
+        if isinstance(start, Tensor):
+            if start.ndim != 1:
+                raise ValueError(
+                    f"start must be an int, or a tensor with one for each row; got shape {tuple(start.shape)}. "
+                    f"Use int(start) for a single one."
+                )
+            start = start if device is None else start.to(device)
+            ids = start.unsqueeze(-1) + torch.arange(length, device=start.device)
+            return replace(
+                Positions.explicit(ids),
+                given_slots=ids,
+                sequence_length=sequence_length,
+                note="range by row",
+            )
+        start = require_count("start", start, "it is a position")
+        known = length if sequence_length is None and start == 0 else sequence_length
+        runs = ((start, start + length),)
+        below = start + length if start >= 0 else None
+        return Positions("range", length, torch.device(device or "cpu"), runs, sequence_length=known, below=below)
+
+    @staticmethod
+    def from_mask(
+        mask: Num[Tensor, "batch sequence"] | Bool[Tensor, "batch sequence"], *, side: Side | None = None
+    ) -> Positions:
+        """Count the real tokens of each row; ``mask`` is true (or 1) at them.
+
+        Padding may stand left, right or in holes; say ``side`` if you know it, and fast paths can use it.
+        """
+        require.mask(mask, side)
+        valid = mask.bool()
+        ids = torch.where(valid, valid.long().cumsum(-1) - 1, 0)
+        return Positions(
+            "padded", mask.shape[1], mask.device, ((0, mask.shape[1]),), ids, valid=valid,
+            sequence_length=valid.sum(-1, keepdim=True), side=side, below=mask.shape[1],
+        )  # fmt: skip
+
+    @staticmethod
+    def packed(
+        lengths: Iterable[SupportsIndex] | None = None,
+        *,
+        cu_seqlens: Int[Tensor, "documents_plus_one"] | None = None,
+        length: int | None = None,
+        device: torch.device | str | None = None,
+    ) -> Positions:
+        """Lay documents one after another in a single row: positions restart, and no document sees another.
+
+        Give their ``lengths``, or ``cu_seqlens`` (0, end of the first, end of the second, ...). If the latter
+        lives on an accelerator, give the row's ``length`` too, so that nothing has to be read back.
+        """
+        known = require.document_lengths(lengths, cu_seqlens, length)
+        cu_seqlens = cu_seqlens if cu_seqlens is None or device is None else cu_seqlens.to(device)
+        if known is None:
+            assert cu_seqlens is not None
+            assert length is not None
+            ids, numbers, whole = joining.counted_from_bounds(cu_seqlens, length)
+            row = Positions("packed", length, cu_seqlens.device, given_ids=ids, given_slots=ids)
+            return replace(row, documents=numbers, sequence_length=whole, below=length)
+        device = device if cu_seqlens is None else cu_seqlens.device
+        return Positions.pack([Positions.range(count, device=device) for count in known or [0]])
+
+    @staticmethod
+    def explicit(
+        ids: Num[Tensor, "*dims"],
+        *,
+        documents: Int[Tensor, "*rows"] | None = None,
+        valid: Bool[Tensor, "*rows"] | None = None,
+        sequence_length: int | Tensor | None = None,
+    ) -> Positions:
+        """Take positions as they are: integers, or reals for computed methods; (sequence,), (batch, sequence) or
+        (batch, sequence, axes)."""
+        require.ids(ids)
+        ids = ids if ids.is_floating_point() else ids.long()
+        ids = ids.unsqueeze(0) if ids.ndim == 1 else ids
+        ids = ids.squeeze(-1) if ids.ndim == 3 and ids.shape[-1] == 1 else ids
+        require.documents(documents)
+        require.valid(valid)
+        documents = documents.unsqueeze(0) if documents is not None and documents.ndim == 1 else documents
+        valid = valid.unsqueeze(0) if valid is not None and valid.ndim == 1 else valid
+        require.one_a_token("documents", documents, ids)
+        require.one_a_token("valid", valid, ids)
+        require.sequence_length(sequence_length)
+        return Positions(
+            "explicit", ids.shape[1], ids.device, given_ids=ids, documents=documents, valid=valid,
+            sequence_length=sequence_length,
+        )  # fmt: skip
+
+    @staticmethod
+    def grid(*sizes: int, device: torch.device | str = "cpu") -> Positions:
+        """Give the cells of an image (height, width) or video (time, height, width) their coordinates, row by row."""
+        sizes = tuple(require_count("sizes", size, "they count cells") for size in sizes)
+        if not 1 <= len(sizes) <= 3 or any(size < 1 for size in sizes):
+            raise ValueError(f"grid needs one to three sizes of 1 or more, since it has that many axes; got {sizes}.")
+        cells = grids.grid_coordinates(*sizes)
+        ids = (cells if len(sizes) > 1 else cells.squeeze(-1)).unsqueeze(0).to(device)
+        return Positions(
+            "grid", ids.shape[1], ids.device, ((0, ids.shape[1]),), ids,
+            sequence_length=ids.shape[1], note=" x ".join(map(str, sizes)),
+        )  # fmt: skip
+
+    @staticmethod
+    def mixed(segments: Sequence[int | Vision], *, device: torch.device | str = "cpu") -> Positions:
+        """Lay text (token counts) among pictures and videos (`Vision`), with M-RoPE's three coordinates."""
+        ids, delta = grids.multimodal_coordinates(segments)
+        ids = ids.unsqueeze(0).to(device)
+        return Positions(
+            "mixed", ids.shape[1], ids.device, ((0, ids.shape[1]),), ids,
+            sequence_length=ids.shape[1], delta=delta, note=f"{len(segments)} segments, delta {delta}",
+        )  # fmt: skip
+
+    @staticmethod
+    def batch(rows: Sequence[Positions], *, side: Side = "right") -> Positions:
+        """Join rows into a batch, padded to the longest on ``side``."""
+        require.single_rows(rows, "batch", Positions)
+        require.side(side)
+        return Positions(**joining.batched(rows, side))
+
+    @staticmethod
+    def pack(rows: Sequence[Positions]) -> Positions:
+        """Join rows one after another into a single one, each a document of its own with the slots that it has."""
+        require.single_rows(rows, "pack", Positions)
+        if any(row.documents is not None for row in rows):
+            raise ValueError("pack joins rows of one document each, since it numbers them; got a row with documents.")
+        return Positions(**joining.packed(rows))
+
+    @staticmethod
+    def of(
+        value: PositionsLike, length: int, *, batch: int | None = None, device: torch.device | str = "cpu"
+    ) -> Positions:
+        """Make positions of what an encoding is given: nothing is a range from 0, an int its start."""
+        if value is None or isinstance(value, int):
+            return Positions.range(length, start=value or 0, device=device)
+        positions = (value if isinstance(value, Positions) else Positions.explicit(value)).to(device)
+        if positions.length != length:
+            raise ValueError(
+                f"positions must have one for each of the {length} tokens, since each token stands somewhere; "
+                f"got {positions!r}. Slice them with positions[first:last], or pass those of this call only."
+            )
+        if batch is not None and positions.rows not in (1, batch):
+            raise ValueError(
+                f"positions must have one row, or one for each of the {batch} sequences; got {positions.rows} rows."
+            )
+        return positions
+
+    @property
+    def ids(self) -> Num[Tensor, "..."]:
+        """Positions, (batch, sequence) or (batch, sequence, axes); batch is 1 where rows share."""
+        if self.given_ids is not None:
+            return self.given_ids
+        return as_tensor(self.runs or (), self.device).unsqueeze(0)
+
+    @property
+    def slots(self) -> Int[Tensor, "batch sequence"] | None:
+        """Where tokens lie in their document; None for bare ids, which stand for the last keys."""
+        if self.given_slots is not None:
+            return self.given_slots
+        return None if self.runs is None else as_tensor(self.runs, self.device).unsqueeze(0)
+
+    @property
+    def start(self) -> int | None:
+        """The first position, where these are neighbours in one range; else None."""
+        return self.runs[0][0] if self.structure == "range" and self.runs and len(self.runs) == 1 else None
+
+    @property
+    def rows(self) -> int:
+        """Sequences in the batch; 1 where all share."""
+        most = 1
+        for source in (self.given_ids, self.documents, self.valid, self.sequence_length):
+            most = max(most, source.shape[0]) if isinstance(source, Tensor) else most
+        return most
+
+    @property
+    def axes(self) -> int:
+        """Coordinates that a position has."""
+        return 1 if self.given_ids is None or self.given_ids.ndim == 2 else self.given_ids.shape[-1]
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __repr__(self) -> str:
+        return f"Positions({', '.join(facts_about(self))})"
+
+    def to(self, device: torch.device | str) -> Positions:
+        """Move to another device; a range moves without a copy."""
+        device = torch.device(device)
+        if device == self.device:
+            return self
+        return self._map(lambda tensor: tensor.to(device), device=device)
+
+    def __getitem__(self, key: slice) -> Positions:
+        """Take ``positions[first:last]`` of every sequence, as for chunked prefill. Nothing is forgotten: slots,
+        documents and the whole sequence's length stay what they were."""
+        if getattr(key, "step", 0) not in (None, 1):
+            raise TypeError(f"positions are sliced along the sequence, as positions[first:last]; got {key!r}.")
+        first, last, _ = key.indices(self.length)
+        return self._take([(first, max(first, last))])
+
+    def row(self, number: int) -> Positions:
+        """Take one sequence of the batch."""
+        if not -self.rows <= number < self.rows:
+            raise IndexError(
+                f"row must lie in {-self.rows} .. {self.rows - 1}, since there are {self.rows}; got {number}."
+            )
+        chosen = slice(number, None) if number == -1 else slice(number, number + 1)
+        return self._map(lambda tensor: tensor[chosen] if tensor.shape[0] > 1 else tensor)
+
+    def shard(self, rank: int, world_size: int, *, layout: Layout = "contiguous") -> Positions:
+        """Take what context-parallel ``rank`` holds; zigzag gives it one early and one late piece."""
+        pieces = shard_pieces(self.length, world_size, layout)
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank must lie in 0 .. {world_size - 1}, since there are {world_size} ranks; got {rank}.")
+        return self._take(pieces[rank])
+
+    def gathered(self, world_size: int, *, layout: Layout = "contiguous") -> Positions:
+        """Take what all ranks hold, one rank after another: how keys lie that were gathered from all."""
+        pieces = shard_pieces(self.length, world_size, layout)
+        return self if layout == "contiguous" else self._take([piece for rank in pieces for piece in rank])
+
+    def randomised(self, high: int, *, seed: int, count: int | None = None) -> Positions:
+        """Replace position n by the n-th of a sorted random sample below ``high`` (Ruoss et al. 2023)."""
+        return self._resampled(high, count, f"randomised below {high}", lambda n: sampling.randomised(n, high, seed))
+
+    def skipped(self, high: int, *, seed: int, chunks: int = 2, count: int | None = None) -> Positions:
+        """Spread positions into runs of neighbours with random gaps between, below ``high`` (PoSE, Zhu et al. 2023)."""
+        if chunks < 1:
+            raise ValueError(f"chunks must be 1 or more, since the sequence is cut into them; got {chunks}.")
+        return self._resampled(
+            high, count, f"skipping below {high}", lambda n: sampling.skips(n, high, min(chunks, n), seed)
+        )
+
+    def continued(self, count: int) -> Positions:
+        """Give the tokens decoded next their positions, after a single range or after text among images. Positions
+        after images lag behind the slots, by ``delta``."""
+        if self.runs is None or self.rows > 1 or self.structure not in ("range", "mixed"):
+            raise ValueError(
+                f"positions must be a range or mixed to be continued, since others do not end; got {self!r}."
+            )
+        end = max((last for _, last in self.runs), default=0)
+        if self.structure == "range":
+            return Positions.range(count, start=end, device=self.device)
+        if self.delta is None:
+            raise ValueError(
+                f"positions must reach to the end of text among images to be continued, since the images tell how far "
+                f"positions lag behind; got {self!r}. Continue the whole, not a part of it."
+            )
+        ids = torch.arange(end, end + count, device=self.device) + self.delta
+        following = Positions.explicit(ids[None, :, None].expand(1, count, self.axes))
+        return replace(following, structure="mixed", runs=((end, end + count),), delta=self.delta)
+
+    def with_sequence_length(self, sequence_length: int | Int[Tensor, "#batch #sequence"]) -> Positions:
+        """Tell how long the whole sequence is, or will be; one number, or one for each row, (batch, 1), or token,
+        (batch, sequence)."""
+        require.sequence_length(sequence_length)
+        return replace(self, sequence_length=sequence_length, tables={})
+
+    def _map(self, change: Callable[[Tensor], Tensor], **others: Any) -> Positions:
+        names = ("given_ids", "given_slots", "documents", "valid", "sequence_length")
+        held = {name: getattr(self, name) for name in names}
+        changed: dict[str, Any] = {name: change(value) for name, value in held.items() if isinstance(value, Tensor)}
+        return replace(self, **changed, **others, tables={})
+
+    def _take(self, pieces: list[tuple[int, int]]) -> Positions:
+        """Take some stretches of the sequence, joined."""
+        runs = self.runs
+        if runs is None and self.given_slots is None:  # bare ids are sliced as a whole sequence
+            if self.documents is not None:
+                return replace(self, given_slots=joining.own_slots(self))._take(pieces)
+            runs = ((0, self.length),)
+        taken = None if runs is None else tuple(part for piece in pieces for part in cut(runs, *piece))
+
+        def change(tensor: Tensor) -> Tensor:
+            if tensor.shape[1] == 1 and self.length != 1:
+                return tensor  # one value for the whole row
+            parts = [tensor[:, first:last] for first, last in pieces]
+            return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+
+        return self._map(
+            change,
+            length=sum(last - first for first, last in pieces),
+            runs=taken,
+            document_lengths=None,
+            document_starts=None,
+            delta=self.delta if pieces[-1][1] == self.length else None,
+            in_order=self.in_order and pieces == sorted(pieces),
+        )
+
+    def _resampled(self, high: int, count: int | None, note: str, draw: Callable[[int], Tensor]) -> Positions:
+        ids = self.ids
+        if ids.is_floating_point():
+            raise TypeError(f"randomised positions need whole ones to count by; got ids of dtype {ids.dtype}.")
+        if count is None:
+            whole = self.sequence_length if isinstance(self.sequence_length, int) else self.below
+            if self.sequence_length is None or whole is None:
+                raise ValueError(
+                    f"count must be given where nothing tells how long the whole sequence is, since all its parts must "
+                    f"draw the same sample; got {self!r}."
+                )
+            count = max(whole, self.below or 0)
+        if high < count:
+            raise ValueError(
+                f"high must be at least {count}, since that many different positions are drawn; got {high}."
+            )
+        require.within(ids, count)
+        drawn = draw(count).to(self.device)[ids]
+        if self.valid is not None:  # padding has position 0
+            drawn = torch.where(self.valid if drawn.ndim == 2 else self.valid.unsqueeze(-1), drawn, 0)
+        return replace(
+            self, structure="explicit", given_ids=drawn, below=high, document_starts=None, note=note, tables={}
+        )
+
+
+PositionsLike: TypeAlias = Positions | Tensor | int | None

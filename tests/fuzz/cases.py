@@ -1,0 +1,162 @@
+"""Cases: one whole number draws one call of attention, which prints as the Python that makes it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from tests.fuzz import draw_encodings
+from tests.fuzz.draw_encodings import RECIPES, draw_recipes
+from tests.fuzz.draw_positions import Drawn, Limits, draw_positions, draw_whole
+from tests.fuzz.needs import Needs, Sizes
+from tests.fuzz.oracle import declared_scale
+
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A context-parallel rank: its queries meet the keys of all ranks, one rank's after another's."""
+
+    rank: int
+    world_size: int
+    layout: Literal["contiguous", "zigzag"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call of ``attend``. Tensors and parameters are drawn from the seed."""
+
+    seed: int
+    encodings: tuple[str, ...] = ()
+    positions: str | None = None
+    key_positions: str | None = None
+    batch: int = 1
+    heads: int = 2
+    kv_heads: int = 2
+    queries: int = 8
+    keys: int = 8
+    head_dim: int = 8
+    value_dim: int = 8
+    dtype: str = "float64"
+    parameter_dtype: str = "float64"
+    causal: bool = True
+    window: int | None = None
+    mask: str | None = None
+    scale: float | None = None
+    layout: str = "contiguous"
+    padding: str | None = None
+    """What padded tokens hold: "nan", "inf", "large" or "anything"; None for numbers like others."""
+
+    shard: Shard | None = None
+    """If given, ``positions`` are those of the whole sequence."""
+
+    @property
+    def name(self) -> str:
+        """What to set to run it again."""
+        return "corner" if self.seed < 0 else f"SITUS_FUZZ_SEED={self.seed}"
+
+
+def draw(seed: int) -> Case:
+    """The case of a seed."""
+    rng = Random(seed)
+    names = draw_recipes(rng, seed)
+    needs = needs_of(names)
+    dtype = rng.choices(tuple(DTYPES), (50, 30, 10, 10))[0]
+    batch = rng.choice((1, 1, 2, 2, 3))
+    sizes = draw_sizes(rng, needs)
+    longest = max(16, math.isqrt(needs.pairs // (batch * sizes.heads)))
+    limits = Limits(needs, batch, dtype != "float64", longest)
+    shard = None
+    if 1 in needs.axes and rng.random() < 0.12:
+        shard = Shard(0, rng.choice((1, 2, 2, 3, 4)), rng.choice(("contiguous", "zigzag", "zigzag")))
+        shard = replace(shard, rank=rng.randrange(shard.world_size))
+        whole, length = draw_whole(rng, limits, shard.world_size, shard.layout)
+        drawn = Drawn(whole, None, length // shard.world_size, length)
+    else:
+        drawn = draw_positions(rng, limits)
+    encodings = tuple(RECIPES[name][1](rng, sizes) for name in names)
+    case = Case(
+        seed=seed,
+        encodings=encodings,
+        positions=drawn.positions,
+        key_positions=drawn.key_positions,
+        batch=batch,
+        heads=sizes.heads,
+        kv_heads=sizes.kv_heads,
+        queries=drawn.queries,
+        keys=drawn.keys,
+        head_dim=sizes.head_dim,
+        value_dim=sizes.value_dim,
+        dtype=dtype,
+        parameter_dtype=rng.choice((dtype, "float32")),
+        causal=rng.random() < 0.6,
+        window=rng.choice((None, None, None, None, None, None, 1, 2, 7, 33, 70, 1000)),
+        scale=rng.choice((None, None, None, None, None, None, 0.0, 0.05, 0.3, 1.0, 2.0, -0.4)),
+        layout=rng.choice(("contiguous", "contiguous", "transposed", "transposed", "sliced", "strided")),
+        padding=rng.choice(("nan", "inf", "large", "anything", None)),
+        shard=shard,
+    )
+    if rng.random() < 0.3:
+        case = replace(case, mask=_mask(rng, case))
+    if case.scale is None and not scales_agree(encodings):
+        case = replace(case, scale=0.3)
+    return case
+
+
+def needs_of(names: tuple[str, ...]) -> Needs:
+    found = draw_encodings.ANY
+    for name in names:
+        found = found.with_(RECIPES[name][0])
+    return found
+
+
+def draw_sizes(rng: Random, needs: Needs) -> Sizes:
+    heads, group = rng.choice(((1, 1), (2, 1), (2, 2), (3, 1), (3, 3), (4, 1), (4, 2), (4, 4), (6, 3)))
+    head_dim = rng.choice([each for each in (1, 2, 4, 7, 8, 12, 16, 24, 48, 64) if each % needs.multiple == 0])
+    value_dim = head_dim if needs.same_width or rng.random() < 0.7 else rng.choice((1, 5, 8, 20))
+    return Sizes(heads, heads if needs.own_keys else heads // group, head_dim, value_dim)
+
+
+def scales_agree(encodings: tuple[str, ...]) -> bool:
+    return len({declared_scale(draw_encodings.make(each)) for each in encodings} - {None}) < 2
+
+
+def _mask(rng: Random, case: Case) -> str:
+    """A mask of any number of axes that broadcasts to the scores."""
+    full = case.batch, case.heads, case.queries, case.keys
+    axes = rng.choice((4, 4, 4, 3, 2, 2, 1, 0))
+    shape = tuple(size if rng.random() < 0.7 else 1 for size in full[4 - axes :])
+    kind = rng.choice(("bool", "float", "float"))
+    return f"mask({kind!r}, {shape}, seed={rng.randrange(1000)})"
+
+
+def mask(kind: str, shape: tuple[int, ...], *, seed: int) -> Tensor:
+    """A mask that hides some keys, and now and then all keys of a query."""
+    generator = torch.Generator().manual_seed(seed)
+    share = Random(seed).choice((0.1, 0.5, 0.9))
+    shown = torch.rand(shape, generator=generator) > share
+    if len(shape) > 1 and shape[-2] > 1:
+        shown &= (torch.rand(shape[-2], generator=generator) > 0.2).unsqueeze(-1)
+    if kind == "bool":
+        return shown
+    added = torch.randn(shape, generator=generator, dtype=torch.float64)
+    return torch.where(shown, added, -math.inf)
+
+
+def make_mask(case: Case) -> Tensor | None:
+    """The mask that a case's expression writes, in the tensors' dtype."""
+    if case.mask is None:
+        return None
+    made: Tensor = eval(case.mask, {"mask": mask})
+    return made if made.dtype == torch.bool else made.to(DTYPES[case.dtype])

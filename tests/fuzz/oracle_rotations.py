@@ -1,0 +1,187 @@
+"""Queries and keys, rotated: rotary with every scaling and split, and xPos.
+
+    rotary    channels (a, b) of pair i at position p become m (a cos pw - b sin pw, a sin pw + b cos pw),   w = w_i
+    xPos      the same, times z_i^((p - c) / B) for queries and z_i^(-(p - c) / B) for keys
+
+Scalings (s the factor, L the original length, l the sequence's):
+
+    Linear          w / s                                       NTK           the ladder of base s^(d / (d - 2))
+    DynamicNTK      NTK by s max(l, L) / L - (s - 1)            NTKByParts    g w + (1 - g) w / s, g a ramp
+    YaRN            by parts, m = 0.1 ln s + 1                  LongRoPE      w / factor_i, m = sqrt(1 + ln s / ln L)
+    Llama3          by parts, g over turns                      Proportional  w / s, 0 past a fraction of the pairs
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+import situs
+from tests.fuzz.oracle_tokens import Tokens
+
+
+class Ladder(NamedTuple):
+    """Radians a position for each pair, the factor of cosine and sine, and the factor of the softmax scale."""
+
+    frequencies: list[float]
+    magnitude: float = 1.0
+    softmax_factor: float = 1.0
+
+
+def plain(dim: int, base: float) -> list[float]:
+    return [base ** (-2 * pair / dim) for pair in range(dim // 2)]
+
+
+def ladder(scaling: Any, dim: int, base: float, whole: int | None) -> Ladder:
+    """What a scaling makes of the plain ladder, for a sequence of ``whole`` tokens."""
+    frequencies = plain(dim, base)
+    if scaling is None:
+        return Ladder(frequencies)
+    name = type(scaling).__name__.removesuffix("Scaling")
+    factor: float = scaling.factor
+    original: Any = getattr(scaling, "original_length", None)
+    if name == "Linear":
+        return Ladder([w / factor for w in frequencies])
+    if name == "NTK":
+        return Ladder(_with_larger_base(dim, base, factor))
+    if name == "DynamicNTK":
+        return Ladder(_with_larger_base(dim, base, factor * max(whole or 0, original) / original - (factor - 1)))
+    if name == "Llama3":
+        low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
+        return Ladder(_by_parts(frequencies, factor, _over_turns(frequencies, original, low, high)))
+    if name == "Proportional":
+        rotated = int(scaling.fraction * dim // 2)
+        return Ladder([w / factor if pair < rotated else 0.0 for pair, w in enumerate(frequencies)])
+    if name == "LongRoPE":
+        factors = scaling.long_factors if whole is not None and whole > original else scaling.short_factors
+        magnitude = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+        magnitude = magnitude if scaling.attention_factor is None else scaling.attention_factor
+        return Ladder([w / each for w, each in zip(frequencies, factors, strict=True)], magnitude)
+    assert name in ("NTKByParts", "YaRN"), name
+    if scaling.dialect == "paper":
+        ramp = _over_turns(frequencies, original, scaling.beta_slow, scaling.beta_fast)
+    else:
+        ramp = _over_pairs(dim, base, original, scaling.beta_slow, scaling.beta_fast, scaling.truncate)
+    frequencies = _by_parts(frequencies, factor, ramp)
+    return Ladder(frequencies) if name == "NTKByParts" else Ladder(frequencies, *_temperature(scaling))
+
+
+def _with_larger_base(dim: int, base: float, factor: float) -> list[float]:
+    return plain(dim, base * factor ** (dim / (dim - 2))) if dim > 2 else plain(dim, base)
+
+
+def _by_parts(frequencies: list[float], factor: float, ramp: list[float]) -> list[float]:
+    return [share * w + (1 - share) * w / factor for w, share in zip(frequencies, ramp, strict=True)]
+
+
+def _over_turns(frequencies: list[float], original: int, slow: float, fast: float) -> list[float]:
+    turns = [original * w / (2 * math.pi) for w in frequencies]
+    return [min(1.0, max(0.0, (each - slow) / (fast - slow))) for each in turns]
+
+
+def _over_pairs(dim: int, base: float, original: int, slow: float, fast: float, truncate: bool) -> list[float]:
+    first, last = (dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base)) for turns in (fast, slow))
+    if truncate:
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, dim - 1)
+    last = last + 0.001 if first == last else last  # as released
+    return [1 - min(1.0, max(0.0, (pair - first) / (last - first))) for pair in range(dim // 2)]
+
+
+def _temperature(yarn: Any) -> tuple[float, float]:
+    def magnitude(weight: float) -> float:
+        return 0.1 * weight * math.log(yarn.factor) + 1 if yarn.factor > 1 else 1.0
+
+    softmax_factor = magnitude(yarn.mscale_all_dim) ** 2 if yarn.mscale_all_dim else 1.0
+    if yarn.attention_factor is not None:
+        return yarn.attention_factor, softmax_factor
+    if yarn.mscale and yarn.mscale_all_dim:
+        return magnitude(yarn.mscale) / magnitude(yarn.mscale_all_dim), softmax_factor
+    return magnitude(1.0), softmax_factor
+
+
+def dealt(split: Any, scaling: Any, rotary_dim: int, base: float, whole: int | None) -> tuple[Ladder, list[int]]:
+    """Each pair's frequency and the axis that rotates it."""
+    if split is None:
+        found = ladder(scaling, rotary_dim, base, whole)
+        return found, [0] * len(found.frequencies)
+    if isinstance(split, situs.Axial):
+        if split.ladder == "own":
+            found = ladder(scaling, rotary_dim // split.axes, base, whole)
+            blocks = [found.frequencies] * split.axes
+        else:
+            found = ladder(scaling, rotary_dim, base, whole)
+            blocks = [found.frequencies[axis :: split.axes] for axis in range(split.axes)]
+        axes = [axis for axis, block in enumerate(blocks) for _ in block]
+        return found._replace(frequencies=[w for block in blocks for w in block]), axes
+    found, count = ladder(scaling, rotary_dim, base, whole), len(split.sizes)
+    if split.order == "contiguous":
+        return found, [axis for axis, size in enumerate(split.sizes) for _ in range(size)]
+    axes = [pair % count if pair // count < split.sizes[pair % count] else 0 for pair in range(sum(split.sizes))]
+    return found, axes
+
+
+def softmax_factor(encoding: Any) -> float:
+    """What multiplies the softmax scale that an encoding is used with, where the caller gave none."""
+    if not isinstance(encoding, situs.Rotary):
+        return 1.0
+    base = encoding.base if isinstance(encoding.base, (int, float)) else encoding.base[0]
+    return dealt(encoding.split, encoding.scaling, encoding.rotary_dim, base, None)[0].softmax_factor
+
+
+def rotary(encoding: Any, x: Tensor, tokens: Tokens) -> Tensor:
+    """Shapes: x (b, h, n, d) -> the same."""
+    bases = [encoding.base] if isinstance(encoding.base, (int, float)) else list(encoding.base)
+    by_head = []
+    for base in bases:
+        lengths = tokens.whole if encoding.by_length else None
+        if isinstance(lengths, Tensor):  # one length a row, or a token
+            by_length = {
+                each: dealt(encoding.split, encoding.scaling, encoding.rotary_dim, base, each)
+                for each in set(lengths.flatten().tolist())
+            }
+            found = next(iter(by_length.values()))
+            w = torch.tensor(
+                [[by_length[each][0].frequencies for each in row] for row in lengths.tolist()], dtype=torch.float64
+            )
+        else:
+            found = dealt(encoding.split, encoding.scaling, encoding.rotary_dim, base, lengths)
+            w = torch.tensor(found[0].frequencies, dtype=torch.float64)[None, None]
+        ids = tokens.ids.double()
+        coordinates = ids[..., None] if ids.ndim == 2 else ids[..., found[1]]
+        by_head.append((coordinates * w, found[0].magnitude))  # angles (rows, n, pairs)
+    angles = torch.stack([angle for angle, _ in by_head], 1)
+    return _rotate(x, angles, by_head[0][1], encoding.rotary_dim, encoding.pairing)
+
+
+def xpos(encoding: Any, x: Tensor, tokens: Tokens, role: str) -> Tensor:
+    """Shapes: x (b, h, n, d) -> the same."""
+    dim, ids = encoding.head_dim, tokens.ids.double()
+    w = torch.tensor(plain(dim, encoding.base), dtype=torch.float64)
+    z = torch.tensor(
+        [(2 * pair / dim + encoding.gamma) / (1 + encoding.gamma) for pair in range(dim // 2)], dtype=torch.float64
+    )
+    centre: Any = encoding.centre
+    if centre == "origin":
+        centre = 0.0
+    elif centre == "middle":
+        centre = torch.as_tensor(tokens.whole).add(1).div(2, rounding_mode="floor")
+    exponent = (ids - centre)[:, None, :, None] / encoding.scale_base
+    magnitude = z ** (exponent if role == "query" else -exponent)
+    return _rotate(x, (ids[..., None] * w)[:, None], magnitude, dim, encoding.pairing)
+
+
+def _rotate(x: Tensor, angles: Tensor, magnitude: float | Tensor, rotary_dim: int, pairing: str) -> Tensor:
+    rotated, rest = x[..., :rotary_dim], x[..., rotary_dim:]
+    half = rotary_dim // 2
+    if pairing == "halves":
+        a, b = rotated[..., :half], rotated[..., half:]
+    else:
+        a, b = rotated[..., 0::2], rotated[..., 1::2]
+    first = magnitude * (a * angles.cos() - b * angles.sin())
+    second = magnitude * (a * angles.sin() + b * angles.cos())
+    joined = torch.cat((first, second), -1) if pairing == "halves" else torch.stack((first, second), -1).flatten(-2)
+    return torch.cat((joined, rest), -1)
