@@ -26,7 +26,7 @@ from situs.arguments import require_count
 from situs.functional import grids, sampling
 from situs.functional.grids import Vision
 from situs.positions import joining, require
-from situs.positions.runs import Runs, as_tensor, cut, shard_pieces
+from situs.positions.runs import Runs, as_tensor, cut, shard_pieces, slice_bounds
 from situs.positions.words import facts_about
 
 Structure = Literal["range", "padded", "packed", "grid", "mixed", "explicit"]
@@ -261,10 +261,10 @@ class Positions:
     def __getitem__(self, key: slice) -> Positions:
         """Take ``positions[first:last]`` of every sequence, as for chunked prefill. Nothing is forgotten: slots,
         documents and the whole sequence's length stay what they were."""
-        if getattr(key, "step", 0) not in (None, 1):
+        if not isinstance(key, slice) or (key.step is not None and key.step != 1):  # type: ignore[redundant-expr]
             raise TypeError(f"positions are sliced along the sequence, as positions[first:last]; got {key!r}.")
-        first, last, _ = key.indices(self.length)
-        return self._take([(first, max(first, last))])
+        first, last = slice_bounds(key, self.length)
+        return self._take([(first, last)])
 
     def row(self, number: int) -> Positions:
         """Take one sequence of the batch."""
@@ -352,7 +352,7 @@ class Positions:
             document_lengths=None,
             document_starts=None,
             delta=self.delta if pieces[-1][1] == self.length else None,
-            in_order=self.in_order and pieces == sorted(pieces),
+            in_order=self.in_order and (len(pieces) == 1 or pieces == sorted(pieces)),
         )
 
     def _resampled(self, high: int, count: int | None, note: str, draw: Callable[[int], Tensor]) -> Positions:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+import operator
+from typing import SupportsIndex, TypeAlias
 
 import torch
 from jaxtyping import Int
@@ -22,11 +23,31 @@ def cut(runs: Runs, first: int, last: int) -> Runs:
     taken = []
     for begin, end in runs:
         size = end - begin
-        low, high = min(max(first, 0), size), min(max(last, 0), size)
+        low, high = _clamp(first, size), _clamp(last, size)
         if high > low or len(runs) == 1:
-            taken.append((begin + low, begin + max(high, low)))
+            taken.append((begin + low, begin + high if high > low else begin + low))
         first, last = first - size, last - size
     return tuple(taken)
+
+
+def slice_bounds(key: slice, length: int) -> tuple[int, int]:
+    """Where a slice begins and ends, as ``key.indices(length)`` tells it for numbers; symbols of a graph stay symbols."""
+    first, last = (_bound(given, other, length) for given, other in ((key.start, 0), (key.stop, length)))
+    return first, last if last > first else first
+
+
+def _bound(given: SupportsIndex | None, default: int, length: int) -> int:
+    if given is None:
+        return default
+    number: int = given if isinstance(given, (int, torch.SymInt)) else operator.index(given)  # type: ignore[assignment]
+    return _clamp(number if number >= 0 else number + length, length)
+
+
+def _clamp(number: int, most: int) -> int:
+    """The nearest number in ``0 .. most``; comparisons guard a graph, where min() would be one more symbol in it."""
+    if number < 0:
+        return 0
+    return number if number <= most else most
 
 
 def shard_pieces(length: int, world_size: int, layout: str) -> list[list[tuple[int, int]]]:

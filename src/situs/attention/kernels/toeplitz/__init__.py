@@ -42,11 +42,11 @@ def cannot(request: Request) -> str | None:
 
 def run(request: Request) -> Tensor:
     """Everything that is added, as tensors over offsets."""
-    given, settings = _by_offset(request)
+    given, settings = by_offset(request)
     return attend_by_offset(given, settings)[..., : request.value.shape[-1]]
 
 
-def _by_offset(request: Request) -> tuple[Given, Settings]:
+def by_offset(request: Request) -> tuple[Given, Settings]:
     query, key, value = widened(request, *rotated(request))
     if not request.acts_on_scores:
         starts = first_slot(request.query_positions), first_slot(request.key_positions)

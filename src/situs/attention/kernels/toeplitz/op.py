@@ -7,7 +7,7 @@ it runs, so that a graph that was traced for one length, padding or packing serv
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -289,8 +289,17 @@ def _fake_backward(gradient: Tensor, out: Tensor, logsumexp: Tensor, *args: Any)
     )
 
 
-library.impl("attend_by_offset", forward, "CompositeExplicitAutograd")
-library.impl("attend_by_offset_backward", backward, "CompositeExplicitAutograd")
+def _contiguous(function: Callable[..., tuple[Tensor, ...]]) -> Callable[..., tuple[Tensor, ...]]:
+    """In graphs strides are known ahead: results lie as the fake ones do. Torch's kernel has its own order."""
+
+    def contiguous(*args: Any) -> tuple[Tensor, ...]:
+        return tuple(each.contiguous() for each in function(*args))
+
+    return contiguous
+
+
+library.impl("attend_by_offset", _contiguous(forward), "CompositeExplicitAutograd")
+library.impl("attend_by_offset_backward", _contiguous(backward), "CompositeExplicitAutograd")
 torch.library.register_fake("situs::attend_by_offset", _fake_forward, lib=library)
 torch.library.register_fake("situs::attend_by_offset_backward", _fake_backward, lib=library)
 
