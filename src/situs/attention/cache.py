@@ -157,7 +157,7 @@ class KVCache:
                 self.sequence_length = admitted.sequence_length
         else:
             _require_counted(admitted, left)
-        keys, values = self.append(key, value, admitted.valid)
+        keys, values = self._append(key, value, admitted.valid)
         of_keys = self.positions()
         if any(isinstance(each, RotationEncoding) for each in left):  # keys are rotated now, for this length
             of_keys = replace(of_keys, sequence_length=admitted.sequence_length)
@@ -195,7 +195,11 @@ class KVCache:
         """Add tokens behind each row's last, and give all keys and values so far. ``valid`` tells real tokens of
         right-padded rows: the next ones of a row go where its padding was."""
         self._require_room(keys, values)
-        count, keys, values = keys.shape[2], keys.to(self.dtype), values.to(self.dtype)
+        return self._append(keys.to(self.dtype), values.to(self.dtype), valid)
+
+    def _append(self, keys: Tensor, values: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Write keys and values that fit, in the cache's dtype."""
+        count = keys.shape[2]
         if valid is not None:
             keys, values = (each.masked_fill(~valid[:, None, :, None], 0) for each in (keys, values))
         if self.lengths is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -94,8 +95,9 @@ def require_fit(encoding: Encoding, query: Tensor, key: Tensor, value: Tensor, p
     by_position = isinstance(encoding, (BiasEncoding, ScoreEncoding, ValueEncoding))
     if by_position and not (isinstance(encoding, ScoreEncoding) and encoding.by_order):
         for positions in places:
-            require_axes(encoding, positions)
-            require_whole(encoding, positions)
+            if positions.given_ids is not None or encoding.axes > 1:
+                require_axes(encoding, positions)
+                require_whole(encoding, positions)
 
 
 def require_positions(query_positions: Positions, key_positions: Positions, batch: int) -> None:
@@ -136,7 +138,7 @@ def require_numbers(causal: object, window: object, scale: object, dropout: obje
         require_flag("causal", causal, "later keys are hidden or not")
     if window is not None:
         require_window(window)
-    if scale is not None:
+    if scale is not None and not (type(scale) is float and math.isfinite(scale)):
         require_number("scale", scale, "it multiplies q . k")
     if type(dropout) is not float or dropout:
         require_dropout(dropout)

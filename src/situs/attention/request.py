@@ -10,8 +10,8 @@ from torch import Tensor
 
 from situs.attention.fitting import require_fit, require_mask, require_numbers, require_positions, require_tensors
 from situs.attention.offsets import OffsetCache
-from situs.encodings.base import Encoding, Encodings, InputEncoding, as_encodings
-from situs.encodings.bias import BiasEncoding, PositionProduct
+from situs.encodings.base import Encoding, Encodings, InputEncoding, QueryKeyEncoding, as_encodings
+from situs.encodings.bias import BiasEncoding, OffsetBias, PositionProduct
 from situs.encodings.score import OffsetScore, ScoreEncoding, ValueEncoding
 from situs.positions import Positions, PositionsLike, align, is_deferred
 from situs.rotation.watching import is_plain
@@ -28,6 +28,8 @@ class Request:
     value: Tensor
     encodings: tuple[Encoding, ...]
     """All that act in attention; those of the input have acted before."""
+    rotations: tuple[QueryKeyEncoding, ...]
+    """Those that change queries and keys."""
     biases: tuple[BiasEncoding, ...]
     """Those that add to the scores whatever the content is."""
     products: tuple[PositionProduct, ...]
@@ -59,6 +61,13 @@ class Request:
     def are_ranges(self) -> bool:
         """Whether queries and keys are one range each."""
         return self.query_positions.start is not None and self.key_positions.start is not None
+
+    @property
+    def is_decode_step(self) -> bool:
+        """Whether one query meets a range of keys, and every bias is known by offset, so that one row tells all."""
+        if self.query.shape[2] != 1 or self.mask is not None or not self.are_ranges:
+            return False
+        return all(isinstance(each, (OffsetBias, PositionProduct)) and each.axes == 1 for each in self.biases)
 
 
 def _offset_bounds(query: Positions, key: Positions, span: int | None) -> tuple[int, int] | None:
@@ -112,31 +121,40 @@ def make_request(
     if mask is not None:
         require_mask(mask, (*query.shape[:3], key.shape[2]), query.device)
         mask = mask[(None,) * (4 - mask.ndim)]
-    encodings = [each for each in as_encodings(encoding) if not isinstance(each, InputEncoding)]
+    encodings: list[Encoding] = []
+    rotations: list[QueryKeyEncoding] = []
     biases: list[BiasEncoding] = []
     products: list[PositionProduct] = []
     contents: list[ScoreEncoding] = []
     values: list[ValueEncoding] = []
-    spans: list[int | None] = []
-    for each in encodings:
+    adds = False
+    spans: list[float] = []
+    for each in as_encodings(encoding):
+        if isinstance(each, InputEncoding):
+            continue
         require_fit(each, query, key, value, (of_queries, of_keys))
+        encodings.append(each)
+        if isinstance(each, QueryKeyEncoding):
+            rotations.append(each)
         if isinstance(each, BiasEncoding):
             biases.append(each)
             if isinstance(each, PositionProduct):
                 products.append(each)
+            adds = adds or not isinstance(each, PositionProduct) or each.adds_by_offset
         if isinstance(each, ScoreEncoding) and each.acts_on_scores:
             contents.append(each)
-            spans.append(each.span if isinstance(each, OffsetScore) else None)
+            spans.append(math.inf if not isinstance(each, OffsetScore) or each.span is None else each.span)
         if isinstance(each, ValueEncoding) and each.acts_on_values:
             values.append(each)
-            spans.append(each.span)
-    added = [each for each in biases if not isinstance(each, PositionProduct) or each.adds_by_offset]
-    span = None if None in spans else max([each for each in spans if each is not None], default=None)
+            spans.append(math.inf if each.span is None else each.span)
+    farthest = max(spans, default=math.inf)
+    span = None if farthest == math.inf else int(farthest)
     return Request(
         query,
         key,
         value,
         tuple(encodings),
+        tuple(rotations),
         tuple(biases),
         tuple(products),
         tuple(contents),
@@ -150,17 +168,19 @@ def make_request(
         dropout,
         _offset_bounds(of_queries, of_keys, None if biases else span),
         span,
-        bool(contents or values or added),
+        adds or bool(contents or values),
         offsets,
     )
 
 
 def softmax_scale(encodings: Sequence[Encoding], head_dim: int) -> float:
     """The factor of q . k that encodings ask for: their own, or ``1 / sqrt(head_dim)``, times their factors."""
-    declared = [each.softmax_scale for each in encodings if each.softmax_scale is not None]
+    declared: list[float] = []
+    factor = 1.0
+    for each in encodings:
+        factor *= each.softmax_factor
+        if each.softmax_scale is not None:
+            declared.append(each.softmax_scale)
     if len(set(declared)) > 1:
         raise ValueError(f"scale must be given, since these encodings declare different ones; got {declared}.")
-    scale = declared[0] if declared else 1 / math.sqrt(head_dim)
-    for each in encodings:
-        scale *= each.softmax_factor
-    return scale
+    return factor * (declared[0] if declared else 1 / math.sqrt(head_dim))

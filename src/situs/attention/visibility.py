@@ -73,16 +73,6 @@ def query_slots(query_positions: Positions, key_positions: Positions) -> Int[Ten
     return own_slots(query_positions) if slots is None else slots
 
 
-def first_slot(positions: Positions) -> int | None:
-    """The first slot, where slots go up by one and all tokens are real ones of one document; else None. Coordinates of
-    images say nothing of it."""
-    if positions.start is not None:
-        return positions.start
-    runs = positions.runs
-    bare = positions.given_slots is None and positions.documents is None and positions.valid is None
-    return runs[0][0] if bare and runs is not None and len(runs) == 1 else None
-
-
 def tokens_of(
     query_positions: Positions, key_positions: Positions, *, by_slot: bool = False
 ) -> tuple[Int[Tensor, "rows 4 query"], Int[Tensor, "rows 4 key"]]:

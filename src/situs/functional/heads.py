@@ -15,6 +15,25 @@ def share_heads(
     return tensor if heads == kv_heads else tensor.repeat_interleave(heads // kv_heads, 1)
 
 
+def grouped(
+    query: Float[Tensor, "batch heads query head_dim"],
+    key: Float[Tensor, "batch kv_heads key head_dim"],
+    value: Float[Tensor, "batch kv_heads key value_dim"],
+) -> tuple[
+    Float[Tensor, "rows group query head_dim"],
+    Float[Tensor, "rows group key head_dim"],
+    Float[Tensor, "rows group key value_dim"],
+]:
+    """Give the query heads that share a key head a row of their own, so that keys are shared without a copy."""
+    (batch, heads), kv_heads = query.shape[:2], key.shape[1]
+    if heads == kv_heads:
+        return query, key, value
+    group = heads // kv_heads
+    query = query.reshape(batch * kv_heads, group, *query.shape[2:])
+    key, value = (each.reshape(batch * kv_heads, 1, *each.shape[2:]).expand(-1, group, -1, -1) for each in (key, value))
+    return query, key, value
+
+
 def require_shared(heads: int, kv_heads: int) -> None:
     """Raise unless every key head serves as many query heads."""
     if heads % kv_heads:

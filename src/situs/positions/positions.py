@@ -68,8 +68,10 @@ class Positions:
     ) -> Positions:
         """Count ``start, start + 1, ...``; a tensor of starts gives each row its own, as after unequal prompts. They
         live where that does, or on the CPU, unless told otherwise."""
-        length = require_count("length", length, "it counts tokens", least=0)
-        require.sequence_length(sequence_length)
+        if type(length) is not int or length < 0:
+            length = require_count("length", length, "it counts tokens", least=0)
+        if sequence_length is not None:
+            require.sequence_length(sequence_length)
         if isinstance(start, Tensor):
             if start.ndim != 1:
                 raise ValueError(
@@ -84,7 +86,8 @@ class Positions:
                 sequence_length=sequence_length,
                 note="range by row",
             )
-        start = require_count("start", start, "it is a position")
+        if type(start) is not int:
+            start = require_count("start", start, "it is a position")
         known = length if sequence_length is None and start == 0 else sequence_length
         runs = ((start, start + length),)
         below = start + length if start >= 0 else None
@@ -231,6 +234,13 @@ class Positions:
     def start(self) -> int | None:
         """The first position, where these are neighbours in one range; else None."""
         return self.runs[0][0] if self.structure == "range" and self.runs and len(self.runs) == 1 else None
+
+    @property
+    def first_slot(self) -> int | None:
+        """The first slot, where slots go up by one and all tokens are real ones of one document; else None."""
+        if self.given_slots is not None or self.documents is not None or self.valid is not None:
+            return None
+        return self.runs[0][0] if self.runs is not None and len(self.runs) == 1 else None
 
     @property
     def rows(self) -> int:

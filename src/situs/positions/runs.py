@@ -31,7 +31,7 @@ def cut(runs: Runs, first: int, last: int) -> Runs:
 
 
 def slice_bounds(key: slice, length: int) -> tuple[int, int]:
-    """Where a slice begins and ends, as ``key.indices(length)`` tells it for numbers; symbols of a graph stay symbols."""
+    """Tell where a slice begins and ends, as ``key.indices(length)`` does; symbols of a graph stay symbols."""
     first, last = (_bound(given, other, length) for given, other in ((key.start, 0), (key.stop, length)))
     return first, last if last > first else first
 

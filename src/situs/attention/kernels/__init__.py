@@ -42,7 +42,7 @@ KERNELS = {
     "reference": Kernel(reference_cannot, reference_run),
 }
 
-_FIRST_FOR_ONE_QUERY = ("flash", "dense", "toeplitz", "blockwise", "reference")
+_FIRST_FOR_A_DECODE_STEP = ("flash", "dense", "toeplitz", "blockwise", "reference")
 _FIRST_ON_CUDA = ("flash", "flex", "toeplitz", "blockwise", "dense", "reference")
 _FIRST = ("flash", "toeplitz", "blockwise", "dense", "reference")
 
@@ -52,6 +52,6 @@ def preferred(request: Request) -> tuple[str, ...]:
     slower than strided views."""
     if not request.query.numel() or not request.value.numel():
         return ("reference",)
-    if dense.is_row(request):
-        return _FIRST_FOR_ONE_QUERY
+    if request.is_decode_step:
+        return _FIRST_FOR_A_DECODE_STEP
     return _FIRST_ON_CUDA if request.query.device.type == "cuda" else _FIRST

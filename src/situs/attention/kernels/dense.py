@@ -37,7 +37,7 @@ def run(request: Request) -> Tensor:
     query, key = rotated(request)
     query = real_tokens(query, request.query_positions)
     key, value = (real_tokens(each, request.key_positions) for each in (key, request.value))
-    mask = _row(request) if is_row(request) else _matrix(request)
+    mask = _row(request) if request.is_decode_step else _matrix(request)
     heads = query.shape[1]
     if mask is not None:
         mask = mask.expand(len(query), heads, -1, -1)
@@ -46,14 +46,6 @@ def run(request: Request) -> Tensor:
         attn_mask=mask, scale=request.scale, dropout_p=request.dropout,
     ).to(query.dtype)  # fmt: skip
     return real_tokens(out, request.query_positions)
-
-
-def is_row(request: Request) -> bool:
-    """Whether one query meets a range of keys, and all biases are known by offset."""
-    if request.query.shape[2] != 1 or request.mask is not None or not request.are_ranges:
-        return False
-    others = [each for each in request.biases if not isinstance(each, (OffsetBias, PositionProduct)) or each.axes > 1]
-    return not others
 
 
 def _row(request: Request) -> Tensor | None:

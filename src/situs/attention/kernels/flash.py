@@ -8,9 +8,9 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from situs.attention.kernels.inputs import grouped, rotated, widened
+from situs.attention.kernels.inputs import rotated, widened
 from situs.attention.request import Request
-from situs.attention.visibility import first_slot
+from situs.functional.heads import grouped
 
 
 def cannot(request: Request) -> str | None:
@@ -39,10 +39,10 @@ def run(request: Request) -> Tensor:
 def _causal_flag(request: Request) -> bool | None:
     """Whether a causal flag, or none, says which keys a query sees; None where it does not."""
     query, key = request.query_positions, request.key_positions
-    tells_apart = any(each is not None for each in (query.documents, key.documents, query.valid, key.valid))
-    if not request.causal and not tells_apart:
+    hides = query.documents is not None or query.valid is not None or key.valid is not None
+    if not request.causal and not hides:
         return False
-    start, key_start = first_slot(query), first_slot(key)
+    start, key_start = query.first_slot, key.first_slot
     if start is None or key_start is None:
         return None
     apart = key_start - start

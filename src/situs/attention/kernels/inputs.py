@@ -9,7 +9,7 @@ from torch.nn.functional import pad
 
 from situs.attention.offsets import key_vectors
 from situs.attention.request import Request
-from situs.encodings.base import QueryKeyEncoding, computing_dtype
+from situs.encodings.base import computing_dtype
 from situs.encodings.rotation import RotationEncoding
 from situs.functional.heads import share_heads
 from situs.positions import Positions
@@ -19,15 +19,14 @@ CHANNELS = 8  # that kernels take at a time
 
 def rotated(request: Request) -> tuple[Tensor, Tensor]:
     """Queries and keys with the encodings that act on them applied; keys keep their number of heads."""
-    query, key = request.query, request.key
-    if [each for each in request.encodings if isinstance(each, QueryKeyEncoding) and [*each.parameters()]]:
-        # what learns from queries and keys must not learn from padding
-        query, key = real_tokens(query, request.query_positions), real_tokens(key, request.key_positions)
-    for each in request.encodings:
+    query, key, of_queries, of_keys = request.query, request.key, request.query_positions, request.key_positions
+    for each in request.rotations:
+        if next(each.parameters(), None) is not None:  # what learns must not learn from padding
+            query, key = real_tokens(query, of_queries), real_tokens(key, of_keys)
         if isinstance(each, RotationEncoding):
-            query, key = each.both(query, key, request.query_positions, request.key_positions)
-        elif isinstance(each, QueryKeyEncoding):
-            query, key = each(query, request.query_positions), each(key, request.key_positions, role="key")
+            query, key = each.both(query, key, of_queries, of_keys)
+        else:
+            query, key = each(query, of_queries), each(key, of_keys, role="key")
     return query, key
 
 
@@ -59,15 +58,3 @@ def real_tokens(
     """Put zeros for padding, which may hold anything: where a kernel reads it, even a weight of 0 would let NaN
     through. Gradients of padding are 0 as well."""
     return tensor if positions.valid is None else tensor.masked_fill(~positions.valid[:, None, :, None], 0)
-
-
-def grouped(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Query heads that share a key head as heads of a row of their own, so that keys are shared without a copy."""
-    batch, heads = query.shape[:2]
-    kv_heads = key.shape[1]
-    if heads == kv_heads:
-        return query, key, value
-    group = heads // kv_heads
-    query = query.reshape(batch * kv_heads, group, *query.shape[2:])
-    key, value = (each.reshape(batch * kv_heads, 1, *each.shape[2:]).expand(-1, group, -1, -1) for each in (key, value))
-    return query, key, value

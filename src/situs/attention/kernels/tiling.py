@@ -101,24 +101,22 @@ class Tiling:
     def cut(self, size: int) -> list[Tile]:
         """Cut every tile into blocks of at most ``size`` queries, each with the keys that some of them see; queries
         that see none are left out."""
-        return [block for tile in self.tiles for block in self._blocks(tile, size)]
-
-    def _blocks(self, tile: Tile, size: int) -> list[Tile]:
-        ahead, window, causal = tile.slot_offset, self.window, self.causal
-        begin = max(0, ahead if causal else 0 if window is None else ahead - window + 1)
-        end = tile.queries if window is None else min(tile.queries, ahead + tile.keys - 1 + window)
-        blocks = []
-        for query in range(begin, end, size):
-            queries = min(size, end - query)
-            last = query + queries - 1
-            key = 0 if window is None else max(0, query - ahead - window + 1)
-            past = tile.keys
-            if causal:
-                past = min(past, last - ahead + 1)
-            elif window is not None:
-                past = min(past, last - ahead + window)
-            if past > key:
-                blocks.append(tile.part(query, queries, key, past - key))
+        window, causal, blocks = self.window, self.causal, []
+        for tile in self.tiles:
+            ahead = tile.slot_offset
+            begin = max(0, ahead if causal else 0 if window is None else ahead - window + 1)
+            end = tile.queries if window is None else min(tile.queries, ahead + tile.keys - 1 + window)
+            for query in range(begin, end, size):
+                queries = min(size, end - query)
+                last = query + queries - 1
+                key = 0 if window is None else max(0, query - ahead - window + 1)
+                past = tile.keys
+                if causal:
+                    past = min(past, last - ahead + 1)
+                elif window is not None:
+                    past = min(past, last - ahead + window)
+                if past > key:
+                    blocks.append(tile.part(query, queries, key, past - key))
         return blocks
 
     def hides(self, tile: Tile) -> bool:

@@ -15,8 +15,8 @@ from situs.attention.kernels.inputs import rotated, widened
 from situs.attention.kernels.toeplitz.op import Given, Settings, attend_by_offset
 from situs.attention.offsets import bias_over_offsets, vectors_over_offsets
 from situs.attention.request import Request
-from situs.attention.visibility import first_slot, tokens_of
-from situs.encodings.base import QueryKeyEncoding, computing_dtype
+from situs.attention.visibility import tokens_of
+from situs.encodings.base import computing_dtype
 from situs.encodings.bias import OffsetBias, PositionProduct
 from situs.encodings.score import OffsetScore
 
@@ -49,7 +49,7 @@ def run(request: Request) -> Tensor:
 def by_offset(request: Request) -> tuple[Given, Settings]:
     query, key, value = widened(request, *rotated(request))
     if not request.acts_on_scores:
-        starts = first_slot(request.query_positions), first_slot(request.key_positions)
+        starts = request.query_positions.first_slot, request.key_positions.first_slot
         tokens = _tokens(request, by_slot=True) if None in starts else (None, None)
         given = Given(query, key, value, None, None, None, None, None, None, request.mask, *tokens)
         return given, Settings(starts[0] or 0, starts[1] or 0, 0, None, request.scale, request.causal, request.window)
@@ -70,7 +70,7 @@ def by_offset(request: Request) -> tuple[Given, Settings]:
             bias = bias + request.scale * vectors.alone
         if vectors.for_every_key is not None:
             every = vectors.for_every_key.unsqueeze(-2)
-            if any(isinstance(other, QueryKeyEncoding) for other in request.encodings):
+            if request.rotations:
                 of_keys = every.expand(-1, bias.shape[-1], -1) if of_keys is None else of_keys + every
             else:  # u . k_j is what a query that is longer by u meets
                 query = query + _wide(every, query.shape[-1]).to(query.dtype)

@@ -19,7 +19,7 @@ from situs.attention.kernels.tiling import EVERY, Tile, Tiling, tiles_between_ra
 from situs.attention.kernels.toeplitz import strided
 from situs.attention.kernels.toeplitz.terms import ByOffset, LookedUpTerm, OffsetTerm, SkewedTerm
 from situs.encodings.base import computing_dtype
-from situs.functional.heads import share_heads
+from situs.functional.heads import grouped, share_heads
 from situs.rotation.watching import is_differentiated, is_plain
 
 FEW_QUERIES = 64  # of a tile where pairs are looked up, which takes several tensors of its size
@@ -102,8 +102,8 @@ def forward(*args: Any) -> tuple[Tensor, Tensor]:
     """Output and log-sum-exp."""
     given, settings, tiling = _resolved(Given(*args[:12]), Settings(*args[12:]))
     if tiling is not None and _is_bias_alone(given):
-        query, key, value, bias, grouped = _grouped(given, tiling)
-        out, logsumexp = strided.forward(query, key, value, bias, settings.lowest, settings.scale, grouped)
+        query, key, value, bias, by_key_head = _grouped(given, tiling)
+        out, logsumexp = strided.forward(query, key, value, bias, settings.lowest, settings.scale, by_key_head)
         return out.reshape(*given.query.shape[:3], value.shape[-1]), logsumexp.reshape(given.query.shape[:3])
     term, blocks = _term(given, settings, tiling)
     out, logsumexp, *_ = attend_tiles(_inputs(given, tiling), blocks, term, settings.scale)
@@ -141,8 +141,8 @@ def _strided_backward(
     wanted: Sequence[bool],
     tiling: Tiling,
 ) -> tuple[Tensor, ...]:
-    query, key, value, bias, grouped = _grouped(given, tiling)
-    shape, where = query.shape[:3], (settings.lowest, settings.scale, grouped)
+    query, key, value, bias, by_key_head = _grouped(given, tiling)
+    shape, where = query.shape[:3], (settings.lowest, settings.scale, by_key_head)
     gradient, out, logsumexp = gradient.reshape(*shape, -1), out.reshape(*shape, -1), logsumexp.reshape(shape)
     dbias = None
     if wanted[5] or not serves_flash(query, key, value):
@@ -216,16 +216,13 @@ def _is_bias_alone(given: Given) -> bool:
 
 
 def _grouped(given: Given, tiling: Tiling) -> tuple[Tensor, Tensor, Tensor, Tensor, Tiling]:
-    """Query heads that share a key head as heads of a row of their own, so that keys are shared without a copy."""
-    query, key, value, bias = given.query, given.key, given.value, given.bias
+    """Queries, keys, values, bias and tiles, with a row for each key head."""
+    query, key, value = grouped(given.query, given.key, given.value)
+    bias, (batch, kv_heads) = given.bias, given.key.shape[:2]
     assert bias is not None
-    (batch, heads), kv_heads = query.shape[:2], key.shape[1]
-    if heads == kv_heads:
+    if query is given.query:
         return query, key, value, bias.unsqueeze(0), tiling
-    group = heads // kv_heads
-    query = query.reshape(batch * kv_heads, group, *query.shape[2:])
-    key, value = (each.reshape(batch * kv_heads, 1, *each.shape[2:]).expand(-1, group, -1, -1) for each in (key, value))
-    own = bias.view(kv_heads, group, -1).repeat(batch, 1, 1) if len(bias) > 1 else bias.unsqueeze(0)
+    own = bias.view(kv_heads, query.shape[1], -1).repeat(batch, 1, 1) if len(bias) > 1 else bias.unsqueeze(0)
     tiles = [
         tile if tile.rows == EVERY else tile._replace(rows=slice(tile.rows.start * kv_heads, tile.rows.stop * kv_heads))
         for tile in tiling.tiles
