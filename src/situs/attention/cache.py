@@ -37,7 +37,7 @@ class Step(NamedTuple):
     query_positions: PositionsLike
     key_positions: PositionsLike
     encodings: Sequence[Encoding]
-    """Those that have not acted yet."""
+    """Encodings that have not acted yet."""
     scale: float | None
 
 

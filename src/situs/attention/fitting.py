@@ -75,7 +75,9 @@ def _cast(query: Any, key: Any, value: Any) -> tuple[Tensor, Tensor, Tensor]:
     return query, key, value
 
 
-def require_fit(encoding: Encoding, query: Tensor, key: Tensor, value: Tensor, places: tuple[Positions, ...]) -> None:
+def require_fit(
+    encoding: Encoding, query: Tensor, key: Tensor, value: Tensor, both: tuple[Positions, Positions]
+) -> None:
     """Raise unless queries have the heads and channels, and positions the coordinates, that an encoding is made for."""
     name, heads, width = type(encoding).__name__, encoding.num_heads, encoding.head_dim
     if heads is not None and query.shape[1] != heads:
@@ -94,7 +96,7 @@ def require_fit(encoding: Encoding, query: Tensor, key: Tensor, value: Tensor, p
         )
     by_position = isinstance(encoding, (BiasEncoding, ScoreEncoding, ValueEncoding))
     if by_position and not (isinstance(encoding, ScoreEncoding) and encoding.by_order):
-        for positions in places:
+        for positions in both:
             if positions.given_ids is not None or encoding.axes > 1:
                 require_axes(encoding, positions)
                 require_whole(encoding, positions)

@@ -47,7 +47,7 @@ class Attention(nn.Module):
         head_dim: channels of a head; dim / num_heads if left out.
         encoding: an encoding, a list of them, or none.
         causal: hide keys that come later.
-        window: how many places a query sees, its own included; all if left out.
+        window: how many keys a query sees, itself included; all if left out.
         qk_norm: normalise queries and keys by their root mean square first, as many recent models do.
         bias: have biases in the projections.
         dropout: probability of dropping a weight, in training.

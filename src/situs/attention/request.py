@@ -29,15 +29,15 @@ class Request:
     encodings: tuple[Encoding, ...]
     """All that act in attention; those of the input have acted before."""
     rotations: tuple[QueryKeyEncoding, ...]
-    """Those that change queries and keys."""
+    """Encodings that change queries and keys."""
     biases: tuple[BiasEncoding, ...]
-    """Those that add to the scores whatever the content is."""
+    """Encodings that add to the scores whatever the content is."""
     products: tuple[PositionProduct, ...]
-    """Those of the biases that are products of a vector of the query's position and one of the key's."""
+    """Biases that are products of a vector of the query's position and one of the key's."""
     contents: tuple[ScoreEncoding, ...]
-    """Those that add to the scores by content; those that have nothing to add are left out."""
+    """Encodings that add to the scores by content; one that has nothing to add is left out."""
     values: tuple[ValueEncoding, ...]
-    """Those that add to what attention gathers."""
+    """Encodings that add to the values that attention gathers."""
     query_positions: Positions
     key_positions: Positions
     causal: bool

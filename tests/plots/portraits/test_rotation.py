@@ -33,7 +33,7 @@ def test_arrows_end_where_the_vector_stands_at_each_position() -> None:
     assert names(figure) == [("the vector", "at positions 0 to 5")]
     assert vector.get_xlim() == vector.get_ylim() == pytest.approx((-1.22, 1.22))
     assert words(figure) == [
-        "rotary: a vector turned by its position",
+        "rotary: a vector rotated by its position",
         "pair 2 of 8, which turns by 0.1 radians a position",
         f"{EQUAL} Lengths stay as they were.",
     ]

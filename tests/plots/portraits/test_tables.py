@@ -125,7 +125,7 @@ def test_likeness_of_places_is_a_map_and_a_line_from_the_middle() -> None:
     near, far = rows[15] @ rows[14], rows[15] @ rows[0]
     assert words(figure) == [
         "How alike positions are to sinusoidal",
-        "cosine between what two places add",
+        "cosine between what two positions add",
         "Bands along the diagonal: what counts is the distance, not where in the text it is. Neighbours: "
         f"{near:.2f}; 15 apart: {far:.2f}.",
     ]
@@ -151,7 +151,7 @@ def test_what_acts_on_queries_and_keys_is_said_to_be_of_contents() -> None:
 
     for encoding in (situs.Rotary(head_dim=8), Swap()):
         figure = plots.similarity(encoding, length=8)
-        assert words(figure)[1] == "one content at two places: its score over its squared length"
+        assert words(figure)[1] == "one content at two positions: its score over its squared length"
         assert key(figure)[0].startswith("score: ")
     assert np.allclose(drawn(panels(plots.similarity(Swap(), length=8))[0]), -1)
 

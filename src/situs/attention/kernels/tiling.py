@@ -45,7 +45,7 @@ class Tile(NamedTuple):
     offset: int
     """The first key's position minus the first query's."""
     slot_offset: int
-    """The same for slots, by which "later" is judged."""
+    """The first key's slot minus the first query's; slots tell which key is later."""
     heads: slice = EVERY
     tail: int = 0
     """-1 or 1 where these keys are so far before or behind the queries that positions no longer tell them apart."""
@@ -166,8 +166,8 @@ def meets_each_query_once(tiles: Sequence[Tile]) -> bool:
     """Whether no query has its keys in several tiles."""
     if len(tiles) < 2:
         return True
-    places = sorted((tile.rows.start or 0, tile.first_query, tile.queries) for tile in tiles)
-    return all(one[0] != other[0] or one[1] + one[2] <= other[1] for one, other in itertools.pairwise(places))
+    blocks = sorted((tile.rows.start or 0, tile.first_query, tile.queries) for tile in tiles)
+    return all(one[0] != other[0] or one[1] + one[2] <= other[1] for one, other in itertools.pairwise(blocks))
 
 
 def tiles_between_ranges(query_start: int, queries: int, key_start: int, keys: int) -> list[Tile]:

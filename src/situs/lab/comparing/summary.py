@@ -49,7 +49,7 @@ class Scores:
     levels: dict[int, Point]
     """The score at each length."""
     changes: dict[int, Point]
-    """The same, less the score at the training length."""
+    """Scores less the score at the training length."""
     along: list[float] | None = None
     """The loss along the longest text, in even stretches."""
     depths: dict[int, dict[float, float]] = field(default_factory=dict)

@@ -53,7 +53,7 @@ def likeness(sitters: list[Sitter], *, length: int = 48, dark: bool = False) -> 
     panels = Panels(len(maps), min(4, len(maps)))
     with style.figure(
         "What position does to a score",
-        f"one content as query (down) and as key (right) at places 0 to {length - 1}; colours are each map's own",
+        f"one content as query (down) and as key (right) at positions 0 to {length - 1}; colours are each map's own",
         noted(sitters, _of_likeness(sitters, maps)),
         height=panels.height,
         dark=dark,

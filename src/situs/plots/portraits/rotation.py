@@ -25,7 +25,7 @@ LEGIBLE = math.tau / 16  # a step that eight arrows show well
 PAIRS_SHOWN = 8
 
 
-@kind("one pair of channels, turned at successive positions", ROTATING, longest=32)
+@kind("one pair of channels, rotated at successive positions", ROTATING, longest=32)
 def rotation(sitters: list[Sitter], *, length: int = 8, pair: int | None = None, dark: bool = False) -> Figure:
     """Draw the rotated vector at each position, and its two channels over positions."""
     sitter, encoding = sitters[0], cast(RotationEncoding, sitters[0].encodings[0])
@@ -39,7 +39,7 @@ def rotation(sitters: list[Sitter], *, length: int = 8, pair: int | None = None,
     step = math.tau / float(waves[chosen])
     panels = Panels(1, 1, widest=2.9, left=0.2)
     with style.figure(
-        f"{sitter.name}: a vector turned by its position",
+        f"{sitter.name}: a vector rotated by its position",
         f"pair {chosen} of {len(waves)}, which turns by {step:.3g} radians a position",
         _of_rotation(encoding, ends, step * (length - 1)),
         height=panels.height,

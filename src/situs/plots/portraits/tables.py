@@ -94,9 +94,9 @@ def similarity(sitters: list[Sitter], *, length: int = 128, dark: bool = False) 
     rotated = isinstance(sitter.encodings[0], QueryKeyEncoding)
     with style.figure(
         f"How alike positions are to {sitter.name}",
-        "one content at two places: its score over its squared length"
+        "one content at two positions: its score over its squared length"
         if rotated
-        else "cosine between what two places add",
+        else "cosine between what two positions add",
         noted(sitters, _of_similarity(values, middle, "scores" if rotated else "cosines")),
         height=panels.height + 0.25,
         dark=dark,
@@ -154,5 +154,5 @@ def _of_similarity(values: Map, middle: int, what: str) -> str:
     if spread < 1e-3:
         said = "Bands along the diagonal: what counts is the distance, not where in the text it is."
     else:
-        said = f"The same distance looks different in different places: {what} differ by up to {spread:.2g}."
+        said = f"The same distance looks different at different positions: {what} differ by up to {spread:.2g}."
     return style.minus(f"{said} Neighbours: {near:.2f}; {middle} apart: {far:.2f}.")

@@ -87,7 +87,7 @@ class BrainNumbers(Numbers):
 
 
 def numbers_of(dtype: torch.dtype, program: Program) -> Numbers:
-    """Those of a tensor of this dtype, computed in float32 or wider."""
+    """Tell how LLVM reads and writes numbers of this dtype, and computes with them in float32 or wider."""
     if dtype == torch.bfloat16:
         return BrainNumbers(program)
     stored = {torch.float64: DOUBLE, torch.float32: FLOAT, torch.float16: HALF}[dtype]

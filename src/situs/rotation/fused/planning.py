@@ -108,7 +108,7 @@ Vectors = tuple[torch.dtype, Sizes, Sizes]
 """Dtype, shape and strides."""
 
 Angles = tuple[torch.dtype, Sizes, Sizes, Sizes]
-"""The same of a table, whose cosines and sines have strides of their own."""
+"""Dtype, shape and strides of a table, whose cosines and sines have their own."""
 
 
 @lru_cache(maxsize=4096)
