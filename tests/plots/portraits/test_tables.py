@@ -139,7 +139,7 @@ def test_places_of_a_learned_table_are_unlike_in_their_own_way() -> None:
     alike = rows @ rows.T
     spread = max(float(np.ptp(np.diagonal(alike, apart))) for apart in (1, 5))
     assert words(figure)[2] == (
-        f"The same distance looks different in different places: cosines differ by up to {spread:.2g}. Neighbours: "
+        f"The same distance looks different at different positions: cosines differ by up to {spread:.2g}. Neighbours: "
         f"{alike[10, 9]:.2f}; 10 apart: {alike[10, 0]:.2f}."
     ).replace("-", MINUS)
 
@@ -173,7 +173,7 @@ def test_what_tells_places_apart_on_queries_and_keys_is_said_to() -> None:
     at = 1 + np.arange(8.0)
     assert np.allclose(drawn(panels(figure)[0]), np.outer(at, at), atol=1e-3)
     assert words(figure)[2] == (
-        "The same distance looks different in different places: scores differ by up to 54. Neighbours: 20.00; 4 apart: "
+        "The same distance looks different at different positions: scores differ by up to 54. Neighbours: 20.00; 4 apart: "
         "5.00."
     )
 
