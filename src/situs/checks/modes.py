@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -23,10 +23,12 @@ WIDER |= dict.fromkeys((torch.complex32, torch.complex64), torch.complex128)
 @contextmanager
 def usual_modes() -> Iterator[None]:
     """Record gradients, and create and compute in float32 on the CPU, whatever mode of torch the caller is in."""
+    # a default device is a mode that sees every operation, and takes torch.compile seconds to see through
+    device = nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
     with (
         torch.inference_mode(False),
         torch.enable_grad(),
-        torch.device("cpu"),
+        device,
         torch.autocast("cpu", enabled=False),
         default_dtype(torch.float32),
     ):
