@@ -1,4 +1,4 @@
-"""The operator ``situs::attend_by_offset``: torch's own check of its fake results, strides, derivatives and mutations."""
+"""The operator ``situs::attend_by_offset``: torch's own check of fake results, strides and derivatives."""
 
 from __future__ import annotations
 

@@ -173,8 +173,8 @@ def test_what_tells_places_apart_on_queries_and_keys_is_said_to() -> None:
     at = 1 + np.arange(8.0)
     assert np.allclose(drawn(panels(figure)[0]), np.outer(at, at), atol=1e-3)
     assert words(figure)[2] == (
-        "The same distance looks different at different positions: scores differ by up to 54. Neighbours: 20.00; 4 apart: "
-        "5.00."
+        "The same distance looks different at different positions: scores differ by up to 54. Neighbours: 20.00; "
+        "4 apart: 5.00."
     )
 
 
