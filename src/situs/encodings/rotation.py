@@ -16,13 +16,14 @@ import torch
 from jaxtyping import Float, Float64, Num
 from torch import Tensor
 
-from situs.arguments import require_choice, require_count, require_everywhere, require_number
+from situs.arguments import require_choice, require_count, require_dtype, require_everywhere, require_number, told
 from situs.encodings.base import QueryKeyEncoding, Role, computing_dtype
 from situs.encodings.fitting import require_positions, require_width
 from situs.encodings.points import points
 from situs.functional.angles import widest
 from situs.functional.rotation import PAIRINGS, Pairing, rotation_matrix
 from situs.positions import Positions, PositionsLike, align
+from situs.positions.require import like as require_like
 from situs.rotation import RotationTable, rotate, rotate_both
 
 WIDE = (torch.float32, torch.float64)
@@ -62,6 +63,8 @@ class RotationEncoding(QueryKeyEncoding):
 
     def reach_in(self, dtype: torch.dtype) -> float:
         """How far from the centre positions may lie for vectors of this dtype."""
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+            require_dtype(dtype, "vectors hold fractions")
         return self.reaches.get(dtype, self.reach)
 
     def farthest_of(self, positions: Positions) -> float | int | Tensor:
@@ -110,6 +113,8 @@ class RotationEncoding(QueryKeyEncoding):
                 )
             of_queries = of_keys = positions
         else:
+            require_width(self, "head_dim", query, self.head_dim, "query")
+            require_width(self, "head_dim", key, self.head_dim, "key")
             of_queries, of_keys = align(positions, key_positions, query.shape[-2], key.shape[-2], query.device)
             self.require_agreement(of_queries, of_keys)
         if self._forward_hooks or self._forward_pre_hooks:
@@ -122,6 +127,8 @@ class RotationEncoding(QueryKeyEncoding):
     def _table_for(self, x: Tensor, positions: PositionsLike | RotationTable, role: Role) -> RotationTable:
         """Find the table that rotates ``x``, which must be of this encoding's size."""
         require_width(self, "head_dim", x, self.head_dim)
+        if role != "query":
+            _require_role(role)
         if self.num_heads is not None and x.shape[1] != self.num_heads:
             raise ValueError(
                 f"x must have {self.num_heads} heads, since this {type(self).__name__} has a base for each; "
@@ -146,8 +153,8 @@ class RotationEncoding(QueryKeyEncoding):
     def table(self, positions: Positions, *, dtype: torch.dtype = torch.float32, role: Role = "query") -> RotationTable:
         """Compute cosines and sines of these positions, magnitude included. Made once for each `Positions` object:
         layers that are handed the same one share it."""
-        require_choice("role", role, ("query", "key"), "a vector is one or the other")
-        if dtype not in WIDE:
+        _require_role(role)
+        if not isinstance(dtype, torch.dtype) or dtype not in WIDE:
             require_choice("dtype", dtype, WIDE, "angles need float32 or wider")
         require_positions(positions, "a table is cached with it")
         if torch.compiler.is_compiling() and not positions.in_graph:
@@ -169,6 +176,7 @@ class RotationEncoding(QueryKeyEncoding):
     ) -> Float[Tensor, "batch heads sequence head_dim"]:
         """Undo ``forward``: rotate back, and divide by the magnitude."""
         require_width(self, "head_dim", x, self.head_dim)
+        _require_role(role)
         positions = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
         self._require_reach(self.farthest_of(positions), x.dtype)
         cos, sin = self._points(positions, computing_dtype(x.dtype))
@@ -188,12 +196,14 @@ class RotationEncoding(QueryKeyEncoding):
         ``source`` is the encoding that rotated them, if it had other frequencies. The two maps are joined before
         they touch the keys, so no magnitude is applied twice and a shift costs one rounding.
         """
-        require_width(self, "head_dim", keys, self.head_dim)
+        require_width(self, "head_dim", keys, self.head_dim, "keys")
+        require_like("old_positions", old_positions, keys.shape[-2], Positions)
+        require_like("new_positions", new_positions, keys.shape[-2], Positions)
         source = self if source is None else source
         if not isinstance(source, RotationEncoding):
             raise TypeError(
                 f"source must be a RotationEncoding, since it tells how keys were rotated; got "
-                f"{type(source).__name__}. Keys that were not rotated are rotated with encoding(keys, role='key')."
+                f"{told(source)}. Keys that were not rotated are rotated with encoding(keys, role='key')."
             )
         if (source.rotary_dim, source.pairing) != (self.rotary_dim, self.pairing):
             raise ValueError(
@@ -225,8 +235,13 @@ class RotationEncoding(QueryKeyEncoding):
         axes ``position`` has a number for each, or one for text. ``sequence_length`` is for methods that choose by
         it."""
         reason = f"this {type(self).__name__} encodes that many"
+        _require_role(role)
+        if isinstance(position, Tensor) and (position.ndim > 1 or position.device.type == "meta"):
+            require_number("position", position, "it is multiplied by frequencies")
         given: Any = position.tolist() if isinstance(position, Tensor) else position
-        coordinates = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+        coordinates = tuple(given) if isinstance(given, Sequence) and not isinstance(given, (str, bytes)) else (given,)
+        if len(coordinates) == 1 or not isinstance(given, Sequence):
+            require_number("position", coordinates[0], "it is multiplied by frequencies")
         if len(coordinates) != self.axes and not (self.text_has_one and len(coordinates) == 1):
             raise ValueError(
                 f"position must have {self.axes} coordinate{'s' * (self.axes > 1)}, since {reason}; got {position}."
@@ -297,16 +312,22 @@ class RotationEncoding(QueryKeyEncoding):
             raise ValueError(f"{rule}; got {farthest:.0f}. {cure}")
 
 
+def _require_role(role: object) -> None:
+    """Raise unless vectors are queries or keys."""
+    if not isinstance(role, str) or role not in ("query", "key"):
+        require_choice("role", role, ("query", "key"), "a vector is one or the other")
+
+
 def _scaled(cos: Tensor, sin: Tensor, magnitude: float | Tensor) -> RotationTable:
     if isinstance(magnitude, Tensor):
         return RotationTable((cos * magnitude).to(cos.dtype), (sin * magnitude).to(sin.dtype))
     return RotationTable(cos, sin) if magnitude == 1.0 else RotationTable(cos * magnitude, sin * magnitude)
 
 
-def check_head(head_dim: int, rotary_dim: int, pairing: Pairing) -> None:
-    """Raise unless these sizes can be rotated in pairs."""
-    for name, size in (("head_dim", head_dim), ("rotary_dim", rotary_dim)):
-        require_count(name, size, "it counts channels")
+def check_head(head_dim: int, rotary_dim: int | None, pairing: Pairing) -> tuple[int, int]:
+    """Give the channels of a head, and those of them that are rotated; raise unless they can be rotated in pairs."""
+    head_dim = require_count("head_dim", head_dim, "it counts channels")
+    rotary_dim = head_dim if rotary_dim is None else require_count("rotary_dim", rotary_dim, "it counts channels")
     require_choice("pairing", pairing, PAIRINGS, "checkpoints pair neighbouring channels or the two halves")
     if head_dim < 2 or head_dim % 2:
         raise ValueError(f"head_dim must be even, since rotary turns channel pairs; got {head_dim}.")
@@ -315,3 +336,4 @@ def check_head(head_dim: int, rotary_dim: int, pairing: Pairing) -> None:
             f"rotary_dim must be even and at most head_dim={head_dim}, since it counts the channels rotated in "
             f"pairs; got {rotary_dim}."
         )
+    return head_dim, rotary_dim

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from situs.positions import require
 from situs.positions.positions import Positions, PositionsLike
 
 
@@ -13,9 +14,12 @@ def align(
     query_length: int,
     key_length: int,
     device: torch.device | str = "cpu",
+    names: tuple[str, str] = ("positions", "key_positions"),
 ) -> tuple[Positions, Positions]:
     """Give positions to queries and keys: queries are the last rows of the keys unless told otherwise, as in decoding
-    with a cache."""
+    with a cache. ``names`` are what errors call the two."""
+    require.like(names[0], query, query_length, Positions)
+    require.like(names[1], key, key_length, Positions)
     if key is None and query is not None:
         return _keys_around(Positions.of(query, query_length, device=device), key_length)
     keys = Positions.of(key, key_length, device=device)

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Bool, Int, Num
 from torch import Tensor
 
-from situs.arguments import require_count
+from situs.arguments import require_count, require_device, require_whole_numbers, told
 from situs.functional import grids, sampling
 from situs.functional.grids import Vision
 from situs.positions import joining, require
@@ -71,12 +71,13 @@ class Positions:
         length = require_count("length", length, "it counts tokens", least=0)
         require.sequence_length(sequence_length)
         if isinstance(start, Tensor):
+            require_whole_numbers("start", start, "they are positions")
             if start.ndim != 1:
                 raise ValueError(
-                    f"start must be an int, or a tensor with one for each row; got shape {tuple(start.shape)}. "
+                    f"start must be an int, or a tensor with one for each row, since rows may differ; got shape {tuple(start.shape)}. "
                     f"Use int(start) for a single one."
                 )
-            start = start if device is None else start.to(device)
+            start = start if device is None else start.to(require.device(device))
             ids = start.unsqueeze(-1) + torch.arange(length, device=start.device)
             return replace(
                 Positions.explicit(ids),
@@ -88,7 +89,7 @@ class Positions:
         known = length if sequence_length is None and start == 0 else sequence_length
         runs = ((start, start + length),)
         below = start + length if start >= 0 else None
-        return Positions("range", length, torch.device(device or "cpu"), runs, sequence_length=known, below=below)
+        return Positions("range", length, require.device(device), runs, sequence_length=known, below=below)
 
     @staticmethod
     def from_mask(
@@ -120,6 +121,7 @@ class Positions:
         lives on an accelerator, give the row's ``length`` too, so that nothing has to be read back.
         """
         known = require.document_lengths(lengths, cu_seqlens, length)
+        device = None if device is None else require.device(device)
         cu_seqlens = cu_seqlens if cu_seqlens is None or device is None else cu_seqlens.to(device)
         if known is None:
             assert cu_seqlens is not None
@@ -161,7 +163,10 @@ class Positions:
         """Give the cells of an image (height, width) or video (time, height, width) their coordinates, row by row."""
         sizes = tuple(require_count("sizes", size, "they count cells") for size in sizes)
         if not 1 <= len(sizes) <= 3 or any(size < 1 for size in sizes):
-            raise ValueError(f"grid needs one to three sizes of 1 or more, since it has that many axes; got {sizes}.")
+            raise ValueError(
+                f"sizes must be one to three numbers of 1 or more, since a grid has that many axes; got {sizes}."
+            )
+        device = require_device(device)
         cells = grids.grid_coordinates(*sizes)
         ids = (cells if len(sizes) > 1 else cells.squeeze(-1)).unsqueeze(0).to(device)
         return Positions(
@@ -172,6 +177,7 @@ class Positions:
     @staticmethod
     def mixed(segments: Sequence[int | Vision], *, device: torch.device | str = "cpu") -> Positions:
         """Lay text (token counts) among pictures and videos (`Vision`), with M-RoPE's three coordinates."""
+        device = require_device(device)
         ids, delta = grids.multimodal_coordinates(segments)
         ids = ids.unsqueeze(0).to(device)
         return Positions(
@@ -199,14 +205,14 @@ class Positions:
         value: PositionsLike, length: int, *, batch: int | None = None, device: torch.device | str = "cpu"
     ) -> Positions:
         """Make positions of what an encoding is given: nothing is a range from 0, an int its start."""
-        if value is None or isinstance(value, int):
-            return Positions.range(length, start=value or 0, device=device)
+        if batch is not None:
+            batch = require_count("batch", batch, "it counts rows", least=0)
+        if value is None or type(value) is int:
+            return Positions.range(length, start=value or 0, device=require_device(device))
+        require.like("positions", value, require_count("length", length, "it counts tokens", least=0), Positions)
+        if not isinstance(value, (Positions, Tensor)):
+            return Positions.range(length, start=value, device=require_device(device))
         positions = (value if isinstance(value, Positions) else Positions.explicit(value)).to(device)
-        if positions.length != length:
-            raise ValueError(
-                f"positions must have one for each of the {length} tokens, since each token stands somewhere; "
-                f"got {positions!r}. Slice them with positions[first:last], or pass those of this call only."
-            )
         if batch is not None and positions.rows not in (1, batch):
             raise ValueError(
                 f"positions must have one row, or one for each of the {batch} sequences; got {positions.rows} rows."
@@ -253,7 +259,7 @@ class Positions:
 
     def to(self, device: torch.device | str) -> Positions:
         """Move to another device; a range moves without a copy."""
-        device = torch.device(device)
+        device = require_device(device)
         if device == self.device:
             return self
         return self._map(lambda tensor: tensor.to(device), device=device)
@@ -261,13 +267,18 @@ class Positions:
     def __getitem__(self, key: slice) -> Positions:
         """Take ``positions[first:last]`` of every sequence, as for chunked prefill. Nothing is forgotten: slots,
         documents and the whole sequence's length stay what they were."""
-        if getattr(key, "step", 0) not in (None, 1):
-            raise TypeError(f"positions are sliced along the sequence, as positions[first:last]; got {key!r}.")
+        ends = (key.start, key.stop) if isinstance(key, slice) and key.step in (None, 1) else ("",)
+        if not all(each is None or (hasattr(each, "__index__") and not isinstance(each, bool)) for each in ends):
+            raise TypeError(
+                f"positions must be sliced along the sequence, as positions[first:last], since rows go together; got "
+                f"{told(key)}."
+            )
         first, last, _ = key.indices(self.length)
         return self._take([(first, max(first, last))])
 
     def row(self, number: int) -> Positions:
         """Take one sequence of the batch."""
+        number = require_count("row", number, "it is one of the batch")
         if not -self.rows <= number < self.rows:
             raise IndexError(
                 f"row must lie in {-self.rows} .. {self.rows - 1}, since there are {self.rows}; got {number}."
@@ -278,6 +289,7 @@ class Positions:
     def shard(self, rank: int, world_size: int, *, layout: Layout = "contiguous") -> Positions:
         """Take what context-parallel ``rank`` holds; zigzag gives it one early and one late piece."""
         pieces = shard_pieces(self.length, world_size, layout)
+        rank = require_count("rank", rank, "it is one of the ranks")
         if not 0 <= rank < world_size:
             raise ValueError(f"rank must lie in 0 .. {world_size - 1}, since there are {world_size} ranks; got {rank}.")
         return self._take(pieces[rank])
@@ -289,12 +301,13 @@ class Positions:
 
     def randomised(self, high: int, *, seed: int, count: int | None = None) -> Positions:
         """Replace position n by the n-th of a sorted random sample below ``high`` (Ruoss et al. 2023)."""
+        seed = require_count("seed", seed, "it starts the random numbers")
         return self._resampled(high, count, f"randomised below {high}", lambda n: sampling.randomised(n, high, seed))
 
     def skipped(self, high: int, *, seed: int, chunks: int = 2, count: int | None = None) -> Positions:
         """Spread positions into runs of neighbours with random gaps between, below ``high`` (PoSE, Zhu et al. 2023)."""
-        if chunks < 1:
-            raise ValueError(f"chunks must be 1 or more, since the sequence is cut into them; got {chunks}.")
+        seed = require_count("seed", seed, "it starts the random numbers")
+        chunks = require_count("chunks", chunks, "the sequence is cut into them", least=1)
         return self._resampled(
             high, count, f"skipping below {high}", lambda n: sampling.skips(n, high, min(chunks, n), seed)
         )
@@ -302,6 +315,7 @@ class Positions:
     def continued(self, count: int) -> Positions:
         """Give the tokens decoded next their positions, after a single range or after text among images. Positions
         after images lag behind the slots, by ``delta``."""
+        count = require_count("count", count, "it counts tokens", least=0)
         if self.runs is None or self.rows > 1 or self.structure not in ("range", "mixed"):
             raise ValueError(
                 f"positions must be a range or mixed to be continued, since others do not end; got {self!r}."
@@ -321,6 +335,8 @@ class Positions:
     def with_sequence_length(self, sequence_length: int | Int[Tensor, "#batch #sequence"]) -> Positions:
         """Tell how long the whole sequence is, or will be; one number, or one for each row, (batch, 1), or token,
         (batch, sequence)."""
+        if sequence_length is None:
+            require_count("sequence_length", sequence_length, "it counts tokens")
         require.sequence_length(sequence_length)
         return replace(self, sequence_length=sequence_length, tables={})
 
@@ -356,9 +372,15 @@ class Positions:
         )
 
     def _resampled(self, high: int, count: int | None, note: str, draw: Callable[[int], Tensor]) -> Positions:
+        high = require_count("high", high, "positions are drawn below it", least=0)
+        if count is not None:
+            count = require_count("count", count, "that many different positions are drawn", least=0)
         ids = self.ids
         if ids.is_floating_point():
-            raise TypeError(f"randomised positions need whole ones to count by; got ids of dtype {ids.dtype}.")
+            raise TypeError(
+                f"positions must be whole numbers to be drawn anew, since they are counted by; got ids of dtype "
+                f"{ids.dtype}."
+            )
         if count is None:
             whole = self.sequence_length if isinstance(self.sequence_length, int) else self.below
             if self.sequence_length is None or whole is None:

@@ -15,7 +15,15 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from situs.functional.rotation import Pairing, as_complex, from_complex, rotate_complex, rotate_real
+from situs.arguments import require_floating, require_instance
+from situs.functional.rotation import (
+    Pairing,
+    as_complex,
+    from_complex,
+    require_pairing,
+    rotate_by_real_form,
+    rotate_complex,
+)
 from situs.rotation.fused import planning
 from situs.rotation.table import RotationTable
 from situs.rotation.watching import is_batched, is_differentiated, is_traced
@@ -34,6 +42,7 @@ def rotate(
 
     The form is chosen from what the tensors are, never from what they hold.
     """
+    _require(table, pairing, x=x)
     if is_compiling() or is_traced():
         return _rotate_plainly(x, table, pairing)
     watched = is_differentiated(x.requires_grad)
@@ -58,6 +67,7 @@ def rotate_both(
     pairing: Pairing,
 ) -> tuple[Float[Tensor, "*batch heads sequence dim"], Float[Tensor, "*batch kv_heads sequence dim"]]:
     """Rotate queries and keys by the table that they share, in one pass where that is faster."""
+    _require(table, pairing, query=query, key=key)
     if is_compiling() or is_traced() or is_differentiated(query.requires_grad or key.requires_grad):
         return rotate(query, table, pairing), rotate(key, table, pairing)
     plan = table.plan_for((query, key), pairing)
@@ -68,6 +78,17 @@ def rotate_both(
         rotated = rotate(torch.cat((query, key), 1), table, pairing)
         return rotated[:, : query.shape[1]], rotated[:, query.shape[1] :]
     return rotate(query, table, pairing), rotate(key, table, pairing)
+
+
+def _require(table: object, pairing: object, **vectors: object) -> None:
+    """Raise unless these are a table, a pairing, and vectors that can be rotated."""
+    if not isinstance(table, RotationTable):
+        cure = "Use encoding.table(positions), or RotationTable(cos, sin)."
+        require_instance("table", table, RotationTable, "vectors are rotated by it", "a RotationTable", cure)
+    require_pairing(pairing)
+    for name, each in vectors.items():
+        if not isinstance(each, Tensor) or not each.is_floating_point():
+            require_floating(name, each, "its channels are rotated")
 
 
 def _are_few(query: Tensor, key: Tensor, table: RotationTable) -> bool:
@@ -83,8 +104,8 @@ def _rotate_plainly(x: Tensor, table: RotationTable, pairing: Pairing) -> Tensor
     table.require_fit(x)
     if table.cos.ndim > x.ndim:
         first = (0,) * (table.cos.ndim - x.ndim)
-        return rotate_real(x, table.cos[first], table.sin[first], pairing)
-    return rotate_real(x, table.cos, table.sin, pairing)
+        return rotate_by_real_form(x, table.cos[first], table.sin[first], pairing)
+    return rotate_by_real_form(x, table.cos, table.sin, pairing)
 
 
 class _Rotate(torch.autograd.Function):
@@ -106,14 +127,14 @@ class _Rotate(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
-        return rotate_real(tangent, ctx.table.cos, ctx.table.sin, ctx.pairing)
+        return rotate_by_real_form(tangent, ctx.table.cos, ctx.table.sin, ctx.pairing)
 
     @staticmethod
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], x: Tensor, table: RotationTable, pairing: Pairing, plan: None
     ) -> tuple[Tensor, int]:
         assert in_dims[0] is not None
-        return rotate_real(x.movedim(in_dims[0], 0), table.cos, table.sin, pairing), 0
+        return rotate_by_real_form(x.movedim(in_dims[0], 0), table.cos, table.sin, pairing), 0
 
 
 def _rotate_by_operations(x: Tensor, table: RotationTable, pairing: Pairing) -> Tensor:

@@ -10,6 +10,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 from torch.nn import Parameter
 
+from situs.arguments import require_axes_of, require_count, require_floating, require_same_shape
 from situs.functional.rotation import Pairing
 from situs.rotation.fused import planning
 from situs.rotation.watching import count_of_modes, dispatch_keys, has_derivative
@@ -33,6 +34,13 @@ class RotationTable:
         sin: Float[Tensor, "*rows pairs"],
         made_by: Any = None,
     ) -> None:
+        if not (isinstance(cos, Tensor) and isinstance(sin, Tensor) and cos.is_floating_point()):
+            require_floating("cos", cos, "vectors are rotated by it")
+        require_floating("sin", sin, "vectors are rotated by it")
+        if cos.ndim < 2:
+            require_axes_of("cos", cos, ("sequence", "pairs"), "each position has pairs", more=True)
+        if cos.shape != sin.shape or cos.device != sin.device:
+            require_same_shape("sin", sin, "cos", cos, "each angle has both")
         self.cos = cos
         self.sin = sin
         self.made_by = made_by
@@ -45,6 +53,10 @@ class RotationTable:
     def require_fit(self, x: Float[Tensor, "*batch sequence dim"]) -> None:
         """Raise unless the table has an entry for every vector of ``x``, and none beyond. Their axes are counted from
         the last; those that only the table has must be of size 1."""
+        if not isinstance(x, Tensor) or not x.is_floating_point():
+            require_floating("x", x, "its channels are rotated")
+        if x.ndim < 2:
+            require_axes_of("x", x, ("sequence", "dim"), "each position has channels", more=True)
         shape, sizes = self.cos.shape, x.shape
         fits = shape[-2] == sizes[-2] and 2 * shape[-1] <= sizes[-1]
         for axis in range(-len(shape), -2):
@@ -105,8 +117,13 @@ class RotationTable:
     def at(self, index: int) -> RotationTable:
         """Cut out the table of one position. Without the compiled loop it brings the wide cosines and sines that halves
         are rotated by, cut out of the whole table's, so that no position has to derive its own."""
+        if type(index) is not int:
+            index = require_count("index", index, "it is one of the table's positions")
         if not 0 <= index < self.cos.shape[2]:
-            raise IndexError(f"index must be one of the table's {self.cos.shape[2]} positions; got {index}.")
+            raise IndexError(
+                f"index must lie in 0 .. {self.cos.shape[2] - 1}, since the table has {self.cos.shape[2]} positions; "
+                f"got {index}."
+            )
         part = slice(index, index + 1)
         table = RotationTable(self.cos[:, :, part], self.sin[:, :, part], self.made_by)
         table.plans = self._plans_of_rows
