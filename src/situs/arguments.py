@@ -19,6 +19,8 @@ from torch._subclasses import FakeTensor
 
 T = TypeVar("T")
 
+WIDE = (torch.float32, torch.float64)
+
 LONGEST = 80
 """Characters of a value that are shown; of longer ones the type is."""
 
@@ -141,6 +143,11 @@ def require_flags(reason: str, **given: object) -> None:
         require_flag(name, each, reason)
 
 
+def is_word(given: object, words: tuple[str, ...]) -> bool:
+    """Whether a string is one of a few; nothing else is compared with them, since arrays compare item by item."""
+    return isinstance(given, str) and given in words
+
+
 def require_choice(name: str, given: T, choices: tuple[object, ...], reason: str) -> T:
     """One of a few values, of the very type that they have."""
     if not any(type(given) is type(choice) and given == choice for choice in choices):
@@ -233,6 +240,14 @@ def require_whole_numbers(name: str, given: object, reason: str) -> Tensor:
     return tensor
 
 
+def require_bool(name: str, given: object, reason: str) -> Tensor:
+    """A tensor of true and false."""
+    tensor = require_tensor(name, given, reason)
+    if tensor.dtype != torch.bool:
+        refuse(TypeError, name, "be bool", reason, f"dtype {tensor.dtype}", f"Use {name}.bool().")
+    return tensor
+
+
 def require_text(name: str, given: object, reason: str) -> str:
     """A string."""
     if not isinstance(given, str):
@@ -255,7 +270,7 @@ def require_device(given: object) -> torch.device:
 
 def require_dtype(given: object, reason: str) -> torch.dtype:
     """A real floating-point dtype."""
-    if not isinstance(given, torch.dtype) or not given.is_floating_point:
+    if not isinstance(given, torch.dtype) or (given not in WIDE and not given.is_floating_point):
         refuse(TypeError, "dtype", "be a real floating-point dtype such as torch.float32", reason, told(given))
     return given
 

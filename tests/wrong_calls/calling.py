@@ -9,9 +9,8 @@ from typing import Any
 
 from torch import nn
 
-import situs
 from situs.arguments import told
-from tests.wrong_calls.examples import CALLS, MADE
+from tests.wrong_calls.examples import ALSO, CALLS, MADE
 from tests.wrong_calls.judging import complaint, state, unchanged
 from tests.wrong_calls.public import Public
 from tests.wrong_calls.values import wrong_values
@@ -34,12 +33,12 @@ class Wrong:
         return f"{self.call}({self.argument}={told(self.value)}): {self.complaint}: {self.answer}"
 
 
-def example_of(public: Public) -> dict[str, Any] | None:
-    """The right call of a callable, None where there is none."""
+def examples_of(public: Public) -> list[dict[str, Any]]:
+    """The right calls of a callable."""
     if not public.parameters:
-        return {}
-    found = next((name for name in public.defined if name in CALLS), None)
-    return None if found is None else dict(CALLS[found]())
+        return [{}]
+    own = [next((table[name] for name in public.defined if name in table), None) for table in (CALLS, ALSO)]
+    return [dict(make()) for make in own if make is not None]
 
 
 def made(public: Public) -> Any:
@@ -65,7 +64,7 @@ def wrong_arguments(public: Public, thing: Any, right: dict[str, Any]) -> Iterat
     """Every argument with every wrong value for it."""
     said = public.annotations
     for name, parameter in public.parameters.items():
-        beside = {"annotations": said, "annotation": said[name], "self": thing, **right}
+        beside = {"annotations": said, "self": thing, **right}
         unnamed = parameter.kind is inspect.Parameter.VAR_POSITIONAL
         for value in wrong_values(public.name, name, said[name], right.get(name), beside):
             yield name, (value, *right[name][1:]) if unnamed else value
@@ -73,20 +72,16 @@ def wrong_arguments(public: Public, thing: Any, right: dict[str, Any]) -> Iterat
 
 def wrong_calls(public: Public) -> Iterator[Wrong]:
     """Make every wrong call of a callable, and judge each answer."""
-    thing, right = made(public), example_of(public)
-    assert right is not None
-    for name, value in wrong_arguments(public, thing, right):
-        before, problem = state(thing), None
-        try:
-            call(public, thing, {**right, name: value})
-        except Exception as raised:
-            problem = raised
-        found = complaint(problem, public.name, name, value)
-        if found != "silence" and not unchanged(before, state(thing)):
-            found = "changed state"
-        if not unchanged(before, state(thing)):
-            thing = made(public)
-        yield Wrong(public.name, name, value, found, f"{type(problem).__name__}: {problem}")
-
-
-__all__ = ["ANYTHING", "Wrong", "call", "example_of", "made", "situs", "wrong_arguments", "wrong_calls"]
+    thing = made(public)
+    for right in examples_of(public):
+        for name, value in wrong_arguments(public, thing, right):
+            held = [thing, *(each for key, each in right.items() if key != name)]
+            before, problem = [state(each) for each in held], None
+            try:
+                call(public, thing, {**right, name: value})
+            except Exception as raised:
+                problem = raised
+            found = complaint(problem, public.name, name, value)
+            if not all(unchanged(old, state(each)) for old, each in zip(before, held, strict=True)):
+                found, thing = found or "changed state", made(public)
+            yield Wrong(public.name, name, value, found, f"{type(problem).__name__}: {problem}")

@@ -34,7 +34,9 @@ def _attention() -> dict[str, Any]:
 
 def _sharded() -> dict[str, Any]:
     call = _attention()
-    return {name: call[name] for name in ("query", "key", "value", "positions", "encoding", "causal", "window", "scale")}
+    return {
+        name: call[name] for name in ("query", "key", "value", "positions", "encoding", "causal", "window", "scale")
+    }
 
 
 def _circle() -> Tensor:
@@ -59,8 +61,8 @@ def _cache() -> situs.KVCache:
     return cache
 
 
-SIZES = {"num_heads": HEADS, "head_dim": HEAD_DIM}
-STRETCH = {"factor": 2.0, "original_length": 64}
+SIZES: dict[str, Any] = {"num_heads": HEADS, "head_dim": HEAD_DIM}
+STRETCH: dict[str, Any] = {"factor": 2.0, "original_length": 64}
 FIGURE = {"length": 8, "dark": False}
 
 CALLS: dict[str, Callable[[], dict[str, Any]]] = {
@@ -167,7 +169,8 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "Attention": lambda: {"dim": DIM, "num_heads": HEADS, "head_dim": HEAD_DIM},
     "Attention.forward": lambda: {
-        "x": _tokens(), "positions": Positions.range(LENGTH), "mask": torch.ones(LENGTH, LENGTH, dtype=torch.bool),
+        "x": _tokens(), "positions": Positions.range(LENGTH), "context": _tokens(),
+        "context_positions": Positions.range(LENGTH), "mask": torch.ones(LENGTH, LENGTH, dtype=torch.bool),
     },
     "Attention.make_cache": lambda: {"batch": 1, "max_length": 4},
     "KVCache": lambda: {"batch": BATCH, "num_heads": HEADS, "head_dim": HEAD_DIM, "max_length": 16},
@@ -253,6 +256,30 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "situs.plots.table": lambda: {**FIGURE, "encodings": situs.Sinusoidal(dim=DIM)},
     "situs.plots.wavelengths": lambda: {"encodings": situs.Rotary(head_dim=8), "train_length": 32},
 }  # fmt: skip
+
+ALSO: dict[str, Callable[[], dict[str, Any]]] = {
+    "Attention.forward": lambda: {"x": _tokens(), "cache": _cache(), "mask": torch.ones(5, 8, dtype=torch.bool)},
+    "Positions.packed": lambda: {"cu_seqlens": torch.tensor([0, 2, 5]), "length": 5},
+    "Positions.range": lambda: {"length": 4, "start": torch.tensor([1, 2])},
+    "Positions.with_sequence_length": lambda: {"sequence_length": torch.tensor([[9]])},
+    "Scaling.resolve": lambda: {"dim": HEAD_DIM, "base": torch.tensor([1e4, 1e5]), "sequence_length": 128},
+    "RotationEncoding.forward": lambda: {"x": _heads(), "positions": torch.arange(LENGTH)},
+    "Rotary.rerotate": lambda: {
+        "keys": _heads(), "old_positions": 0, "new_positions": 3, "source": situs.Rotary(head_dim=HEAD_DIM),
+    },
+    "RotationEncoding.rotation_matrix": lambda: {"position": [3]},
+    "BiasEncoding.forward": lambda: {"query_positions": torch.arange(3), "key_positions": torch.arange(4)},
+    "SwinBias.forward": lambda: {"query_positions": Positions.grid(3, 3).ids},
+    "ALiBi": lambda: {
+        "num_heads": HEADS, "slopes": [0.5, 0.25], "asymmetric": True, "slopes_ahead": [0.5, 0.25],
+    },
+    "SwinBias": lambda: {"num_heads": HEADS, "version": "v2"},
+    "T5Bias": lambda: {"num_heads": HEADS, "buckets": "clipped", "bidirectional": False},
+    "Rotary": lambda: {"head_dim": HEAD_DIM, "base": [1e4, 1e5], "scaling": situs.YaRN(**STRETCH)},
+    "situs.attend": lambda: {**_attention(), "positions": torch.arange(5), "mask": torch.zeros(5, 5)},
+    "situs.plots.decay": lambda: {**FIGURE, "encodings": {"steep": situs.ALiBi(num_heads=2)}},
+}  # fmt: skip
+"""A second right call, where an argument may be of several kinds."""
 
 MADE: dict[str, Callable[[], Any]] = {
     "KVCache": _cache,

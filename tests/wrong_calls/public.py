@@ -33,7 +33,7 @@ HOOKS = frozenset(
         "magnitude_of", "farthest_of", "require_agreement", "far_keys", "far_vector", "plan_for", "by_row",
     }
 )  # fmt: skip
-"""What the author of an encoding writes, and kernels call in every block with what was checked when the call came in."""
+"""What authors of encodings write, and kernels call in every block with what was checked when the call came in."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,8 @@ def _scope(function: Any) -> dict[str, Any]:
     a dataclass's fields are annotated where each was declared."""
     homes = reversed(function.__mro__) if isinstance(function, type) else [inspect.unwrap(function)]
     names = {name: value for home in homes for name, value in vars(sys.modules[home.__module__]).items()}
-    return {**names, "Drawn": eval(sitters.Drawn, vars(sitters))}
+    drawn: Any = sitters.Drawn
+    return {**names, "Drawn": eval(drawn, vars(sitters))}
 
 
 def _evaluated(annotation: Any, scope: dict[str, Any]) -> Any:

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import AbstractArray
 from torch import Tensor, nn
 
-from situs import ALiBi, Encoding, Positions
+from situs import ALiBi, Encoding, KVCache, Positions
 from tests.wrong_calls import bounds
 
 POOL: tuple[Any, ...] = (
@@ -37,11 +37,14 @@ WRONG_DTYPES = {
 
 
 def wrong_values(call: str, name: str, annotation: Any, right: Any, others: Mapping[str, Any]) -> list[Any]:
-    """Make wrong values for an argument of a call; ``others`` are the other arguments, and the object it is called on."""
+    """Make wrong values for an argument of a call; ``others`` are the others, and the object it is called on."""
     kinds = flattened(annotation)
     found = [each for each in POOL if not any(_takes(kind, each, kinds) for kind in kinds)]
     for kind in kinds:
-        found += _of_kind(call, name, kind, right, others)
+        found += _of_kind(call, name, kind, right, {**others, "kinds": kinds})
+    tensors = [kind for kind in kinds if is_tensor(kind)]
+    if tensors and isinstance(right, Tensor):
+        found += _tensors(call, name, tensors, right, others)
     return [*found, *bounds.beside(call, name)]
 
 
@@ -83,41 +86,49 @@ def is_tensor(kind: Any) -> bool:
 
 def _of_kind(call: str, name: str, kind: Any, right: Any, others: Mapping[str, Any]) -> list[Any]:
     """The mistakes that one type invites."""
-    if kind in (int, float):
-        return bounds.outside(call, name, kind)
+    if kind in (int, float):  # a number that stands for positions is the first, which may be any
+        return [] if Positions in others["kinds"] else bounds.outside(call, name, kind)
     if is_tensor(kind):
-        return [] if not isinstance(right, Tensor) else _tensors(name, kind, right, others)
+        return []
     origin = typing.get_origin(kind)
     if origin in (tuple, list, Sequence, Iterable):
         return _sequences(call, name, kind, right)
     if kind is torch.dtype:
         return [torch.int64, torch.complex64]
     if kind is Positions:
-        return _positions(right, others)
+        return _positions(others)
     if kind is Encoding:
         return [ALiBi, nn.Linear(2, 2)]
     return [kind] if isinstance(kind, type) and kind not in (type(None), bool, str, nn.Module, Any) else []
 
 
-def _tensors(name: str, kind: Any, right: Tensor, others: Mapping[str, Any]) -> list[Any]:
+def _tensors(call: str, name: str, kinds: list[Any], right: Tensor, others: Mapping[str, Any]) -> list[Any]:
     """Another dtype, more or fewer axes, another size where two must agree, and another device."""
-    sort, axes = _sort(kind), ["..."] if kind is Tensor else kind.dim_str.split()
-    found: list[Any] = [right.to(dtype) for dtype in WRONG_DTYPES[sort]]
+    sorts = {_sort(kind) for kind in kinds}
+    axes = ["..."] if kinds[0] is Tensor else kinds[0].dim_str.split()
+    dtypes = set.intersection(*(set(WRONG_DTYPES[sort]) for sort in sorts))
+    found: list[Any] = [torch.ones_like(right, dtype=dtype) for dtype in sorted(dtypes, key=str)]
+    apart = call.split(".")[0] in bounds.APART
     if "..." not in axes:
-        free = any(axis.startswith("*") for axis in axes)
-        found += [right.flatten()[0]] if free else [right[0], right[None]]
-    beside = [each for key, each in others.items() if key != name]
-    tensors = [each for each in beside if isinstance(each, Tensor)] + [
-        each for one in beside if isinstance(one, nn.Module) for each in one.parameters()
-    ]
-    held = [each for each in beside if hasattr(each, "keys") and isinstance(each.keys, Tensor)]
-    if sort in ("float", "bool", "complex") and (tensors or held) and name not in bounds.MOVED:
+        free = apart or any(axis.startswith("*") for axis in axes)
+        found += [right[0], right[None]] if not free else [right.flatten()[0]] if len(axes) > 1 else []
+    if sorts <= {"float", "bool", "complex"} and not apart and _has_tensors(call, name, others):
         found.append(right.to("meta"))
     if axes[-1] in bounds.TIED and _tied(axes[-1], name, others):
         found.append(right[..., :-1])
-    if axes[0] == "batch" and _tied("batch", name, others):
+    if axes[0] == "batch" and not apart and _tied("batch", name, others):
         found.append(torch.cat((right, right)))
     return found
+
+
+def _has_tensors(call: str, name: str, others: Mapping[str, Any]) -> bool:
+    """Whether an argument meets tensors of other arguments, or of the object, that must be on its device."""
+    if name in bounds.MOVED or call in bounds.OFFLOADED:
+        return False
+    beside = [each for key, each in others.items() if key not in (name, *bounds.MOVED)]
+    owned = [each for one in beside if isinstance(one, nn.Module) for each in one.parameters()]
+    cached = [each.keys for each in beside if isinstance(each, KVCache)]
+    return bool(owned or cached or [each for each in beside if isinstance(each, Tensor)])
 
 
 def _sort(kind: Any) -> str:
@@ -131,7 +142,8 @@ def _sort(kind: Any) -> str:
 def _tied(axis: str, name: str, others: Mapping[str, Any]) -> bool:
     """Whether another argument, or the object, has the size of an axis."""
     said = others["annotations"]
-    shapes = [each for key, kind in said.items() if key != name for each in flattened(kind) if is_tensor(each)]
+    given = [kind for key, kind in said.items() if key != name and others.get(key) is not None]
+    shapes = [each for kind in given for each in flattened(kind) if is_tensor(each)]
     named = any(axis in kind.dim_str.split() for kind in shapes if kind is not Tensor)
     return named or hasattr(others.get("self"), axis)
 
@@ -149,13 +161,15 @@ def _sequences(call: str, name: str, kind: Any, right: Any) -> list[Any]:
     return found
 
 
-def _positions(right: Any, others: Mapping[str, Any]) -> list[Any]:
+def _positions(others: Mapping[str, Any]) -> list[Any]:
     """Ids that are no positions, and as many as there are no tokens."""
     found: list[Any] = [Positions]
-    if any(is_tensor(kind) for kind in flattened(others["annotation"])):
+    if any(is_tensor(kind) for kind in others["kinds"]):
         ids = torch.arange(3.0)
         found += [ids.masked_fill(ids == 1, math.nan), ids.bool(), ids.to(torch.complex64), ids.half(), torch.tensor(1)]
         found += [torch.zeros(1, 1, 1, 1, dtype=torch.int64)]
-    if any(isinstance(each, Tensor) or key in ("length", "count") for key, each in others.items()):
+    said = others["annotations"]
+    counted = [key for key in said if Positions not in flattened(said[key]) and key in others]
+    if any(isinstance(others[key], Tensor) or key in ("length", "count") for key in counted):
         found.append(Positions.range(99))
     return found

@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from situs.arguments import refuse, require_count, told
+from situs.arguments import is_word, refuse, require_choice, require_count, told
 from situs.positions import Positions, PositionsLike
 
 Role = Literal["query", "key"]
@@ -182,6 +182,12 @@ class QueryKeyEncoding(Encoding):
         role: Role = "query",
     ) -> Float[Tensor, "batch heads sequence head_dim"]:
         """Change queries or keys by their positions; ``role`` matters to methods that treat them apart."""
+
+
+def require_role(role: object) -> None:
+    """Raise unless vectors are queries or keys."""
+    if not is_word(role, ("query", "key")):
+        require_choice("role", role, ("query", "key"), "a vector is one or the other")
 
 
 def _drop_legacy_keys(

@@ -43,15 +43,18 @@ def require_whole(encoding: Encoding, positions: Positions) -> None:
 
 def require_width(encoding: Encoding, name: str, x: Tensor, width: int, called: str = "x") -> None:
     """Raise unless the last axis of ``x`` has the encoding's width, and its dtype can hold fractions."""
-    if not isinstance(x, Tensor):
-        require_tensor(called, x, f"{type(encoding).__name__} computes with it")
+    require_tensor(called, x, "it is encoded")
     if x.ndim < 2 or x.shape[-1] != width:
         raise ValueError(
             f"{called} must have {width} channels, since {type(encoding).__name__} was made with {name}={width}; "
             f"got shape {tuple(x.shape)}."
         )
     if not x.is_floating_point():
-        cure = f"Hand over torch.view_as_real({called}).flatten(-2)" if x.is_complex() else f"Convert it with {called}.float()"
+        cure = (
+            f"Hand over torch.view_as_real({called}).flatten(-2)"
+            if x.is_complex()
+            else f"Convert it with {called}.float()"
+        )
         raise TypeError(
             f"{called} must be of a real floating-point dtype, since {type(encoding).__name__} computes with real "
             f"fractions; got {x.dtype}. {cure}."
@@ -62,15 +65,14 @@ def require_device_of(table: Tensor, x: Tensor) -> None:
     """Raise unless tokens are where the table is."""
     if x.device != table.device:
         raise ValueError(
-            f"x must be on the table's device, {table.device}, since its rows are added there; got {x.device}. Move one "
-            f"of them with .to(device)."
+            f"x must be on the table's device, {table.device}, since its rows are added there; got {x.device}. Move "
+            f"one of them with .to(device)."
         )
 
 
 def require_embeddings(encoding: Encoding, x: Tensor, dim: int) -> None:
     """Raise unless ``x`` is (batch, sequence, dim), in a dtype that can hold fractions."""
-    if not isinstance(x, Tensor):
-        require_tensor("x", x, f"{type(encoding).__name__} is added to it")
+    require_tensor("x", x, "it is encoded")
     if x.ndim != 3:
         raise ValueError(
             f"x must have shape (batch, sequence, {dim}), since {type(encoding).__name__} is added to embeddings; "

@@ -17,9 +17,10 @@ from typing import final
 from jaxtyping import Shaped
 from torch import Tensor
 
-from situs.arguments import require_choice, require_tensor
-from situs.encodings.base import Encoding, Role
+from situs.arguments import require_tensor
+from situs.encodings.base import Encoding, Role, require_role
 from situs.positions import Positions, PositionsLike
+from situs.positions.require import like as require_like
 from situs.registry import register
 
 
@@ -40,8 +41,7 @@ class NoPE(Encoding):
     ) -> Shaped[Tensor, "*shape"]:
         """Leave ``x`` as it is, whether embeddings, queries or keys: it can stand where another encoding does."""
         require_tensor("x", x, "it is handed back")
-        if type(positions) is not int and positions is not None and not isinstance(positions, Positions):
-            Positions.of(positions, x.shape[-2] if x.ndim > 1 else len(x), device=x.device)
-        if role != "query":
-            require_choice("role", role, ("query", "key"), "a vector is one or the other")
+        if x.ndim > 1:
+            require_like("positions", positions, x.shape[-2], Positions)
+        require_role(role)
         return x

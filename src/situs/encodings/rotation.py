@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Float, Float64, Num
 from torch import Tensor
 
-from situs.arguments import require_choice, require_count, require_dtype, require_everywhere, require_number, told
-from situs.encodings.base import QueryKeyEncoding, Role, computing_dtype
+from situs.arguments import WIDE, require_choice, require_count, require_dtype, require_everywhere, require_number, told
+from situs.encodings.base import QueryKeyEncoding, Role, computing_dtype, require_role
 from situs.encodings.fitting import require_positions, require_width
 from situs.encodings.points import points
 from situs.functional.angles import widest
@@ -25,8 +25,6 @@ from situs.functional.rotation import PAIRINGS, Pairing, rotation_matrix
 from situs.positions import Positions, PositionsLike, align
 from situs.positions.require import like as require_like
 from situs.rotation import RotationTable, rotate, rotate_both
-
-WIDE = (torch.float32, torch.float64)
 
 
 class Maker(NamedTuple):
@@ -63,8 +61,7 @@ class RotationEncoding(QueryKeyEncoding):
 
     def reach_in(self, dtype: torch.dtype) -> float:
         """How far from the centre positions may lie for vectors of this dtype."""
-        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-            require_dtype(dtype, "vectors hold fractions")
+        require_dtype(dtype, "vectors hold fractions")
         return self.reaches.get(dtype, self.reach)
 
     def farthest_of(self, positions: Positions) -> float | int | Tensor:
@@ -127,8 +124,7 @@ class RotationEncoding(QueryKeyEncoding):
     def _table_for(self, x: Tensor, positions: PositionsLike | RotationTable, role: Role) -> RotationTable:
         """Find the table that rotates ``x``, which must be of this encoding's size."""
         require_width(self, "head_dim", x, self.head_dim)
-        if role != "query":
-            _require_role(role)
+        require_role(role)
         if self.num_heads is not None and x.shape[1] != self.num_heads:
             raise ValueError(
                 f"x must have {self.num_heads} heads, since this {type(self).__name__} has a base for each; "
@@ -153,8 +149,9 @@ class RotationEncoding(QueryKeyEncoding):
     def table(self, positions: Positions, *, dtype: torch.dtype = torch.float32, role: Role = "query") -> RotationTable:
         """Compute cosines and sines of these positions, magnitude included. Made once for each `Positions` object:
         layers that are handed the same one share it."""
-        _require_role(role)
-        if not isinstance(dtype, torch.dtype) or dtype not in WIDE:
+        require_role(role)
+        require_dtype(dtype, "angles are fractions")
+        if dtype not in WIDE:
             require_choice("dtype", dtype, WIDE, "angles need float32 or wider")
         require_positions(positions, "a table is cached with it")
         if torch.compiler.is_compiling() and not positions.in_graph:
@@ -176,7 +173,7 @@ class RotationEncoding(QueryKeyEncoding):
     ) -> Float[Tensor, "batch heads sequence head_dim"]:
         """Undo ``forward``: rotate back, and divide by the magnitude."""
         require_width(self, "head_dim", x, self.head_dim)
-        _require_role(role)
+        require_role(role)
         positions = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
         self._require_reach(self.farthest_of(positions), x.dtype)
         cos, sin = self._points(positions, computing_dtype(x.dtype))
@@ -235,7 +232,7 @@ class RotationEncoding(QueryKeyEncoding):
         axes ``position`` has a number for each, or one for text. ``sequence_length`` is for methods that choose by
         it."""
         reason = f"this {type(self).__name__} encodes that many"
-        _require_role(role)
+        require_role(role)
         if isinstance(position, Tensor) and (position.ndim > 1 or position.device.type == "meta"):
             require_number("position", position, "it is multiplied by frequencies")
         given: Any = position.tolist() if isinstance(position, Tensor) else position
@@ -310,12 +307,6 @@ class RotationEncoding(QueryKeyEncoding):
             require_everywhere(farthest <= reach, rule, lambda: f"{float(farthest.max()):.0f}", cure)
         else:
             raise ValueError(f"{rule}; got {farthest:.0f}. {cure}")
-
-
-def _require_role(role: object) -> None:
-    """Raise unless vectors are queries or keys."""
-    if not isinstance(role, str) or role not in ("query", "key"):
-        require_choice("role", role, ("query", "key"), "a vector is one or the other")
 
 
 def _scaled(cos: Tensor, sin: Tensor, magnitude: float | Tensor) -> RotationTable:

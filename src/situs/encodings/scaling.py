@@ -17,7 +17,14 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from situs.arguments import require_choice, require_count, require_flag, require_number, require_several, require_whole_numbers
+from situs.arguments import (
+    require_choice,
+    require_count,
+    require_flag,
+    require_number,
+    require_several,
+    require_whole_numbers,
+)
 from situs.functional import scaling as formulas
 from situs.functional.angles import widest
 from situs.functional.frequencies import require_frequencies, rotary_frequencies
@@ -302,7 +309,7 @@ class LongRoPE(_Stretch):
 
     def is_long(self, sequence_length: int) -> bool:
         """Whether a sequence of this length takes the long factors."""
-        if type(sequence_length) is not int:
+        if type(sequence_length) is not int or sequence_length < 0:
             require_count("sequence_length", sequence_length, "it counts tokens", least=0)
         return sequence_length > self._original
 

@@ -21,11 +21,20 @@ from jaxtyping import Float, Float64, Num
 from torch import Tensor
 from torch.nn.functional import dropout
 
-from situs.arguments import require_base, require_choice, require_count, require_dropout, require_dtype, require_flags, require_number
+from situs.arguments import (
+    require_base,
+    require_choice,
+    require_count,
+    require_dropout,
+    require_dtype,
+    require_flags,
+    require_number,
+)
 from situs.encodings.base import InputEncoding, computing_dtype
 from situs.encodings.fitting import require_axes, require_embeddings, require_positions
 from situs.encodings.points import points
-from situs.functional.sinusoids import SinusoidLayout, Spacing, frequencies_of, shift_matrix, sinusoids
+from situs.functional.frequencies import Spacing
+from situs.functional.sinusoids import SinusoidLayout, frequencies_of, shift_matrix, sinusoids
 from situs.positions import Positions, PositionsLike
 from situs.registry import register
 

@@ -73,7 +73,9 @@ class Tupe(PositionProduct):
         )  # fmt: skip
         require_flags("position 0 is [CLS] or like others", untie_cls=untie_cls)
         if relative_buckets is not None:
-            relative_buckets = require_count("relative_buckets", relative_buckets, "it counts rows of the relative bias")
+            relative_buckets = require_count(
+                "relative_buckets", relative_buckets, "it counts rows of the relative bias"
+            )
         init_std = require_spread(init_std)
         self.dim = dim
         self.num_heads = num_heads

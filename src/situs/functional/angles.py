@@ -13,9 +13,15 @@ import torch
 from jaxtyping import Float, Float64, Num
 from torch import Tensor
 
-from situs.arguments import require_axes_of, require_count, require_device, require_dtype, require_floating, require_real
+from situs.arguments import (
+    require_axes_of,
+    require_count,
+    require_device,
+    require_dtype,
+    require_floating,
+    require_real,
+)
 
-ROUNDED_TO = (torch.float32, torch.float64)
 DIGIT_BITS = 12
 DIGITS = 4  # positions up to 2^48
 WITHOUT_FLOAT64 = frozenset({"mps"})
@@ -34,8 +40,7 @@ def unit_circle(
 ) -> tuple[Float[Tensor, "*positions pairs"], Float[Tensor, "*positions pairs"]]:
     """Compute ``cos`` and ``sin`` of ``positions * frequencies``, rounded once to ``dtype``; shapes broadcast."""
     _require_angles(positions, frequencies)
-    if not isinstance(dtype, torch.dtype) or dtype not in ROUNDED_TO:
-        require_dtype(dtype, "cosines are fractions")
+    require_dtype(dtype, "cosines are fractions")
     if positions.device.type in WITHOUT_FLOAT64:
         angles = reduced_angles(positions, frequencies)
     else:
@@ -59,9 +64,8 @@ def range_unit_circle(
     length = require_count("length", length, "it counts positions", least=0)
     require_floating("frequencies", frequencies, "angles are their multiples")
     require_axes_of("frequencies", frequencies, ("pairs",), "each pair has one", more=True)
-    if not isinstance(dtype, torch.dtype) or dtype not in ROUNDED_TO:
-        require_dtype(dtype, "cosines are fractions")
-    device = device if isinstance(device, torch.device) else require_device(device)
+    require_dtype(dtype, "cosines are fractions")
+    device = require_device(device)
     frequencies = frequencies.to(device).unsqueeze(-2)
     block = 1 << (math.isqrt(length) - 1).bit_length()
     coarse = start + block * torch.arange(-(-length // block), dtype=torch.float64, device=device)

@@ -60,9 +60,7 @@ def multimodal_coordinates(segments: Sequence[int | Vision]) -> tuple[Num[Tensor
                 cells[:, 0] = (cells[:, 0] * segment.time_step).long()
             last = int(cells.max())
         else:
-            known = isinstance(segment, (int, torch.SymInt)) and not isinstance(segment, bool)
-            if not known and not hasattr(segment, "__index__"):
-                refuse(TypeError, "segments", "be whole numbers and situs.Vision", reason, told(segment))
+            _require_segment(segment, reason)
             segment = require_count("segments", segment, reason, least=0)
             cells = torch.arange(segment, device="cpu").unsqueeze(-1).expand(-1, 3)
             last = segment - 1
@@ -70,3 +68,9 @@ def multimodal_coordinates(segments: Sequence[int | Vision]) -> tuple[Num[Tensor
         free += last + 1
     coordinates = torch.cat(parts) if parts else torch.zeros(0, 3, dtype=torch.int64, device="cpu")
     return coordinates, free - len(coordinates)
+
+
+def _require_segment(segment: object, reason: str) -> None:
+    """Raise unless this is a number of tokens, of any library, or a graph's."""
+    if isinstance(segment, bool) or not (isinstance(segment, (int, torch.SymInt)) or hasattr(segment, "__index__")):
+        refuse(TypeError, "segments", "be whole numbers and situs.Vision", reason, told(segment))

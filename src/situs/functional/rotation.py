@@ -117,7 +117,9 @@ def as_complex(x: Float[Tensor, "*batch dim"], pairing: Pairing) -> Complex[Tens
     require_pairing(pairing)
     require_floating("x", x, "its pairs become complex numbers")
     if x.dtype not in WITH_COMPLEX:
-        refuse(TypeError, "x", "be float32 or float64", "complex numbers are made of those", str(x.dtype), "Use x.float().")
+        refuse(
+            TypeError, "x", "be float32 or float64", "complex numbers are made of those", str(x.dtype), "Use x.float()."
+        )
     if not x.ndim or x.shape[-1] % 2:
         reason = "two make a complex number"
         refuse(ValueError, "x", "have an even number of channels", reason, f"shape {tuple(x.shape)}")

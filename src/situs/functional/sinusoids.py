@@ -62,8 +62,8 @@ def shift_matrix(
     dim = require_count("dim", dim, "it counts channels", least=1)
     _require_layout(layout)
     if 2 * len(frequencies) > dim:
-        pairs = f"{dim} for {len(frequencies)} frequencies"
-        refuse(ValueError, "dim", f"be at least {2 * len(frequencies)}", "each frequency has a sine and a cosine", pairs)
+        least, got = 2 * len(frequencies), f"{dim} for {len(frequencies)} frequencies"
+        refuse(ValueError, "dim", f"be at least {least}", "each frequency has a sine and a cosine", got)
     cos, sin = (offset * frequencies).cos(), (offset * frequencies).sin()
     pairs = torch.arange(len(frequencies), device="cpu")
     sines, cosines = (2 * pairs, 2 * pairs + 1) if layout == "interleaved" else (pairs, pairs + len(pairs))

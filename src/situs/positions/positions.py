@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Bool, Int, Num
 from torch import Tensor
 
-from situs.arguments import require_count, require_device, require_whole_numbers, told
+from situs.arguments import require_count, require_device, require_whole_numbers
 from situs.functional import grids, sampling
 from situs.functional.grids import Vision
 from situs.positions import joining, require
@@ -74,8 +74,8 @@ class Positions:
             require_whole_numbers("start", start, "they are positions")
             if start.ndim != 1:
                 raise ValueError(
-                    f"start must be an int, or a tensor with one for each row, since rows may differ; got shape {tuple(start.shape)}. "
-                    f"Use int(start) for a single one."
+                    f"start must be an int, or a tensor with one for each row, since rows may differ; got shape "
+                    f"{tuple(start.shape)}. Use int(start) for a single one."
                 )
             start = start if device is None else start.to(require.device(device))
             ids = start.unsqueeze(-1) + torch.arange(length, device=start.device)
@@ -267,12 +267,7 @@ class Positions:
     def __getitem__(self, key: slice) -> Positions:
         """Take ``positions[first:last]`` of every sequence, as for chunked prefill. Nothing is forgotten: slots,
         documents and the whole sequence's length stay what they were."""
-        ends = (key.start, key.stop) if isinstance(key, slice) and key.step in (None, 1) else ("",)
-        if not all(each is None or (hasattr(each, "__index__") and not isinstance(each, bool)) for each in ends):
-            raise TypeError(
-                f"positions must be sliced along the sequence, as positions[first:last], since rows go together; got "
-                f"{told(key)}."
-            )
+        require.slice_of_tokens(key)
         first, last, _ = key.indices(self.length)
         return self._take([(first, max(first, last))])
 
@@ -335,9 +330,7 @@ class Positions:
     def with_sequence_length(self, sequence_length: int | Int[Tensor, "#batch #sequence"]) -> Positions:
         """Tell how long the whole sequence is, or will be; one number, or one for each row, (batch, 1), or token,
         (batch, sequence)."""
-        if sequence_length is None:
-            require_count("sequence_length", sequence_length, "it counts tokens")
-        require.sequence_length(sequence_length)
+        require.sequence_length(sequence_length, needed=True)
         return replace(self, sequence_length=sequence_length, tables={})
 
     def _map(self, change: Callable[[Tensor], Tensor], **others: Any) -> Positions:

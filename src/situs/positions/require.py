@@ -11,6 +11,7 @@ from torch import Tensor
 
 from situs.arguments import (
     is_deferred,
+    is_word,
     refuse,
     require_count,
     require_device,
@@ -57,7 +58,8 @@ def like(name: str, given: object, length: int, kind: type[Positions]) -> None:
 
 def require_first(name: str, given: object) -> int:
     """The first position of a range, where a number stands for positions."""
-    if isinstance(given, bool) or not hasattr(given, "__index__") or getattr(given, "ndim", 0):
+    axes: int = getattr(given, "ndim", 0)
+    if isinstance(given, bool) or not hasattr(given, "__index__") or axes:
         refuse(
             TypeError,
             name,
@@ -86,11 +88,21 @@ def valid(given: Tensor | None) -> None:
             )
 
 
-def sequence_length(given: int | Tensor | None) -> None:
+def slice_of_tokens(given: object) -> None:
+    """Positions are sliced along the sequence."""
+    ends = (given.start, given.stop) if isinstance(given, slice) and given.step in (None, 1) else ("",)
+    if not all(each is None or (hasattr(each, "__index__") and not isinstance(each, bool)) for each in ends):
+        raise TypeError(
+            f"positions must be sliced along the sequence, as positions[first:last], since rows go together; got "
+            f"{told(given)}."
+        )
+
+
+def sequence_length(given: int | Tensor | None, *, needed: bool = False) -> None:
     """The length of the whole is one number, or tells rows or positions apart."""
     if type(given) is int and given >= 0:
         return
-    if given is None:
+    if given is None and not needed:
         return
     if not isinstance(given, Tensor):
         require_count("sequence_length", given, "it counts tokens", least=0)
@@ -105,7 +117,7 @@ def sequence_length(given: int | Tensor | None) -> None:
 
 def side(given: str | None) -> None:
     """Padding stands at an end, if a side of it is told."""
-    if not isinstance(given, str) or given not in ("left", "right"):
+    if not is_word(given, ("left", "right")):
         raise ValueError(
             f'side must be "left" or "right", since padding stands at an end of each row; got {told(given)}.'
         )
@@ -124,7 +136,7 @@ def mask(given: Tensor, side: str | None) -> None:
             f"mask must be bool or int with true at real tokens, since an additive mask has 0 there; "
             f"got dtype {given.dtype}. Pass mask == 0 if yours is additive."
         )
-    if side is not None and (not isinstance(side, str) or side not in ("left", "right")):
+    if side is not None and not is_word(side, ("left", "right")):
         raise ValueError(
             f'side must be "left", "right" or None, since padding stands at an end or anywhere; got {told(side)}.'
         )
@@ -195,7 +207,8 @@ def one_a_token(name: str, given: Tensor | None, ids: Tensor) -> None:
 
 def single_rows(rows: Sequence[Positions], name: str, kind: type[Positions]) -> None:
     """Rows to be joined are one sequence each, of as many axes."""
-    if not isinstance(rows, Sequence) or isinstance(rows, (str, bytes, kind)):
+    given: object = rows
+    if not isinstance(given, Sequence) or isinstance(given, (str, bytes, kind)):
         refuse(TypeError, "rows", "be a list of Positions", f"{name} joins them", told(rows))
     if not all(isinstance(row, kind) for row in rows):
         got = ", ".join(type(row).__name__ for row in rows)
@@ -224,7 +237,7 @@ def document_lengths(
     if (lengths is None) == (cu_seqlens is None):
         raise ValueError(
             f"lengths or cu_seqlens must be given, and not both, since one follows from the other; got "
-            f"{'None' if lengths is None else 'both'}."
+            f"lengths={told(lengths)} and cu_seqlens={told(cu_seqlens)}."
         )
     if length is not None:
         require_count("length", length, "it counts tokens", least=0)

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from situs.arguments import require_floating, require_instance
+from situs.arguments import refuse, require_floating, require_instance, require_same_device
 from situs.functional.rotation import (
     Pairing,
     as_complex,
@@ -33,6 +33,8 @@ CHUNK_ELEMENTS = 1 << 19
 
 # Fewer are rotated at once, queries and keys together, with as few operations as may be.
 SMALLEST_CUT = 1 << 14
+
+TABLES = "Use encoding.table(positions), or RotationTable(cos, sin)."
 
 
 def rotate(
@@ -80,15 +82,18 @@ def rotate_both(
     return rotate(query, table, pairing), rotate(key, table, pairing)
 
 
-def _require(table: object, pairing: object, **vectors: object) -> None:
+def _require(table: RotationTable, pairing: object, **vectors: Tensor) -> None:
     """Raise unless these are a table, a pairing, and vectors that can be rotated."""
-    if not isinstance(table, RotationTable):
-        cure = "Use encoding.table(positions), or RotationTable(cos, sin)."
-        require_instance("table", table, RotationTable, "vectors are rotated by it", "a RotationTable", cure)
+    require_instance("table", table, RotationTable, "vectors are rotated by it", "a RotationTable", TABLES)
     require_pairing(pairing)
+    cos = table.cos
     for name, each in vectors.items():
-        if not isinstance(each, Tensor) or not each.is_floating_point():
-            require_floating(name, each, "its channels are rotated")
+        require_floating(name, each, "its channels are rotated")
+        if each.ndim < 2 or each.shape[-1] < 2 * cos.shape[-1]:
+            rule, shape = f"have {2 * cos.shape[-1]} or more channels at each position", f"shape {tuple(each.shape)}"
+            refuse(ValueError, name, rule, f"the table has {cos.shape[-1]} pairs", shape)
+        if each.device != cos.device:
+            require_same_device(name, each, "table.cos", cos)
 
 
 def _are_few(query: Tensor, key: Tensor, table: RotationTable) -> bool:

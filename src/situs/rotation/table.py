@@ -34,8 +34,7 @@ class RotationTable:
         sin: Float[Tensor, "*rows pairs"],
         made_by: Any = None,
     ) -> None:
-        if not (isinstance(cos, Tensor) and isinstance(sin, Tensor) and cos.is_floating_point()):
-            require_floating("cos", cos, "vectors are rotated by it")
+        require_floating("cos", cos, "vectors are rotated by it")
         require_floating("sin", sin, "vectors are rotated by it")
         if cos.ndim < 2:
             require_axes_of("cos", cos, ("sequence", "pairs"), "each position has pairs", more=True)
@@ -53,8 +52,7 @@ class RotationTable:
     def require_fit(self, x: Float[Tensor, "*batch sequence dim"]) -> None:
         """Raise unless the table has an entry for every vector of ``x``, and none beyond. Their axes are counted from
         the last; those that only the table has must be of size 1."""
-        if not isinstance(x, Tensor) or not x.is_floating_point():
-            require_floating("x", x, "its channels are rotated")
+        require_floating("x", x, "its channels are rotated")
         if x.ndim < 2:
             require_axes_of("x", x, ("sequence", "dim"), "each position has channels", more=True)
         shape, sizes = self.cos.shape, x.shape

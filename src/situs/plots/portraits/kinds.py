@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, cast
 
 from matplotlib.figure import Figure
 
+from situs.arguments import require_count, require_flag, require_instance
 from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding
 from situs.encodings.bias import BiasEncoding
 from situs.encodings.learned_grid import LearnedGrid
@@ -91,6 +92,9 @@ class Kind:
 
     def require(self, given: Drawn, options: dict[str, Any]) -> list[Sitter]:
         """Make sitters of what is given; raises unless they and the length suit."""
+        for name, option in self.options.items():
+            if isinstance(option.default, bool) and name in options:
+                require_flag(name, options[name], "a figure has it or not")
         found = sitters(given)
         if len(found) > 1 and not self.many:
             raise ValueError(
@@ -110,11 +114,17 @@ class Kind:
         for name in ("length", "train_length"):
             length = options.get(name)
             longest = self.longest if name in self.options else LONGEST_TEXT  # a scaling's, which is not drawn itself
-            if length is not None and not (isinstance(length, int) and 2 <= length <= longest):
+            if name in options and (length is not None or name not in self.options or self._needs(name)):
+                length = options[name] = require_count(name, length, f"{self.name} draws so many tokens")
+            if length is not None and not 2 <= length <= longest:
                 raise ValueError(
                     f"{name} must be 2 to {longest:,} for {self.name}, since fewer show nothing and more cannot "
                     f"be told apart in a figure; got {length!r}."
                 )
+
+    def _needs(self, name: str) -> bool:
+        """Tell whether an option cannot be left open."""
+        return self.options[name].default is not None
 
     def within(self, found: list[Sitter], options: dict[str, Any]) -> dict[str, Any]:
         """Fill in a length that tables which end have rows for, where none was chosen."""
@@ -155,6 +165,7 @@ def kind(
 
 def suiting(sitter: Sitter) -> list[str]:
     """List the names of the kinds that suit a sitter; the first is its portrait."""
+    require_instance("sitter", sitter, Sitter, "kinds suit what is drawn", "a Sitter", "Use sitters(encoding)[0].")
     return [name for name in ORDER if KINDS[name].suits.rule(sitter)]
 
 
