@@ -165,8 +165,7 @@ def require_several(name: str, given: object, reason: str) -> tuple[Any, ...]:
 def require_size(name: str, given: Any, reason: str) -> tuple[int, int]:
     """A height and a width, each 1 or more."""
     if isinstance(given, (str, bytes)) or not isinstance(given, Sequence) or len(given) != 2:
-        error = ValueError if isinstance(given, Sequence) and not isinstance(given, (str, bytes)) else TypeError
-        refuse(error, name, "be (height, width)", reason, told(given))
+        refuse(ValueError, name, "be (height, width)", reason, told(given))
     height, width = (require_count(name, each, reason, least=1) for each in given)
     return height, width
 
@@ -220,7 +219,7 @@ def require_axes_of(name: str, given: Tensor, axes: tuple[str, ...], reason: str
 def require_same_device(name: str, given: Tensor, other_name: str, other: Tensor) -> None:
     """A tensor that is where another is."""
     if given.device != other.device:
-        reason, cure = "they meet there", f"Move it with {name}.to({other_name}.device)."
+        reason, cure = "they meet there", f'Move it with {name}.to("{other.device}").'
         refuse(ValueError, name, f"be on the device of {other_name}, {other.device}", reason, str(given.device), cure)
 
 

@@ -119,10 +119,7 @@ def entry(name: str) -> Entry:
     if name not in _entries and name in ENCODINGS:
         importlib.import_module(ENCODINGS[name][0])
     if name not in _entries:
-        raise ValueError(
-            f"name must be one of {', '.join(names())}, since each names an encoding; got {name!r}."
-            f"{did_you_mean(name, names())}"
-        )
+        raise ValueError(f"name must be one of {', '.join(names())}; got {name!r}.{did_you_mean(name, names())}")
     return _entries[name]
 
 

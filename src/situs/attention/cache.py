@@ -15,7 +15,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from situs.arguments import require_bool, require_count, require_device, require_dtype, require_floating
+from situs.arguments import (
+    require_count,
+    require_device,
+    require_dtype,
+    require_floating,
+)
+from situs.attention.fitting import require_queries, require_valid
 from situs.attention.offsets import OffsetCache
 from situs.attention.request import softmax_scale
 from situs.encodings.base import Encoding, Encodings, QueryKeyEncoding, as_encodings, computing_dtype
@@ -145,7 +151,7 @@ class KVCache:
         """Take new tokens in, and give what their attention computes with. What is refused changes nothing."""
         self._require_room(key, value, "key", "value")
         count, dtype = key.shape[2], self.dtype
-        self._require_queries(query, count)
+        require_queries(query, self.keys, count)
         listed = as_encodings(encodings, "encodings")
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
         admitted = self.admit(positions, count)
@@ -202,7 +208,7 @@ class KVCache:
         right-padded rows: the next ones of a row go where its padding was."""
         self._require_room(keys, values)
         if valid is not None:
-            self._require_valid(valid, keys.shape[2])
+            require_valid(valid, self.keys, keys.shape[2])
         count, keys, values = keys.shape[2], keys.to(self.dtype), values.to(self.dtype)
         if valid is not None:
             keys, values = (each.masked_fill(~valid[:, None, :, None], 0) for each in (keys, values))
@@ -324,36 +330,6 @@ class KVCache:
                 f"rows must be as long as each other to be evicted, since they move together; got lengths {lengths}."
             )
         return int(lengths[0])
-
-    def _require_queries(self, query: Tensor, count: int) -> None:
-        """Raise unless there is a query for each new key, such as the keys are."""
-        require_floating("query", query, "it meets the keys")
-        batch, heads, _, width = self.keys.shape
-        shape = query.shape
-        if query.ndim != 4 or shape[0] != batch or shape[1] % heads or shape[2] != count or shape[3] != width:
-            raise ValueError(
-                f"query must have shape ({batch}, heads, {count}, {width}) with a multiple of {heads} heads, since it "
-                f"meets the keys of the cache; got shape {tuple(shape)}."
-            )
-        if query.device != self.keys.device:
-            raise ValueError(
-                f"query must be on the cache's device, {self.keys.device}, since it meets the keys there; got "
-                f"{query.device}."
-            )
-
-    def _require_valid(self, valid: Tensor, count: int) -> None:
-        """Raise unless each new token is told to be real or padding."""
-        require_bool("valid", valid, "it is true at real tokens")
-        if valid.ndim != 2 or valid.shape[0] not in (1, self.batch) or valid.shape[1] != count:
-            raise ValueError(
-                f"valid must have shape ({self.batch}, {count}), since it marks the real ones of the new tokens; got "
-                f"shape {tuple(valid.shape)}."
-            )
-        if valid.device != self.keys.device:
-            raise ValueError(
-                f"valid must be on the cache's device, {self.keys.device}, since it marks tokens there; got "
-                f"{valid.device}."
-            )
 
     def _require_room(self, keys: Tensor, values: Tensor, *names: str) -> None:
         """Raise unless new keys and values, which the caller may have called otherwise, fit the cache."""

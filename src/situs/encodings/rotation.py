@@ -150,8 +150,7 @@ class RotationEncoding(QueryKeyEncoding):
         """Compute cosines and sines of these positions, magnitude included. Made once for each `Positions` object:
         layers that are handed the same one share it."""
         require_role(role)
-        require_dtype(dtype, "angles are fractions")
-        if dtype not in WIDE:
+        if dtype is not torch.float32 and dtype is not torch.float64:
             require_choice("dtype", dtype, WIDE, "angles need float32 or wider")
         require_positions(positions, "a table is cached with it")
         if torch.compiler.is_compiling() and not positions.in_graph:

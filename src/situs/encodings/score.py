@@ -310,7 +310,8 @@ def require_sizes(encoding: ScoreEncoding, query: Tensor, key: Tensor) -> None:
     """Raise unless queries have the encoding's heads and width, and keys fit them."""
     for name, given in (("query", query), ("key", key)):
         require_floating(name, given, "vectors of positions meet it")
-        require_axes_of(name, given, ("batch", "heads", "sequence", "head_dim"), "heads are met apart")
+        if given.ndim < 2:
+            require_axes_of(name, given, ("batch", "heads", "sequence", "head_dim"), "heads are met apart")
     heads = query.shape[1] if encoding.num_heads is None else encoding.num_heads
     width = query.shape[-1] if encoding.head_dim is None else encoding.head_dim
     if query.ndim != 4 or (query.shape[1], query.shape[-1]) != (heads, width):

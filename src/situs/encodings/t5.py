@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from situs.arguments import (
     require_choice,
+    require_count,
     require_counts,
     require_flags,
     require_number,
@@ -72,9 +73,10 @@ class T5Bias(OffsetBias):
         init_std: standard deviation of the normal start.
         """
         super().__init__()
-        num_heads, num_buckets, max_distance = require_counts(
-            "it sizes the table", num_heads=num_heads, num_buckets=num_buckets, max_distance=max_distance
-        )
+        require_choice("buckets", buckets, ("log", "clipped"), "far distances share rows or the last one")
+        num_heads, max_distance = require_counts("it sizes the table", num_heads=num_heads, max_distance=max_distance)
+        least = None if buckets == "log" else 1
+        num_buckets = require_count("num_buckets", num_buckets, "it sizes the table", least=least)
         require_flags("keys ahead are told from keys behind or not", bidirectional=bidirectional)
         if softmax_scale is not None:
             softmax_scale = require_number("softmax_scale", softmax_scale, "it multiplies q . k")
@@ -86,7 +88,6 @@ class T5Bias(OffsetBias):
         self.buckets = buckets
         self.softmax_scale = softmax_scale
         self.init_std = init_std
-        require_choice("buckets", buckets, ("log", "clipped"), "far distances share rows or the last one")
         if buckets == "log":
             fewest = 4 if bidirectional else 2
             if num_buckets < fewest:

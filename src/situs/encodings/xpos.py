@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float64, Num
 from torch import Tensor
 
-from situs.arguments import is_deferred, require_base, require_number
+from situs.arguments import is_deferred, is_word, require_base, require_number, told
 from situs.encodings.base import Role
 from situs.encodings.fitting import have_lengths_apart, require_axes, require_length, require_same_length
 from situs.encodings.rotation import RotationEncoding, check_head
@@ -73,10 +73,12 @@ class XPos(RotationEncoding):
         """
         super().__init__()
         head_dim, _ = check_head(head_dim, None, pairing)
-        if not isinstance(centre, str):
+        if not is_word(centre, ("origin", "middle")):
+            if isinstance(centre, (str, bool, type(None))) or not hasattr(centre, "__float__"):
+                raise ValueError(
+                    f'centre must be "origin", "middle" or a number, since it is a position; got {told(centre)}.'
+                )
             centre = require_number("centre", centre, "it is a position")
-        elif centre not in ("origin", "middle"):
-            raise ValueError(f'centre must be "origin", "middle" or a number, since it is a position; got {centre!r}.')
         self.head_dim = self.rotary_dim = head_dim
         self.base = base = require_base(base)
         self.gamma = gamma = require_number("gamma", gamma, "it sets the decay", above=0)

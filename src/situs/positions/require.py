@@ -262,7 +262,7 @@ def document_lengths(
             return None
         bounds = cu_seqlens.tolist()
         if not bounds or bounds[0] != 0:
-            refuse(ValueError, "cu_seqlens", "begin with 0", "the first document does", str(bounds))
+            raise ValueError(f"cu_seqlens must begin with 0, where the first document does; got {bounds}.")
         if bounds != sorted(bounds):
             refuse(ValueError, "cu_seqlens", "never fall", "documents follow one another", str(bounds))
         known = [end - begin for begin, end in itertools.pairwise(bounds)]

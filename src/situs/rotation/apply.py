@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from situs.arguments import refuse, require_floating, require_instance, require_same_device
+from situs.arguments import require_floating, require_instance, require_same_device
 from situs.functional.rotation import (
     Pairing,
     as_complex,
@@ -25,7 +25,7 @@ from situs.functional.rotation import (
     rotate_complex,
 )
 from situs.rotation.fused import planning
-from situs.rotation.table import RotationTable
+from situs.rotation.table import RotationTable, refuse_fit
 from situs.rotation.watching import is_batched, is_differentiated, is_traced
 
 # Temporaries of this size stay in the cache; larger ones travel through memory, smaller ones are more calls.
@@ -90,8 +90,7 @@ def _require(table: RotationTable, pairing: object, **vectors: Tensor) -> None:
     for name, each in vectors.items():
         require_floating(name, each, "its channels are rotated")
         if each.ndim < 2 or each.shape[-1] < 2 * cos.shape[-1]:
-            rule, shape = f"have {2 * cos.shape[-1]} or more channels at each position", f"shape {tuple(each.shape)}"
-            refuse(ValueError, name, rule, f"the table has {cos.shape[-1]} pairs", shape)
+            refuse_fit(table, each, name)
         if each.device != cos.device:
             require_same_device(name, each, "table.cos", cos)
 

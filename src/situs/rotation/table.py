@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from jaxtyping import Complex, Float
@@ -54,17 +54,13 @@ class RotationTable:
         the last; those that only the table has must be of size 1."""
         require_floating("x", x, "its channels are rotated")
         if x.ndim < 2:
-            require_axes_of("x", x, ("sequence", "dim"), "each position has channels", more=True)
+            refuse_fit(self, x, "x")
         shape, sizes = self.cos.shape, x.shape
         fits = shape[-2] == sizes[-2] and 2 * shape[-1] <= sizes[-1]
         for axis in range(-len(shape), -2):
             fits = fits and (shape[axis] == 1 or (-axis <= len(sizes) and shape[axis] == sizes[axis]))
         if not fits:
-            own, given = (tuple(map(int, each)) for each in (shape, sizes))  # in a trace they are tensors
-            raise ValueError(
-                f"table must have an entry for every position of x, and for one or all of its rows and heads, since it "
-                f"rotates each vector; got a table of shape {own} for x of shape {given}."
-            )
+            refuse_fit(self, x, "x")
 
     def plan_for(self, tensors: Sequence[Tensor], pairing: Pairing) -> planning.Plan | None:
         """Plan how the compiled loop rotates tensors by this table, once for tensors that lie alike; None where it
@@ -118,10 +114,7 @@ class RotationTable:
         if type(index) is not int:
             index = require_count("index", index, "it is one of the table's positions")
         if not 0 <= index < self.cos.shape[2]:
-            raise IndexError(
-                f"index must lie in 0 .. {self.cos.shape[2] - 1}, since the table has {self.cos.shape[2]} positions; "
-                f"got {index}."
-            )
+            raise IndexError(f"index must be one of the table's {self.cos.shape[2]} positions; got {index}.")
         part = slice(index, index + 1)
         table = RotationTable(self.cos[:, :, part], self.sin[:, :, part], self.made_by)
         table.plans = self._plans_of_rows
@@ -143,3 +136,12 @@ class RotationTable:
 
     def __repr__(self) -> str:
         return f"RotationTable({tuple(self.cos.shape)}, {self.cos.dtype}, {self.cos.device})"
+
+
+def refuse_fit(table: RotationTable, x: Tensor, name: str) -> NoReturn:
+    """Raise since a table has not an entry for every vector of ``x``."""
+    own, given = (tuple(map(int, each.shape)) for each in (table.cos, x))  # in a trace they are tensors
+    raise ValueError(
+        f"table must have an entry for every position of {name}, and for one or all of its rows and heads, since it "
+        f"rotates each vector; got a table of shape {own} for {name} of shape {given}."
+    )

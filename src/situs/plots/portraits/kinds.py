@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, cast
 
 from matplotlib.figure import Figure
 
-from situs.arguments import require_count, require_flag, require_instance
+from situs.arguments import require_flag, require_instance, told
 from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding
 from situs.encodings.bias import BiasEncoding
 from situs.encodings.learned_grid import LearnedGrid
@@ -114,17 +114,14 @@ class Kind:
         for name in ("length", "train_length"):
             length = options.get(name)
             longest = self.longest if name in self.options else LONGEST_TEXT  # a scaling's, which is not drawn itself
-            if name in options and (length is not None or name not in self.options or self._needs(name)):
-                length = options[name] = require_count(name, length, f"{self.name} draws so many tokens")
-            if length is not None and not 2 <= length <= longest:
+            open_ = name not in self.options or self.options[name].default is None
+            if name not in options or (length is None and open_):
+                continue
+            if isinstance(length, bool) or not isinstance(length, int) or not 2 <= length <= longest:
                 raise ValueError(
                     f"{name} must be 2 to {longest:,} for {self.name}, since fewer show nothing and more cannot "
-                    f"be told apart in a figure; got {length!r}."
+                    f"be told apart in a figure; got {told(length)}."
                 )
-
-    def _needs(self, name: str) -> bool:
-        """Tell whether an option cannot be left open."""
-        return self.options[name].default is not None
 
     def within(self, found: list[Sitter], options: dict[str, Any]) -> dict[str, Any]:
         """Fill in a length that tables which end have rows for, where none was chosen."""
