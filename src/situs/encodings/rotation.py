@@ -16,7 +16,17 @@ import torch
 from jaxtyping import Float, Float64, Num
 from torch import Tensor
 
-from situs.arguments import WIDE, require_choice, require_count, require_dtype, require_everywhere, require_number, told
+from situs.arguments import (
+    WIDE,
+    require_choice,
+    require_count,
+    require_dtype,
+    require_everywhere,
+    require_number,
+    require_same_device,
+    require_tensor,
+    told,
+)
 from situs.encodings.base import QueryKeyEncoding, Role, computing_dtype, require_role
 from situs.encodings.fitting import require_positions, require_width
 from situs.encodings.points import points
@@ -24,7 +34,8 @@ from situs.functional.angles import widest
 from situs.functional.rotation import PAIRINGS, Pairing, rotation_matrix
 from situs.positions import Positions, PositionsLike, align
 from situs.positions.require import like as require_like
-from situs.rotation import RotationTable, rotate, rotate_both
+from situs.rotation import RotationTable
+from situs.rotation.apply import rotate_both_checked, rotate_checked
 
 
 class Maker(NamedTuple):
@@ -89,7 +100,7 @@ class RotationEncoding(QueryKeyEncoding):
         role: Role = "query",
     ) -> Float[Tensor, "batch heads sequence head_dim"]:
         """Rotate queries or keys. ``positions`` may be a ``table`` made before."""
-        return rotate(x, self._table_for(x, positions, role), self.pairing)
+        return rotate_checked(x, self._table_for(x, positions, role), self.pairing)
 
     def both(
         self,
@@ -110,20 +121,27 @@ class RotationEncoding(QueryKeyEncoding):
                 )
             of_queries = of_keys = positions
         else:
-            require_width(self, "head_dim", query, self.head_dim, "query")
-            require_width(self, "head_dim", key, self.head_dim, "key")
+            for name, given in (("query", query), ("key", key)):
+                require_tensor(name, given, "it is encoded")
+                if given.ndim < 2:
+                    require_width(self, "head_dim", given, self.head_dim, name)
             of_queries, of_keys = align(positions, key_positions, query.shape[-2], key.shape[-2], query.device)
             self.require_agreement(of_queries, of_keys)
         if self._forward_hooks or self._forward_pre_hooks:
             return self(query, of_queries), self(key, of_keys, role="key")
-        of_query, of_key = self._table_for(query, of_queries, "query"), self._table_for(key, of_keys, "key")
+        of_query, of_key = (
+            self._table_for(query, of_queries, "query", "query"),
+            self._table_for(key, of_keys, "key", "key"),
+        )
         if of_query is of_key:
-            return rotate_both(query, key, of_query, self.pairing)
-        return rotate(query, of_query, self.pairing), rotate(key, of_key, self.pairing)
+            return rotate_both_checked(query, key, of_query, self.pairing)
+        return rotate_checked(query, of_query, self.pairing), rotate_checked(key, of_key, self.pairing)
 
-    def _table_for(self, x: Tensor, positions: PositionsLike | RotationTable, role: Role) -> RotationTable:
+    def _table_for(
+        self, x: Tensor, positions: PositionsLike | RotationTable, role: Role, called: str = "x"
+    ) -> RotationTable:
         """Find the table that rotates ``x``, which must be of this encoding's size."""
-        require_width(self, "head_dim", x, self.head_dim)
+        require_width(self, "head_dim", x, self.head_dim, called)
         require_role(role)
         if self.num_heads is not None and x.shape[1] != self.num_heads:
             raise ValueError(
@@ -132,6 +150,8 @@ class RotationEncoding(QueryKeyEncoding):
             )
         if isinstance(positions, RotationTable):
             table = positions
+            if x.device != table.cos.device:
+                require_same_device(called, x, "table.cos", table.cos)
             made_by = table.made_by
             if made_by is not None and (made_by.identity is not self.identity or self.treats_roles_apart):
                 self._require_own(made_by, role)
@@ -177,7 +197,7 @@ class RotationEncoding(QueryKeyEncoding):
         self._require_reach(self.farthest_of(positions), x.dtype)
         cos, sin = self._points(positions, computing_dtype(x.dtype))
         magnitude = self.magnitude_of(positions, role)
-        return rotate(x, _scaled(cos, -sin, 1 / magnitude), self.pairing)
+        return rotate_checked(x, _scaled(cos, -sin, 1 / magnitude), self.pairing)
 
     def rerotate(
         self,
@@ -218,7 +238,7 @@ class RotationEncoding(QueryKeyEncoding):
         ratio = self.magnitude_of(old_and_new[1], "key") / source.magnitude_of(old_and_new[0], "key")
         moved = _scaled(new_cos * old_cos + new_sin * old_sin, new_sin * old_cos - new_cos * old_sin, ratio)
         dtype = computing_dtype(keys.dtype)
-        return rotate(keys, RotationTable(moved.cos.to(dtype), moved.sin.to(dtype)), self.pairing)
+        return rotate_checked(keys, RotationTable(moved.cos.to(dtype), moved.sin.to(dtype)), self.pairing)
 
     def rotation_matrix(
         self,

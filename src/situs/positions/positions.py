@@ -205,13 +205,16 @@ class Positions:
         value: PositionsLike, length: int, *, batch: int | None = None, device: torch.device | str = "cpu"
     ) -> Positions:
         """Make positions of what an encoding is given: nothing is a range from 0, an int its start."""
-        if batch is not None:
+        if type(length) is not int or length < 0:
+            length = require_count("length", length, "it counts tokens", least=0)
+        if batch is not None and (type(batch) is not int or batch < 0):
             batch = require_count("batch", batch, "it counts rows", least=0)
         if value is None or type(value) is int:
             return Positions.range(length, start=value or 0, device=require_device(device))
-        require.like("positions", value, require_count("length", length, "it counts tokens", least=0), Positions)
-        if not isinstance(value, (Positions, Tensor)):
-            return Positions.range(length, start=value, device=require_device(device))
+        if not isinstance(value, Positions) or value.length != length:
+            require.like("positions", value, length, Positions)
+            if not isinstance(value, (Positions, Tensor)):
+                return Positions.range(length, start=value, device=require_device(device))
         positions = (value if isinstance(value, Positions) else Positions.explicit(value)).to(device)
         if batch is not None and positions.rows not in (1, batch):
             raise ValueError(
@@ -259,7 +262,7 @@ class Positions:
 
     def to(self, device: torch.device | str) -> Positions:
         """Move to another device; a range moves without a copy."""
-        device = require_device(device)
+        device = device if isinstance(device, torch.device) else require_device(device)
         if device == self.device:
             return self
         return self._map(lambda tensor: tensor.to(device), device=device)

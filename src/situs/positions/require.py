@@ -40,16 +40,17 @@ def like(name: str, given: object, length: int, kind: type[Positions]) -> None:
     if given is None or type(given) is int:
         return
     if isinstance(given, kind):
-        found, shown = given.length, repr(given)
+        found = given.length
     elif isinstance(given, Tensor):
         ids(given, name)
-        found, shown = given.shape[given.ndim > 1], f"shape {tuple(given.shape)}"
+        found = given.shape[0] if given.ndim == 1 else given.shape[1]
     elif isinstance(given, torch.SymInt):
         return
     else:
         require_first(name, given)
         return
-    if found != length:
+    if found != length:  # told only now, since a graph would be bound to what is shown
+        shown = f"shape {tuple(given.shape)}" if isinstance(given, Tensor) else repr(given)
         raise ValueError(
             f"{name} must have one for each of the {length} tokens, since each token stands somewhere; "
             f"got {shown}. Slice them with {name}[first:last], or pass those of this call only."

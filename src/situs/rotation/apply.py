@@ -45,6 +45,11 @@ def rotate(
     The form is chosen from what the tensors are, never from what they hold.
     """
     _require(table, pairing, x=x)
+    return rotate_checked(x, table, pairing)
+
+
+def rotate_checked(x: Tensor, table: RotationTable, pairing: Pairing) -> Tensor:
+    """Rotate floating-point vectors by a table on their device."""
     if is_compiling() or is_traced():
         return _rotate_plainly(x, table, pairing)
     watched = is_differentiated(x.requires_grad)
@@ -70,29 +75,33 @@ def rotate_both(
 ) -> tuple[Float[Tensor, "*batch heads sequence dim"], Float[Tensor, "*batch kv_heads sequence dim"]]:
     """Rotate queries and keys by the table that they share, in one pass where that is faster."""
     _require(table, pairing, query=query, key=key)
+    return rotate_both_checked(query, key, table, pairing)
+
+
+def rotate_both_checked(query: Tensor, key: Tensor, table: RotationTable, pairing: Pairing) -> tuple[Tensor, Tensor]:
+    """Rotate floating-point queries and keys by a table on their device."""
     if is_compiling() or is_traced() or is_differentiated(query.requires_grad or key.requires_grad):
-        return rotate(query, table, pairing), rotate(key, table, pairing)
+        return rotate_checked(query, table, pairing), rotate_checked(key, table, pairing)
     plan = table.plan_for((query, key), pairing)
     if plan is not None:
         query, key = plan.rotate((query, key), table.cos, table.sin)
         return query, key
     if _are_few(query, key, table):  # decoding: its cost is the calls, not the work
-        rotated = rotate(torch.cat((query, key), 1), table, pairing)
+        rotated = rotate_checked(torch.cat((query, key), 1), table, pairing)
         return rotated[:, : query.shape[1]], rotated[:, query.shape[1] :]
-    return rotate(query, table, pairing), rotate(key, table, pairing)
+    return rotate_checked(query, table, pairing), rotate_checked(key, table, pairing)
 
 
 def _require(table: RotationTable, pairing: object, **vectors: Tensor) -> None:
     """Raise unless these are a table, a pairing, and vectors that can be rotated."""
     require_instance("table", table, RotationTable, "vectors are rotated by it", "a RotationTable", TABLES)
     require_pairing(pairing)
-    cos = table.cos
     for name, each in vectors.items():
         require_floating(name, each, "its channels are rotated")
-        if each.ndim < 2 or each.shape[-1] < 2 * cos.shape[-1]:
+        if each.ndim < 2 or each.shape[-1] < 2 * table.cos.shape[-1]:
             refuse_fit(table, each, name)
-        if each.device != cos.device:
-            require_same_device(name, each, "table.cos", cos)
+        if each.device != table.cos.device:
+            require_same_device(name, each, "table.cos", table.cos)
 
 
 def _are_few(query: Tensor, key: Tensor, table: RotationTable) -> bool:
@@ -127,7 +136,7 @@ class _Rotate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        return rotate(grad, ctx.table.transposed(), ctx.pairing), None, None, None
+        return rotate_checked(grad, ctx.table.transposed(), ctx.pairing), None, None, None
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:

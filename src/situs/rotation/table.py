@@ -34,11 +34,10 @@ class RotationTable:
         sin: Float[Tensor, "*rows pairs"],
         made_by: Any = None,
     ) -> None:
-        require_floating("cos", cos, "vectors are rotated by it")
-        require_floating("sin", sin, "vectors are rotated by it")
-        if cos.ndim < 2:
+        if not _belong_together(cos, sin):
+            require_floating("cos", cos, "vectors are rotated by it")
+            require_floating("sin", sin, "vectors are rotated by it")
             require_axes_of("cos", cos, ("sequence", "pairs"), "each position has pairs", more=True)
-        if cos.shape != sin.shape or cos.device != sin.device:
             require_same_shape("sin", sin, "cos", cos, "each angle has both")
         self.cos = cos
         self.sin = sin
@@ -136,6 +135,12 @@ class RotationTable:
 
     def __repr__(self) -> str:
         return f"RotationTable({tuple(self.cos.shape)}, {self.cos.dtype}, {self.cos.device})"
+
+
+def _belong_together(cos: Any, sin: Any) -> bool:
+    """Whether cosines and sines are of one shape and device, as they are but for mistakes."""
+    tensors = isinstance(cos, Tensor) and isinstance(sin, Tensor) and cos.ndim > 1 and cos.shape == sin.shape
+    return tensors and cos.is_floating_point() and sin.is_floating_point() and bool(cos.device == sin.device)
 
 
 def refuse_fit(table: RotationTable, x: Tensor, name: str) -> NoReturn:
