@@ -10,7 +10,7 @@ positions and encodings is in ``positions/require.py`` and ``encodings/fitting.p
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, SupportsIndex, TypeVar, cast
 
 import torch
@@ -18,6 +18,8 @@ from torch import Tensor
 from torch._subclasses import FakeTensor
 
 T = TypeVar("T")
+
+WIDE = (torch.float32, torch.float64)
 
 LONGEST = 80
 """Characters of a value that are shown; of longer ones the type is."""
@@ -50,6 +52,11 @@ def require_count(name: str, given: object, reason: str, *, least: int | None = 
     if (least is not None and number < least) or (most is not None and number > most):
         refuse(ValueError, name, _bounds(least, None, most, None), reason, str(number))
     return number
+
+
+def require_counts(reason: str, *, least: int = 1, **given: object) -> tuple[int, ...]:
+    """Several whole numbers by their names, each at least so large, for one reason."""
+    return tuple([require_count(name, each, reason, least=least) for name, each in given.items()])
 
 
 def require_number(
@@ -103,6 +110,11 @@ def require_dropout(dropout: object) -> float:
     return require_number("dropout", dropout, "it is a probability and 1 leaves nothing", least=0, below=1)
 
 
+def require_spread(given: object) -> float:
+    """The standard deviation that weights are drawn with."""
+    return require_number("init_std", given, "weights are drawn with that standard deviation", least=0)
+
+
 def require_base(given: object) -> float | int:
     """The base that wavelengths grow by."""
     return require_number("base", given, "wavelengths grow by its powers", above=1)
@@ -125,6 +137,17 @@ def require_flag(name: str, given: object, reason: str) -> bool:
     return given
 
 
+def require_flags(reason: str, **given: object) -> None:
+    """Several flags by their names, for one reason."""
+    for name, each in given.items():
+        require_flag(name, each, reason)
+
+
+def is_word(given: object, words: tuple[str, ...]) -> bool:
+    """Whether a string is one of a few; nothing else is compared with them, since arrays compare item by item."""
+    return isinstance(given, str) and given in words
+
+
 def require_choice(name: str, given: T, choices: tuple[object, ...], reason: str) -> T:
     """One of a few values, of the very type that they have."""
     if not any(type(given) is type(choice) and given == choice for choice in choices):
@@ -137,6 +160,20 @@ def require_several(name: str, given: object, reason: str) -> tuple[Any, ...]:
     if isinstance(given, (str, bytes, dict, set)) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) != 1:
         refuse(TypeError, name, "be a sequence", reason, told(given))
     return tuple(given.tolist() if isinstance(given, Tensor) and given.device.type != "meta" else given)
+
+
+def require_size(name: str, given: Any, reason: str) -> tuple[int, int]:
+    """A height and a width, each 1 or more."""
+    if isinstance(given, (str, bytes)) or not isinstance(given, Sequence) or len(given) != 2:
+        refuse(ValueError, name, "be (height, width)", reason, told(given))
+    height, width = (require_count(name, each, reason, least=1) for each in given)
+    return height, width
+
+
+def require_instance(name: str, given: object, kind: type, reason: str, called: str, cure: str = "") -> None:
+    """Something of a kind that people know as ``called``."""
+    if not isinstance(given, kind):
+        refuse(TypeError, name, f"be {called}", reason, told(given), cure)
 
 
 def require_tensor(name: str, given: object, reason: str) -> Tensor:
@@ -156,11 +193,57 @@ def require_floating(name: str, given: object, reason: str) -> Tensor:
     return tensor
 
 
+def require_real(name: str, given: object, reason: str) -> Tensor:
+    """A tensor of real numbers, whole or not."""
+    tensor = require_tensor(name, given, reason)
+    if tensor.is_complex() or tensor.dtype == torch.bool:
+        refuse(TypeError, name, "be real numbers", reason, f"dtype {tensor.dtype}")
+    return tensor
+
+
+def require_complex(name: str, given: object, reason: str) -> Tensor:
+    """A tensor of complex numbers."""
+    tensor = require_tensor(name, given, reason)
+    if not tensor.is_complex():
+        refuse(TypeError, name, "be of a complex dtype", reason, str(tensor.dtype), "Use torch.complex(real, imag).")
+    return tensor
+
+
+def require_axes_of(name: str, given: Tensor, axes: tuple[str, ...], reason: str, *, more: bool = False) -> None:
+    """A tensor with an axis for each of these names, or with ``more`` before them."""
+    if given.ndim < len(axes) or (given.ndim > len(axes) and not more):
+        shape = f"({', '.join((*['...'] * more, *axes))}{',' * (len(axes) == 1 and not more)})"
+        refuse(ValueError, name, f"have shape {shape}", reason, f"shape {tuple(given.shape)}")
+
+
+def require_same_device(name: str, given: Tensor, other_name: str, other: Tensor) -> None:
+    """A tensor that is where another is."""
+    if given.device != other.device:
+        reason, cure = "they meet there", f'Move it with {name}.to("{other.device}").'
+        refuse(ValueError, name, f"be on the device of {other_name}, {other.device}", reason, str(given.device), cure)
+
+
+def require_same_shape(name: str, given: Tensor, other_name: str, other: Tensor, reason: str) -> None:
+    """A tensor of another's shape and device."""
+    if given.shape != other.shape:
+        shapes = f"shape {tuple(given.shape)} for {other_name} of shape {tuple(other.shape)}"
+        refuse(ValueError, name, f"have the shape of {other_name}", reason, shapes)
+    require_same_device(name, given, other_name, other)
+
+
 def require_whole_numbers(name: str, given: object, reason: str) -> Tensor:
     """A tensor of integers."""
     tensor = require_tensor(name, given, reason)
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         refuse(TypeError, name, "be whole numbers", reason, f"dtype {tensor.dtype}")
+    return tensor
+
+
+def require_bool(name: str, given: object, reason: str) -> Tensor:
+    """A tensor of true and false."""
+    tensor = require_tensor(name, given, reason)
+    if tensor.dtype != torch.bool:
+        refuse(TypeError, name, "be bool", reason, f"dtype {tensor.dtype}", f"Use {name}.bool().")
     return tensor
 
 
@@ -186,7 +269,7 @@ def require_device(given: object) -> torch.device:
 
 def require_dtype(given: object, reason: str) -> torch.dtype:
     """A real floating-point dtype."""
-    if not isinstance(given, torch.dtype) or not given.is_floating_point:
+    if not isinstance(given, torch.dtype) or (given not in WIDE and not given.is_floating_point):
         refuse(TypeError, "dtype", "be a real floating-point dtype such as torch.float32", reason, told(given))
     return given
 

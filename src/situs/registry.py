@@ -76,6 +76,10 @@ _aliases = {"nope": "none", "rope": "rotary"}
 def register(*, name: str, paper: str, formula: str, dialects: Mapping[str, str] | None = None) -> Callable[[E], E]:
     """Decorate a class to make an encoding known by ``name``, for ``create``, the CLI and the lab. ``dialects`` says
     which options released models, or the paper, need where they differ."""
+    for argument, given in (("name", name), ("paper", paper), ("formula", formula)):
+        _require_text(argument, given, "people read it")
+    if dialects is not None and not isinstance(dialects, Mapping):
+        raise TypeError(f"dialects must be a mapping, since each has a name and its options; got {dialects!r}.")
 
     def add(cls: E) -> E:
         _require_new(name, cls)
@@ -110,12 +114,19 @@ def names() -> list[str]:
 
 def entry(name: str) -> Entry:
     """Look up what is known about an encoding."""
+    _require_text("name", name, "encodings are known by it")
     name = _aliases.get(name, name)
     if name not in _entries and name in ENCODINGS:
         importlib.import_module(ENCODINGS[name][0])
     if name not in _entries:
         raise ValueError(f"name must be one of {', '.join(names())}; got {name!r}.{did_you_mean(name, names())}")
     return _entries[name]
+
+
+def _require_text(argument: str, given: object, reason: str) -> None:
+    """Raise unless a string is given. ``situs.arguments`` would bring torch, which names have no need of."""
+    if not isinstance(given, str):
+        raise TypeError(f"{argument} must be a string, since {reason}; got {given!r}.")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -113,7 +113,8 @@ def test_dropout_is_a_probability(dropout: float) -> None:
 def test_encodings_must_be_encodings() -> None:
     with raises_exactly(
         TypeError,
-        "encoding must be a situs.Encoding or a list of them; got str. Use situs.create('rotary', ...).",
+        "encoding must be a situs.Encoding or a list of them, since it tells attention where tokens stand; got "
+        "'rotary'. Use situs.create('rotary', ...).",
     ):
         attend(*tensors(4, 4), encoding="rotary")  # type: ignore[arg-type]
 

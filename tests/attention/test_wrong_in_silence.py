@@ -146,8 +146,8 @@ def test_a_wrong_batch_is_refused_before_anything_is_cached() -> None:
     cache = cache_of(layer)
     with raises_exactly(
         ValueError,
-        "keys must have shape (2, 2, new, 8), since the cache was made for 2 rows of 2 heads of 8; got shape "
-        "(3, 2, 4, 8).",
+        "key must have shape (2, 2, new, 8), since the cache was made for 2 rows of 2 heads of 8; got shape (3, 2, "
+        "4, 8).",
     ):
         layer(torch.randn(3, 4, 16), cache=cache)
     assert cache.length == 0

@@ -149,7 +149,10 @@ def test_projections_must_be_tied_before_use() -> None:
 
 def test_only_fitting_projections_are_tied_and_only_where_asked() -> None:
     fitting = nn.Linear(DIM, 8)
-    with raises_exactly(ValueError, "share_att_key must be True to tie projections, since this encoding has its own."):
+    with raises_exactly(
+        ValueError,
+        ("share_att_key must be True to tie projections, since this encoding has its own; got share_att_key=False."),
+    ):
         made(num_heads=2).tie(query=fitting, key=fitting)
     encoding = made(num_heads=2, share_att_key=True)
     with raises_exactly(

@@ -222,8 +222,8 @@ def test_positions_that_pick_no_row_are_refused() -> None:
 
 
 ERRORS: list[tuple[dict[str, Any], str]] = [
-    ({"dim": 0}, "dim and max_length must be 1 or more, since they size the table; got 0 and 8."),
-    ({"max_length": 0}, "dim and max_length must be 1 or more, since they size the table; got 4 and 0."),
+    ({"dim": 0}, "dim must be 1 or more, since it sizes the table; got 0."),
+    ({"max_length": 0}, "max_length must be 1 or more, since it sizes the table; got 0."),
     ({"offset": 8}, "offset must lie in 0 .. 7, since it is a row of the table; got 8."),
     ({"padding_row": 8}, "padding_row must lie in 0 .. 7, since it is a row of the table; got 8."),
     ({"padding_row": -1}, "padding_row must lie in 0 .. 7, since it is a row of the table; got -1."),

@@ -121,15 +121,15 @@ def test_its_configuration_makes_it_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "got"),
+    ("options", "message"),
     [
-        ({"dim": 0}, "0, (2, 3) and 1"),
-        ({"size": (0, 3)}, "4, (0, 3) and 1"),
-        ({"prefix": -1}, "4, (2, 3) and -1"),
+        ({"dim": 0}, "dim must be 1 or more, since it sizes the table; got 0."),
+        ({"size": (0, 3)}, "size must be 1 or more, since a picture's patches are counted both ways; got 0."),
+        ({"prefix": -1}, "prefix must be 0 or more, since it counts tokens before the patches; got -1."),
     ],
 )
-def test_sizes_of_nothing_are_refused(options: dict[str, Any], got: str) -> None:
-    with raises_exactly(ValueError, f"dim and size must be 1 or more and prefix 0 or more; got {got}."):
+def test_sizes_of_nothing_are_refused(options: dict[str, Any], message: str) -> None:
+    with raises_exactly(ValueError, message):
         LearnedGrid(**{"dim": 4, "size": (2, 3), "prefix": 1, **options})
 
 
@@ -168,13 +168,14 @@ def test_a_size_that_is_no_height_and_width_is_refused(size: Any) -> None:
     for make in (lambda: LearnedGrid(dim=4, size=size), lambda: LearnedGrid(dim=4, size=(3, 4)).resize(size)):
         with raises_exactly(
             ValueError,
-            f"size must be (height, width), since a picture's patches are counted both ways; got {size}.",
+            f"size must be (height, width), since a picture's patches are counted both ways; got {size!r}.",
         ):
             make()
 
 
 def test_half_a_patch_and_tokens_without_a_batch_are_refused() -> None:
-    with raises_exactly(TypeError, "size must be a whole number, since it counts patches; got 3.5."):
+    message = "size must be a whole number, since a picture's patches are counted both ways; got 3.5."
+    with raises_exactly(TypeError, message):
         LearnedGrid(dim=4, size=(3.5, 4))  # type: ignore[arg-type]
     with raises_exactly(
         ValueError,
@@ -190,7 +191,9 @@ def test_coordinates_of_a_video_are_refused() -> None:
 
 def test_sizes_and_modes_it_cannot_take_are_refused() -> None:
     encoding = LearnedGrid(dim=4, size=(2, 3))
-    with raises_exactly(ValueError, "size must be (height, width) in patches, each 1 or more; got (0, 3)."):
+    with raises_exactly(
+        ValueError, ("size must be 1 or more, since a picture's patches are counted both ways; got 0.")
+    ):
         encoding.resize((0, 3))
     with raises_exactly(
         ValueError,

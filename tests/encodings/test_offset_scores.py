@@ -300,8 +300,9 @@ def test_positions_of_several_axes_or_another_length_are_refused() -> None:
         Waves()(x, x, Positions.grid(2, 3))
     with raises_exactly(
         ValueError,
-        "positions must have one for each of the 6 tokens, since each token stands somewhere; got "
-        "Positions(range 0..4, length 5). Slice them with positions[first:last], or pass those of this call only.",
+        "query_positions must have one for each of the 6 tokens, since each token stands somewhere; got "
+        "Positions(range 0..4, length 5). Slice them with query_positions[first:last], or pass those of this call "
+        "only.",
     ):
         Waves()(x, x, Positions.range(5))
     with raises_exactly(

@@ -111,7 +111,7 @@ def test_keys_of_another_shape_are_not_rerotated() -> None:
         ):
             Rotary(head_dim=8).rerotate(torch.zeros(1, 1, 2, 8), 0, 5, source=source)
     with raises_exactly(
-        ValueError, "x must have 8 channels, since Rotary was made with head_dim=8; got shape (1, 1, 2, 10)."
+        ValueError, "keys must have 8 channels, since Rotary was made with head_dim=8; got shape (1, 1, 2, 10)."
     ):
         Rotary(head_dim=8).rerotate(torch.zeros(1, 1, 2, 10), 0, 5)
 

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -95,18 +96,24 @@ def test_numbers_of_numpy_and_torch_are_taken() -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "cure"),
-    [(torch.int64, "Convert it with x.float()"), (torch.complex64, "Hand over torch.view_as_real(x).flatten(-2)")],
+    [(torch.int64, "Convert it with {}.float()"), (torch.complex64, "Hand over torch.view_as_real({}).flatten(-2)")],
     ids=str,
 )
 def test_vectors_that_hold_no_fractions_are_refused(dtype: torch.dtype, cure: str) -> None:
-    encoding, x = Rotary(head_dim=8), torch.ones(1, 1, 2, 8, dtype=dtype)
-    for turn in (encoding, encoding.inverse, lambda x: encoding.both(x, x), lambda x: encoding.rerotate(x, 0, 1)):
+    encoding, given = Rotary(head_dim=8), torch.ones(1, 1, 2, 8, dtype=dtype)
+    calls: list[tuple[str, Callable[[torch.Tensor], object]]] = [
+        ("x", encoding),
+        ("x", encoding.inverse),
+        ("query", lambda x: encoding.both(x, x)),
+        ("keys", lambda x: encoding.rerotate(x, 0, 1)),
+    ]
+    for name, turn in calls:
         with raises_exactly(
             TypeError,
-            f"x must be of a real floating-point dtype, since Rotary computes with real fractions; got {dtype}. "
-            f"{cure}.",
+            f"{name} must be of a real floating-point dtype, since Rotary computes with real fractions; got {dtype}. "
+            f"{cure.format(name)}.",
         ):
-            turn(x)
+            turn(given)
 
 
 @pytest.mark.parametrize(("name", "value", "made"), [("base", 5e5, 1e4), ("pairing", "interleaved", "halves")])

@@ -97,8 +97,8 @@ def test_tables_are_asked_for_with_positions_and_a_wide_dtype() -> None:
             Rotary(head_dim=8).table(Positions.range(4), dtype=dtype)
     with raises_exactly(
         TypeError,
-        "positions must be a situs.Positions, since a table is cached with it; got Tensor. Use Positions.explicit(ids) "
-        "for a tensor of positions, or Positions.range(length).",
+        "positions must be a situs.Positions, since a table is cached with it; got a tensor of shape (4,) and dtype "
+        "torch.int64. Use Positions.explicit(ids) for a tensor of positions, or Positions.range(length).",
     ):
         Rotary(head_dim=8).table(torch.arange(4))  # type: ignore[arg-type]
 
@@ -106,7 +106,7 @@ def test_tables_are_asked_for_with_positions_and_a_wide_dtype() -> None:
 def test_keys_are_moved_from_what_turned_them() -> None:
     with raises_exactly(
         TypeError,
-        "source must be a RotationEncoding, since it tells how keys were rotated; got NoPE. Keys that were not "
+        "source must be a RotationEncoding, since it tells how keys were rotated; got NoPE(). Keys that were not "
         "rotated are rotated with encoding(keys, role='key').",
     ):
         Rotary(head_dim=8).rerotate(X, 0, 5, source=NoPE())  # type: ignore[arg-type]

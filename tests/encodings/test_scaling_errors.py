@@ -146,7 +146,8 @@ ERRORS: list[tuple[Make, str]] = [
     ),
     (
         lambda: Llama3Scaling(factor=4.0, original_length=8192, low_frequency_factor=4.0),
-        "the frequency factors must satisfy 0 < low < high, since the blend runs between them; got low=4.0, high=4.0.",
+        "low_frequency_factor and high_frequency_factor must satisfy 0 < low < high, since the blend runs between "
+        "them; got low=4.0, high=4.0.",
     ),
     (
         lambda: LongRoPE(factor=4.0, original_length=4096),
@@ -191,11 +192,11 @@ ERRORS: list[tuple[Make, str]] = [
     ),
     (
         lambda: Sections(sizes=(4,)),
-        "sizes must be two or more counts of pairs, one an axis; got (4,).",
+        "sizes must be two or more, since each axis has a number of pairs; got (4,).",
     ),
     (
         lambda: Sections(sizes=(4, -1)),
-        "sizes must be two or more counts of pairs, one an axis; got (4, -1).",
+        "sizes must be 0 or more, since they count pairs; got -1.",
     ),
     (
         lambda: Sections(sizes=(1, 3, 0), order="interleaved"),
@@ -204,7 +205,7 @@ ERRORS: list[tuple[Make, str]] = [
     ),
     (
         lambda: Rotary(head_dim=16, split=Sections(sizes=(2, 3, 4))),
-        "sizes must add up to 8, the number of pairs in 16 channels; got (2, 3, 4), which makes 9.",
+        "sizes must add up to 8, the number of pairs in rotary_dim=16 channels; got (2, 3, 4), which makes 9.",
     ),
 ]
 

@@ -63,8 +63,8 @@ def test_a_schedule_is_a_module_that_saves_and_loads() -> None:
 def test_bad_schedules_say_what_is_wrong() -> None:
     with raises_exactly(
         ValueError,
-        "pattern must be a list with an item for each layer until it repeats; got 'rotary'. "
-        'Use ["rotary"] for one encoding in all layers.',
+        "pattern must be a list with an item for each layer until it repeats, since layers take turns; got "
+        "'rotary'. Use [\"rotary\"] for one encoding in all layers.",
     ):
         situs.schedule("rotary", num_layers=2, head_dim=16)
     with raises_exactly(ValueError, "num_layers must be at least 3, since the pattern has that many items; got 2."):
@@ -85,6 +85,7 @@ def test_bad_schedules_say_what_is_wrong() -> None:
         situs.schedule([("kerple", {"kernal": "log"})], num_layers=1, num_heads=2)
     with raises_exactly(
         TypeError,
-        'an item of the pattern must be a name, ("name", {options}), an encoding, or a list of these; got 3.',
+        'pattern must have names, ("name", {options}), encodings, or lists of these as items, since each stands for'
+        " a layer; got 3.",
     ):
         situs.schedule([3], num_layers=1)  # type: ignore[list-item]

@@ -10,25 +10,20 @@ from situs import CoPE, Deberta, Positions, ScoreEncoding, Shaw, TransformerXL
 from situs.positions import PositionsLike
 from tests.raising import raises_exactly
 
-COPE = "num_heads, head_dim and max_position must be 1 or more, since they size the table; got "
-SHAW = "num_heads, head_dim and max_distance must be 1 or more, since they size the tables; got "
-TRANSFORMER_XL = "num_heads and head_dim must be 1 or more, since they size the projection; got "
-DEBERTA = (
-    "dim, num_heads, head_dim and max_distance must be 1 or more, since they size the table and the projections; got "
-)
+SIZES = "must be 1 or more, since it sizes"
 DEBERTA_BUCKETS = "since half of them hold a single distance below max_distance - 1; got "
-DEBERTA_TERMS = "terms must be among c2p, p2c, p2p, each once, and at least one; got "
+DEBERTA_TERMS = "terms must be among c2p, p2c, p2p, each once, and at least one, since each adds to the scores; got "
 
 REFUSED: dict[Any, list[tuple[dict[str, Any], str]]] = {
     CoPE: [
-        ({"num_heads": 0}, f"{COPE}0, 4 and 64."),
-        ({"head_dim": 0}, f"{COPE}2, 0 and 64."),
-        ({"max_position": 0}, f"{COPE}2, 4 and 0."),
+        ({"num_heads": 0}, f"num_heads {SIZES} the table; got 0."),
+        ({"head_dim": 0}, f"head_dim {SIZES} the table; got 0."),
+        ({"max_position": 0}, f"max_position {SIZES} the table; got 0."),
     ],
     Shaw: [
-        ({"num_heads": 0}, f"{SHAW}0, 4 and 16."),
-        ({"head_dim": 0}, f"{SHAW}2, 0 and 16."),
-        ({"max_distance": -1}, f"{SHAW}2, 4 and -1."),
+        ({"num_heads": 0}, f"num_heads {SIZES} the tables; got 0."),
+        ({"head_dim": 0}, f"head_dim {SIZES} the tables; got 0."),
+        ({"max_distance": -1}, f"max_distance {SIZES} the tables; got -1."),
         (
             {"keys": False, "values": False},
             "keys or values must be True, since the method acts on one of them; got neither.",
@@ -37,24 +32,27 @@ REFUSED: dict[Any, list[tuple[dict[str, Any], str]]] = {
     TransformerXL: [
         ({"dim": 7}, "dim must be even, since every frequency has a sine and a cosine; got 7."),
         ({"dim": 0}, "dim must be even, since every frequency has a sine and a cosine; got 0."),
-        ({"num_heads": 0}, f"{TRANSFORMER_XL}0 and 4."),
-        ({"head_dim": -4}, f"{TRANSFORMER_XL}2 and -4."),
-        ({"clamp_len": 0}, "clamp_len must be 1 or more, or None for no bound; got 0."),
-        ({"clamp_len": -1}, "clamp_len must be 1 or more, or None for no bound; got -1."),
+        ({"num_heads": 0}, f"num_heads {SIZES} the projection; got 0."),
+        ({"head_dim": -4}, f"head_dim {SIZES} the projection; got -4."),
+        ({"clamp_len": 0}, "clamp_len must be 1 or more, since it bounds distances; got 0."),
+        ({"clamp_len": -1}, "clamp_len must be 1 or more, since it bounds distances; got -1."),
         ({"base": 1.0}, "base must be more than 1, since wavelengths grow by its powers; got 1.0."),
     ],
     Deberta: [
-        ({"dim": 0}, f"{DEBERTA}0, 2, 4 and 512."),
-        ({"num_heads": 0}, f"{DEBERTA}8, 0, 4 and 512."),
-        ({"head_dim": 0}, f"{DEBERTA}8, 2, 0 and 512."),
-        ({"max_distance": 0}, f"{DEBERTA}8, 2, 4 and 0."),
+        ({"dim": 0}, f"dim {SIZES} the table and the projections; got 0."),
+        ({"num_heads": 0}, f"num_heads {SIZES} the table and the projections; got 0."),
+        ({"head_dim": 0}, f"head_dim {SIZES} the table and the projections; got 0."),
+        ({"max_distance": 0}, f"max_distance {SIZES} the table and the projections; got 0."),
         ({"buckets": 5}, f"buckets must be even and lie in 4 .. 1021, {DEBERTA_BUCKETS}5."),
         ({"buckets": 3}, f"buckets must be even and lie in 4 .. 1021, {DEBERTA_BUCKETS}3."),
         ({"buckets": 1022}, f"buckets must be even and lie in 4 .. 1021, {DEBERTA_BUCKETS}1022."),
         ({"buckets": 30, "max_distance": 16}, f"buckets must be even and lie in 4 .. 29, {DEBERTA_BUCKETS}30."),
         ({"terms": ()}, f"{DEBERTA_TERMS}()."),
         ({"terms": ("c2p", "c2p")}, f"{DEBERTA_TERMS}('c2p', 'c2p')."),
-        ({"terms": ("c2p", "c2c")}, f"{DEBERTA_TERMS}('c2p', 'c2c')."),
+        (
+            {"terms": ("c2p", "c2c")},
+            "terms must be one of 'c2p', 'p2c', 'p2p', since each adds to the scores; got 'c2c'.",
+        ),
         (
             {"p2c_row": "opposite"},
             "p2c_row must be one of 'same', 'mirrored', since released models and the paper differ; got 'opposite'.",
@@ -116,8 +114,9 @@ def test_key_heads_that_do_not_divide_are_refused(cls: Any) -> None:
 def test_positions_of_another_length_are_refused(cls: Any) -> None:
     with raises_exactly(
         ValueError,
-        "positions must have one for each of the 2 tokens, since each token stands somewhere; got "
-        "Positions(range 0..2, length 3). Slice them with positions[first:last], or pass those of this call only.",
+        "query_positions must have one for each of the 2 tokens, since each token stands somewhere; got "
+        "Positions(range 0..2, length 3). Slice them with query_positions[first:last], or pass those of this call "
+        "only.",
     ):
         made(cls)(tokens(), tokens(), Positions.range(3))
 
@@ -126,8 +125,8 @@ def test_positions_of_another_length_are_refused(cls: Any) -> None:
 def test_positions_in_half_precision_are_refused(cls: Any) -> None:
     with raises_exactly(
         TypeError,
-        "ids must be integers, float32 or float64, since in half precision neighbouring positions collide (bfloat16 "
-        "from 257 on, float16 from 2049 on); got dtype torch.bfloat16.",
+        "query_positions must be integers, float32 or float64, since in half precision neighbouring positions collide "
+        "(bfloat16 from 257 on, float16 from 2049 on); got dtype torch.bfloat16.",
     ):
         made(cls)(tokens(), tokens(), torch.tensor([0.0, 1.0], dtype=torch.bfloat16))
 

@@ -230,8 +230,8 @@ def test_what_is_of_another_kind_is_refused() -> None:
         Sinusoidal(dim=8)(torch.ones(3, 8))
     with raises_exactly(
         TypeError,
-        "positions must be a situs.Positions, since it tells where tokens stand; got Tensor. Use "
-        "Positions.explicit(ids) for a tensor of positions, or Positions.range(length).",
+        "positions must be a situs.Positions, since it tells where tokens stand; got a tensor of shape (3,) and "
+        "dtype torch.int64. Use Positions.explicit(ids) for a tensor of positions, or Positions.range(length).",
     ):
         Sinusoidal(dim=8).encode(torch.arange(3))  # type: ignore[arg-type]
     with pytest.raises(AttributeError, match=r"^base must be given when Sinusoidal is made, since .*; got .*\.$"):

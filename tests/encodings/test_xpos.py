@@ -243,7 +243,7 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"head_dim": 8, "centre": math.nan},
-        'centre must be "origin", "middle" or a number, since it is a position; got nan.',
+        "centre must be finite, since it is a position; got nan.",
     ),
 ]
 

@@ -115,7 +115,11 @@ def test_what_does_not_fit_is_refused() -> None:
         convert_pairing(torch.zeros(12, 8), head_dim=8, source="halves", target="interleaved")
     for name in ("source", "target"):
         pairings = {"source": "halves", "target": "halves", name: "neighbours"}
-        with raises_exactly(ValueError, f'{name} must be "interleaved" or "halves"; got \'neighbours\'.'):
+        with raises_exactly(
+            ValueError,
+            f"{name} must be one of 'interleaved', 'halves', since channels are paired one way or the other; got "
+            f"'neighbours'.",
+        ):
             convert_pairing(torch.zeros(8), head_dim=8, **pairings)  # type: ignore[arg-type]
     for head_dim in (0, -8):
         message = f"head_dim must be 1 or more, since it counts the channels of a head; got {head_dim}."

@@ -233,7 +233,8 @@ def test_what_is_no_encoding_is_refused() -> None:
             sitters(nothing)
     with raises_exactly(
         TypeError,
-        "encoding must be a situs.Encoding or a list of them; got str. Use situs.create('rotary', ...).",
+        "encodings must be a situs.Encoding or a list of them, since it tells attention where tokens stand; got "
+        "'rotary'. Use situs.create('rotary', ...).",
     ):
         sitters("rotary")  # type: ignore[arg-type]
 

@@ -22,15 +22,15 @@ VALUE_ERRORS: list[tuple[Make, str]] = [
     ),
     (
         lambda: Positions.grid(),
-        "grid needs one to three sizes of 1 or more, since it has that many axes; got ().",
+        "sizes must be one to three numbers of 1 or more, since a grid has that many axes; got ().",
     ),
     (
         lambda: Positions.grid(2, 0),
-        "grid needs one to three sizes of 1 or more, since it has that many axes; got (2, 0).",
+        "sizes must be one to three numbers of 1 or more, since a grid has that many axes; got (2, 0).",
     ),
     (
         lambda: Positions.grid(1, 2, 3, 4),
-        "grid needs one to three sizes of 1 or more, since it has that many axes; got (1, 2, 3, 4).",
+        "sizes must be one to three numbers of 1 or more, since a grid has that many axes; got (1, 2, 3, 4).",
     ),
     (
         lambda: Positions.pack([Positions.packed([1, 2]), BARE]),
@@ -38,15 +38,15 @@ VALUE_ERRORS: list[tuple[Make, str]] = [
     ),
     (
         lambda: Positions.batch([]),
-        "batch joins one or more single rows; got [] rows.",
+        "rows must be one or more Positions of a single row each, since batch joins them; got none.",
     ),
     (
         lambda: Positions.pack([TWO_ROWS, BARE]),
-        "pack joins one or more single rows; got [2, 1] rows.",
+        "rows must be one or more Positions of a single row each, since pack joins them; got [2, 1] rows.",
     ),
     (
         lambda: Positions.batch([BARE, Positions.grid(2, 2)]),
-        "batch joins rows of as many axes each; got [1, 2] axes.",
+        "rows must have as many axes each, since batch joins their coordinates; got [1, 2] axes.",
     ),
     (
         lambda: Positions.of(Positions.range(9)[2:5], 4),
@@ -68,17 +68,17 @@ VALUE_ERRORS: list[tuple[Make, str]] = [
     ),
     (
         lambda: Positions.range(8).shard(0, 2, layout="striped"),  # type: ignore[arg-type]
-        'layout must be "contiguous" or "zigzag"; got \'striped\'.',
+        "layout must be one of 'contiguous', 'zigzag', since ranks hold one piece each or two; got 'striped'.",
     ),
     (
         lambda: Positions.range(10).shard(0, 4),
-        "length must be a multiple of 4, since contiguous sharding over 4 ranks cuts the sequence into 4 equal "
-        "pieces; got 10. Pad it to 12.",
+        "length must be a multiple of 4, since contiguous sharding over world_size=4 ranks cuts the sequence into 4 "
+        "equal pieces; got 10. Pad it to 12.",
     ),
     (
         lambda: Positions.range(12).shard(0, 4, layout="zigzag"),
-        "length must be a multiple of 8, since zigzag sharding over 4 ranks cuts the sequence into 8 equal pieces; "
-        "got 12. Pad it to 16.",
+        "length must be a multiple of 8, since zigzag sharding over world_size=4 ranks cuts the sequence into 8 "
+        "equal pieces; got 12. Pad it to 16.",
     ),
     (
         lambda: Positions.range(8).skipped(20, seed=0, chunks=0),
@@ -118,11 +118,11 @@ VALUE_ERRORS: list[tuple[Make, str]] = [
     ),
     (
         lambda: Vision(3, 2, 2, -1),
-        "time_step must be 0 or more and finite, since frames follow one another; got -1.",
+        "time_step must be 0 or more, since frames follow one another; got -1.",
     ),
     (
         lambda: Vision(3, 2, 2, math.inf),
-        "time_step must be 0 or more and finite, since frames follow one another; got inf.",
+        "time_step must be finite, since frames follow one another; got inf.",
     ),
     (
         lambda: Positions.range(8).randomised(7, seed=0),
@@ -161,11 +161,13 @@ VALUE_ERRORS: list[tuple[Make, str]] = [
     ),
     (
         lambda: Positions.explicit(torch.zeros(1, 2, 3, 4)),
-        "ids must have shape (sequence,), (batch, sequence) or (batch, sequence, axes); got shape (1, 2, 3, 4).",
+        "ids must have shape (sequence,), (batch, sequence) or (batch, sequence, axes), since each token has a "
+        "position; got shape (1, 2, 3, 4).",
     ),
     (
         lambda: Positions.explicit(torch.tensor(3)),
-        "ids must have shape (sequence,), (batch, sequence) or (batch, sequence, axes); got shape ().",
+        "ids must have shape (sequence,), (batch, sequence) or (batch, sequence, axes), since each token has a "
+        "position; got shape ().",
     ),
     (
         lambda: Positions.explicit(torch.arange(3), documents=torch.zeros(4, dtype=torch.int64)),
@@ -179,11 +181,13 @@ VALUE_ERRORS: list[tuple[Make, str]] = [
     ),
     (
         lambda: Positions.packed(),
-        "packed needs either lengths or cu_seqlens, since one follows from the other; got both or none.",
+        "lengths or cu_seqlens must be given, and not both, since one follows from the other; got lengths=None "
+        "and cu_seqlens=None.",
     ),
     (
         lambda: Positions.packed([3], cu_seqlens=torch.tensor([0, 3])),
-        "packed needs either lengths or cu_seqlens, since one follows from the other; got both or none.",
+        "lengths or cu_seqlens must be given, and not both, since one follows from the other; got lengths=[3] and "
+        "cu_seqlens=a tensor of shape (2,) and dtype torch.int64.",
     ),
     (
         lambda: Positions.packed(cu_seqlens=torch.zeros(2, dtype=torch.int32, device="meta")),
@@ -203,7 +207,7 @@ VALUE_ERRORS: list[tuple[Make, str]] = [
     ),
     (
         lambda: Positions.packed(cu_seqlens=torch.tensor([0, 4, 3])),
-        "lengths must be 0 or more, since they count tokens; got [4, -1].",
+        "cu_seqlens must never fall, since documents follow one another; got [0, 4, 3].",
     ),
     (
         lambda: Positions.packed([2, 3], length=8),
@@ -225,15 +229,16 @@ VALUE_ERRORS: list[tuple[Make, str]] = [
 TYPE_ERRORS: list[tuple[Make, str]] = [
     (
         lambda: Positions.range(8)[::2],
-        "positions are sliced along the sequence, as positions[first:last]; got slice(None, None, 2).",
+        "positions must be sliced along the sequence, as positions[first:last], since rows go together; got "
+        "slice(None, None, 2).",
     ),
     (
         lambda: Positions.range(8)[3],  # type: ignore[index]
-        "positions are sliced along the sequence, as positions[first:last]; got 3.",
+        "positions must be sliced along the sequence, as positions[first:last], since rows go together; got 3.",
     ),
     (
         lambda: Positions.explicit(torch.tensor([0.5, 1.5])).randomised(9, seed=0, count=3),
-        "randomised positions need whole ones to count by; got ids of dtype torch.float32.",
+        "positions must be whole numbers to be drawn anew, since they are counted by; got ids of dtype torch.float32.",
     ),
     (
         lambda: Positions.from_mask(torch.zeros(2, 4)),
@@ -242,8 +247,8 @@ TYPE_ERRORS: list[tuple[Make, str]] = [
     ),
     (
         lambda: Positions.explicit(torch.zeros(3, dtype=torch.bfloat16)),
-        "ids must be integers, float32 or float64, since in half precision neighbouring positions collide (bfloat16 "
-        "from 257 on, float16 from 2049 on); got dtype torch.bfloat16.",
+        "ids must be integers, float32 or float64, since in half precision neighbouring positions collide "
+        "(bfloat16 from 257 on, float16 from 2049 on); got dtype torch.bfloat16.",
     ),
     (
         lambda: Positions.explicit(torch.zeros(3, dtype=torch.float16)),

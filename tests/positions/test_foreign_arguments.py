@@ -15,12 +15,14 @@ FOREIGN: list[tuple[type[Exception], Callable[[], object], str]] = [
     (
         TypeError,
         lambda: Positions.of([0, 1], 2),  # type: ignore[arg-type]
-        "ids must be a tensor of positions; got list. Use torch.as_tensor(...) on lists and arrays.",
+        "positions must be a situs.Positions, a tensor, the first position as an int, or None, since each token "
+        "stands somewhere; got [0, 1]. Use torch.as_tensor(...) on lists and arrays.",
     ),
     (
         TypeError,
         lambda: Positions.explicit(np.arange(3)),  # type: ignore[arg-type]
-        "ids must be a tensor of positions; got ndarray. Use torch.as_tensor(...) on lists and arrays.",
+        "ids must be a tensor, since it has a position for each token; got ndarray. Use torch.as_tensor(...) on "
+        "lists and arrays.",
     ),
     (
         TypeError,
@@ -77,22 +79,23 @@ FOREIGN: list[tuple[type[Exception], Callable[[], object], str]] = [
     (
         TypeError,
         lambda: Positions.batch([torch.arange(3)]),  # type: ignore[list-item]
-        "batch joins Positions; got Tensor. Use Positions.explicit(...) on tensors.",
+        "rows must be a list of Positions, since batch joins them; got Tensor. Use Positions.explicit(...) on tensors.",
     ),
     (
         TypeError,
         lambda: Positions.mixed([3, (1, 2, 2)]),  # type: ignore[list-item]
-        "a segment must be a number of text tokens, or a Vision; got (1, 2, 2).",
+        "segments must be whole numbers and situs.Vision, since text is told by its number of tokens, and pictures "
+        "by their size; got (1, 2, 2).",
     ),
     (
         ValueError,
         lambda: Positions.mixed([3, Vision(1, 0, 2)]),
-        "time, height and width must be 1 or more, since they count tokens; got 1, 0 and 2.",
+        "height must be 1 or more, since it counts tokens; got 0.",
     ),
     (
         ValueError,
         lambda: Positions.mixed([3, -1]),
-        "a text segment must have 0 or more tokens; got -1.",
+        "segments must be 0 or more, since text is told by its number of tokens, and pictures by their size; got -1.",
     ),
     (
         ValueError,
@@ -109,7 +112,8 @@ FOREIGN: list[tuple[type[Exception], Callable[[], object], str]] = [
     (
         ValueError,
         lambda: Positions.range(3, start=torch.tensor(4)),
-        "start must be an int, or a tensor with one for each row; got shape (). Use int(start) for a single one.",
+        "start must be an int, or a tensor with one for each row, since rows may differ; got shape (). Use "
+        "int(start) for a single one.",
     ),
 ]
 

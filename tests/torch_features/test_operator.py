@@ -30,9 +30,9 @@ def _arguments(name: str, kv_heads: int, **options: Any) -> tuple[Given, Setting
     asked: dict[str, Any] = {"causal": True, "key_positions": None, "mask": None, "window": None, "scale": None}
     encoding = situs.entry(name).build(**SIZES)
     given, settings = by_offset(make_request(query, key, value, encoding=encoding, dropout=0.0, **{**asked, **options}))
-    leaves = (
+    leaves: list[Any] = [
         None if each is None else each.detach().requires_grad_(each.is_floating_point()) for each in given
-    )  # the check reads .grad of what it is given
+    ]  # the check reads .grad of what it is given
     return Given(*leaves), settings
 
 

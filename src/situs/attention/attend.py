@@ -46,6 +46,7 @@ def attend(
     >>> situs.attend(q, k, v, encoding=situs.T5Bias(num_heads=8), causal=True).shape
     torch.Size([1, 8, 100, 64])
     """
+    require_impl(impl)
     request = make_request(
         query,
         key,
@@ -103,6 +104,7 @@ def explain(
     >>> situs.explain(q, k, v, encoding=situs.Rotary(head_dim=64), causal=True).impl
     'flash'
     """
+    require_impl(impl)
     request = make_request(
         query,
         key,
@@ -127,11 +129,16 @@ def explain(
     return Explanation(chosen, others)
 
 
+def require_impl(impl: object) -> None:
+    """Raise unless a kernel is named, or the choice left open."""
+    if not isinstance(impl, str) or impl != "auto":
+        require_choice("impl", impl, ("auto", *KERNELS), "each names a kernel")
+
+
 def _choose(request: Request, impl: str) -> str:
     """The kernel that was named, or the first that can serve."""
     if impl == "auto":
         return next(name for name in preferred(request) if KERNELS[name].cannot(request) is None)
-    require_choice("impl", impl, ("auto", *KERNELS), "each names a kernel")
     why = KERNELS[impl].cannot(request)
     if why:
         raise ValueError(f'impl="{impl}" cannot serve this call, since {why}. Use impl="auto".')

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from situs.arguments import require_count, require_device, require_dtype
+from situs.arguments import (
+    require_count,
+    require_device,
+    require_dtype,
+    require_floating,
+)
+from situs.attention.fitting import require_queries, require_valid
 from situs.attention.offsets import OffsetCache
 from situs.attention.request import softmax_scale
-from situs.encodings.base import Encoding, QueryKeyEncoding, computing_dtype
+from situs.encodings.base import Encoding, Encodings, QueryKeyEncoding, as_encodings, computing_dtype
 from situs.encodings.rotation import RotationEncoding
 from situs.encodings.score import ScoreEncoding
 from situs.functional.angles import widest
@@ -125,6 +131,8 @@ class KVCache:
 
     def positions_of_next(self, count: int, *, sequence_length: int | None = None) -> Positions:
         """Where the next tokens stand: right behind each row's last."""
+        if type(count) is not int or count < 0:
+            count = require_count("count", count, "it counts tokens", least=0)
         if self.lengths is None:
             return Positions.range(
                 count, start=self.length, sequence_length=sequence_length, device=self.keys.device
@@ -138,22 +146,24 @@ class KVCache:
         key: Float[Tensor, "batch kv_heads new head_dim"],
         value: Float[Tensor, "batch kv_heads new value_dim"],
         positions: PositionsLike,
-        encodings: Sequence[Encoding],
+        encodings: Encodings,
     ) -> Step:
         """Take new tokens in, and give what their attention computes with. What is refused changes nothing."""
+        self._require_room(key, value, "key", "value")
         count, dtype = key.shape[2], self.dtype
-        self._require_room(key, value)
+        require_queries(query, self.keys, count)
+        listed = as_encodings(encodings, "encodings")
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
         admitted = self.admit(positions, count)
-        scale = softmax_scale(encodings, query.shape[-1])
-        left: Sequence[Encoding] = encodings
+        scale = softmax_scale(listed, query.shape[-1])
+        left: Sequence[Encoding] = listed
         # terms by content meet keys that are not rotated: with them, everything is done anew in each step
-        if not any(isinstance(each, ScoreEncoding) for each in encodings):
-            query, key = self._rotated(query, key, admitted, encodings)
-            left = [each for each in encodings if not isinstance(each, QueryKeyEncoding)]
+        if not any(isinstance(each, ScoreEncoding) for each in listed):
+            query, key = self._rotated(query, key, admitted, listed)
+            left = [each for each in listed if not isinstance(each, QueryKeyEncoding)]
             _require_counted(admitted, left)
             if not self.length:
-                self.rotated_by = tuple(each for each in encodings if isinstance(each, QueryKeyEncoding))
+                self.rotated_by = tuple(each for each in listed if isinstance(each, QueryKeyEncoding))
                 self.sequence_length = admitted.sequence_length
         else:
             _require_counted(admitted, left)
@@ -166,6 +176,8 @@ class KVCache:
     def admit(self, positions: PositionsLike, count: int) -> Positions:
         """Give positions the slots behind those in the cache; raise where they tell other ones, or have padding
         elsewhere than on the right."""
+        if type(count) is not int or count < 0:
+            count = require_count("count", count, "it counts tokens", least=0)
         if positions is None:
             positions = self.positions_of_next(count)
         admitted = Positions.of(positions, count, batch=self.batch, device=self.keys.device)
@@ -195,6 +207,8 @@ class KVCache:
         """Add tokens behind each row's last, and give all keys and values so far. ``valid`` tells real tokens of
         right-padded rows: the next ones of a row go where its padding was."""
         self._require_room(keys, values)
+        if valid is not None:
+            require_valid(valid, self.keys, keys.shape[2])
         return self._append(keys.to(self.dtype), values.to(self.dtype), valid)
 
     def _append(self, keys: Tensor, values: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -208,7 +222,7 @@ class KVCache:
             if valid is not None:
                 self.lengths = self.length + valid.sum(-1).expand(self.batch)
         else:
-            self.length = self._longest()
+            self.length = self.longest
             rows, slots = torch.arange(self.batch, device=self.keys.device)[:, None], self._slots_of_next(count)
             self.keys[rows, :, slots], self.values[rows, :, slots] = keys.transpose(1, 2), values.transpose(1, 2)
             self.lengths = self.lengths + (count if valid is None else valid.sum(-1))
@@ -306,7 +320,8 @@ class KVCache:
         ahead = torch.arange(count, device=self.keys.device)
         return (self.length if self.lengths is None else self.lengths[:, None]) + ahead[None]
 
-    def _longest(self) -> int:
+    @property
+    def longest(self) -> int:
         """Tokens of the longest row, as far as the host may know."""
         return self.length if self.lengths is None or is_deferred(self.lengths) else int(self.lengths.max())
 
@@ -321,9 +336,12 @@ class KVCache:
             )
         return int(lengths[0])
 
-    def _require_room(self, keys: Tensor, values: Tensor) -> None:
-        """Raise unless new keys and values fit the cache."""
-        for name, given, held in (("keys", keys, self.keys), ("values", values, self.values)):
+    def _require_room(self, keys: Any, values: Any, *names: str) -> None:
+        """Raise unless new keys and values, which the caller may have called otherwise, fit the cache."""
+        called = names or ("keys", "values")
+        for name, given, held in zip(called, (keys, values), (self.keys, self.values), strict=True):
+            if not (isinstance(given, Tensor) and given.is_floating_point()):
+                require_floating(name, given, "the cache holds fractions")
             if given.ndim != 4 or (given.shape[:2], given.shape[-1]) != (held.shape[:2], held.shape[-1]):
                 batch, heads, _, width = held.shape
                 raise ValueError(
@@ -332,15 +350,16 @@ class KVCache:
                 )
         if keys.shape[2] != values.shape[2]:
             raise ValueError(
-                f"keys and values must be as many, since each key has a value; got {keys.shape[2]} and "
+                f"{called[0]} and {called[1]} must be as many, since each key has a value; got {keys.shape[2]} and "
                 f"{values.shape[2]}."
             )
-        if keys.device != self.keys.device:
-            raise ValueError(
-                f"keys must be on the cache's device, {self.keys.device}, since they are stored there; got "
-                f"{keys.device}."
-            )
-        length, count = self._longest(), keys.shape[2]
+        for name, given in zip(called, (keys, values), strict=True):
+            if given.device != self.keys.device:
+                raise ValueError(
+                    f"{name} must be on the cache's device, {self.keys.device}, since they are stored there; got "
+                    f"{given.device}."
+                )
+        length, count = self.longest, keys.shape[2]
         if length + count > self.max_length:
             raise ValueError(
                 f"max_length must be at least {length + count} for {count} more tokens, since the cache holds "

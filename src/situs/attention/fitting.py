@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from situs.arguments import (
+    require_bool,
     require_count,
     require_dropout,
     require_flag,
     require_floating,
     require_number,
+    require_same_device,
     require_tensor,
 )
 from situs.encodings.base import Encoding
@@ -158,3 +160,28 @@ def require_documents(query_positions: Positions, key_positions: Positions) -> N
             f"queries and keys must both have documents or neither, since a token sees only its own; "
             f"got {query_positions!r} and {key_positions!r}."
         )
+
+
+def require_queries(query: Any, keys: Tensor, count: int) -> None:
+    """Raise unless there is a query for each of the new keys, such as the cached ones are."""
+    if not (isinstance(query, Tensor) and query.is_floating_point()):
+        require_floating("query", query, "it meets the keys")
+    (batch, heads, _, width), shape = keys.shape, query.shape
+    if query.ndim != 4 or shape[0] != batch or shape[1] % heads or shape[2] != count or shape[3] != width:
+        raise ValueError(
+            f"query must have shape ({batch}, heads, {count}, {width}) with a multiple of {heads} heads, since it "
+            f"meets the keys of the cache; got shape {tuple(shape)}."
+        )
+    if query.device != keys.device:
+        require_same_device("query", query, "the cache", keys)
+
+
+def require_valid(valid: Tensor, keys: Tensor, count: int) -> None:
+    """Raise unless each new token of a cache is told to be real or padding."""
+    require_bool("valid", valid, "it is true at real tokens")
+    if valid.ndim != 2 or valid.shape[0] not in (1, keys.shape[0]) or valid.shape[1] != count:
+        raise ValueError(
+            f"valid must have shape ({keys.shape[0]}, {count}), since it marks the real ones of the new tokens; got "
+            f"shape {tuple(valid.shape)}."
+        )
+    require_same_device("valid", valid, "the cache", keys)

@@ -14,12 +14,22 @@ from typing import Any, final
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from situs.arguments import require_dropout
-from situs.attention.attend import Impl, attend_request
+from situs.arguments import (
+    require_count,
+    require_counts,
+    require_dropout,
+    require_flag,
+    require_floating,
+    require_instance,
+    told,
+)
+from situs.attention.attend import Impl, attend_request, require_impl
 from situs.attention.cache import KVCache, Step
+from situs.attention.fitting import require_mask, require_window
 from situs.attention.request import make_request
 from situs.encodings.base import Encoding, Encodings, as_encodings
 from situs.positions import Positions, PositionsLike
+from situs.positions.require import like as require_like
 
 
 @final
@@ -53,6 +63,17 @@ class Attention(nn.Module):
         dropout: probability of dropping a weight, in training.
         """
         super().__init__()
+        dim, num_heads = require_counts("it sizes the projections", dim=dim, num_heads=num_heads)
+        if num_kv_heads is not None:
+            num_kv_heads = require_count("num_kv_heads", num_kv_heads, "it sizes the projections", least=1)
+        if head_dim is not None:
+            head_dim = require_count("head_dim", head_dim, "it sizes the projections", least=1)
+        require_flag("causal", causal, "later keys are hidden or not")
+        if window is not None:
+            require_window(window)
+        require_flag("qk_norm", qk_norm, "queries and keys are normalised or not")
+        require_flag("bias", bias, "projections have biases or not")
+        dropout = require_dropout(dropout)
         self.dim = dim
         self.num_heads = num_heads
         self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
@@ -67,7 +88,6 @@ class Attention(nn.Module):
                 f"num_heads must be a multiple of num_kv_heads, since each key head serves as many; got {num_heads} "
                 f"and {self.num_kv_heads}."
             )
-        require_dropout(dropout)
         self.encodings = nn.ModuleList(_fitting(each, self) for each in as_encodings(encoding))
         self.causal = causal
         self.window = window
@@ -108,8 +128,8 @@ class Attention(nn.Module):
         With a cache, positions follow those in it unless told otherwise; of right-padded rows, only real tokens stay,
         and attention is computed in the cache's dtype.
         """
-        if cache is not None and context is not None:
-            raise ValueError("cache and context must not both be given, since keys come from one of them; got both.")
+        self._require_call(x, positions, cache, context, context_positions, mask)
+        require_impl(impl)
         if context is not None:
             positions = 0 if positions is None else positions
             context_positions = 0 if context_positions is None else context_positions
@@ -140,11 +160,59 @@ class Attention(nn.Module):
         out = attend_request(request, impl).to(value.dtype)
         return self.out(out.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
+    def _require_call(
+        self,
+        x: Tensor,
+        positions: PositionsLike,
+        cache: KVCache | None,
+        context: Tensor | None,
+        context_positions: PositionsLike,
+        mask: Tensor | None,
+    ) -> None:
+        """Raise unless what a call was given belongs together."""
+        _require_tokens("x", x, self.dim)
+        require_like("positions", positions, x.shape[1], Positions)
+        keys = x.shape[1]
+        if cache is not None:
+            require_instance("cache", cache, KVCache, "it holds the keys so far", "a situs.KVCache")
+            if context is not None:
+                raise ValueError(
+                    "cache and context must not both be given, since keys come from one of them; got both."
+                )
+            keys += cache.longest
+        if context is not None:
+            _require_tokens("context", context, self.dim)
+            if context.shape[0] != x.shape[0]:
+                raise ValueError(
+                    f"context must have a row for each of x, since tokens attend to those of their own row; got shape "
+                    f"{tuple(context.shape)} for x of shape {tuple(x.shape)}."
+                )
+            keys = context.shape[1]
+            require_like("context_positions", context_positions, keys, Positions)
+        elif context_positions is not None:
+            raise ValueError(
+                f"context_positions must be left out without context, since they are those of its tokens; got "
+                f"{told(context_positions)}."
+            )
+        if mask is not None:
+            require_mask(mask, (x.shape[0], self.num_heads, x.shape[1], keys), x.device)
+
     def _heads(self, x: Tensor, heads: int, norm: nn.Module | None) -> Tensor:
         split: Any = x.view(*x.shape[:2], heads, self.head_dim)
         split = split if norm is None else norm(split)
         moved: Tensor = split.transpose(1, 2)
         return moved
+
+
+def _require_tokens(name: str, given: Any, dim: int) -> None:
+    """Raise unless these are tokens of the layer's width."""
+    if not (isinstance(given, Tensor) and given.is_floating_point()):
+        require_floating(name, given, "its tokens are projected")
+    if given.ndim != 3 or given.shape[2] != dim:
+        raise ValueError(
+            f"{name} must have shape (batch, sequence, {dim}), since the layer was made with dim={dim}; got shape "
+            f"{tuple(given.shape)}."
+        )
 
 
 def _real_tokens(x: Tensor, positions: PositionsLike) -> Tensor:

@@ -14,8 +14,11 @@ import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor
 
+from situs.arguments import require_choice, require_instance
 from situs.attention.attend import attend
-from situs.encodings.base import Encodings
+from situs.attention.fitting import require_numbers, require_tensors
+from situs.encodings.base import Encodings, as_encodings
+from situs.encodings.fitting import require_positions
 from situs.positions import Positions
 from situs.positions.positions import Layout
 
@@ -39,6 +42,14 @@ def attend_sharded(
     the keys and values of all ranks. Parameters of the encoding get the gradient of this rank's rows: add them up over
     ranks, as for any parameter.
     """
+    query, key, value = require_tensors(query, key, value)
+    require_numbers(causal, window, scale, 0.0)
+    require_choice("layout", layout, ("contiguous", "zigzag"), "ranks hold one piece each or two")
+    if positions is not None:
+        require_positions(positions, "it tells where the tokens of the whole sequence stand")
+    if group is not None:
+        require_instance("group", group, dist.ProcessGroup, "its ranks hold the shards", "a process group")
+    as_encodings(encoding)
     rank, world_size = dist.get_rank(group), dist.get_world_size(group)
     if positions is None:
         positions = Positions.range(query.shape[2] * world_size, device=query.device)

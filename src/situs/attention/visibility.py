@@ -15,6 +15,7 @@ from torch import Tensor
 
 from situs.arguments import require_flag
 from situs.attention.fitting import require_documents, require_window
+from situs.encodings.fitting import require_positions
 from situs.positions import Positions, own_slots
 
 
@@ -27,6 +28,8 @@ def visibility(
     >>> visibility(Positions.range(3), Positions.range(3), causal=True).int().tolist()
     [[[1, 0, 0], [1, 1, 0], [1, 1, 1]]]
     """
+    for name, positions in (("query_positions", query_positions), ("key_positions", key_positions)):
+        require_positions(positions, "it tells which tokens see each other", name)
     require_flag("causal", causal, "later keys are hidden or not")
     if window is not None:
         require_window(window)

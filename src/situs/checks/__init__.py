@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from situs.arguments import require_flag, told
 from situs.checks import configurations, handling, invariants, properties
 from situs.checks.bench import Bench
 from situs.checks.modes import usual_modes
@@ -88,8 +89,9 @@ def check_encoding(encoding: Encoding, *, raise_on_failure: bool = True) -> Chec
     """
     if not isinstance(encoding, Encoding):
         raise TypeError(
-            f"encoding must be a situs.Encoding, since its place tells how to run it; got {type(encoding).__name__}."
+            f"encoding must be a situs.Encoding, since its place tells how to run it; got {told(encoding)}."
         )
+    require_flag("raise_on_failure", raise_on_failure, "failures are raised or reported")
     unknown = sorted(encoding.tags - TAGS.keys())
     if unknown:
         raise ValueError(

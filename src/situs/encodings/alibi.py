@@ -12,13 +12,13 @@ released models multiply a bfloat16 slope by an absolute index, which merges nei
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
+from situs.arguments import require_count, require_flags, require_number, require_several
 from situs.encodings.bias import OffsetBias, Rule
 from situs.functional.slopes import alibi_slopes
 from situs.registry import register
@@ -65,18 +65,20 @@ class ALiBi(OffsetBias):
         all_heads: heads of the whole layer; num_heads if left out.
         """
         super().__init__()
+        num_heads = require_count("num_heads", num_heads, "each has a slope", least=1)
+        first_head = require_count("first_head", first_head, "it is one of the layer's heads", least=0)
+        if all_heads is not None:
+            all_heads = require_count("all_heads", all_heads, "each has a slope", least=1)
+        bias_max = require_number("bias_max", bias_max, "slopes follow from it")
+        factor = require_number("factor", factor, "slopes are multiplied by it")
+        require_flags("keys ahead have slopes of their own or not", asymmetric=asymmetric)
+        require_flags("slopes are trained or not", learned=learned)
         total = num_heads if all_heads is None else all_heads
         last_head = first_head + num_heads
-        if num_heads < 1:
-            raise ValueError(f"num_heads must be 1 or more, since each has a slope; got {num_heads}.")
-        if first_head < 0 or last_head > total:
+        if last_head > total:
             raise ValueError(
                 f"heads {first_head} .. {last_head - 1} must lie in 0 .. {total - 1}, since the layer has {total}; got "
                 f"first_head={first_head}, num_heads={num_heads} and all_heads={all_heads}."
-            )
-        if not (math.isfinite(bias_max) and math.isfinite(factor)):
-            raise ValueError(
-                f"bias_max and factor must be finite, since slopes follow from them; got {bias_max} and {factor}."
             )
         if asymmetric and slopes_ahead is None and not learned:
             raise ValueError(
@@ -137,6 +139,8 @@ class ALiBi(OffsetBias):
 
 
 def _checked(name: str, slopes: Sequence[float], heads: int) -> Tensor:
-    if len(slopes) != heads or not all(math.isfinite(slope) for slope in slopes):
-        raise ValueError(f"{name} must be {heads} finite numbers, since there is one a head; got {list(slopes)!r}.")
-    return torch.tensor(slopes, dtype=torch.float64, device="cpu")
+    reason = "there is one a head"
+    numbers = [require_number(name, slope, reason) for slope in require_several(name, slopes, reason)]
+    if len(numbers) != heads:
+        raise ValueError(f"{name} must be {heads} numbers, since {reason}; got {numbers}.")
+    return torch.tensor(numbers, dtype=torch.float64, device="cpu")

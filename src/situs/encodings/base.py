@@ -26,6 +26,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from situs.arguments import refuse, require_choice, require_count, told
 from situs.positions import Positions, PositionsLike
 
 Role = Literal["query", "key"]
@@ -112,6 +113,8 @@ class Encoding(nn.Module, ABC):
 
     def scale_for(self, head_dim: int) -> float:
         """Compute the factor of q . k that this method asks for."""
+        if type(head_dim) is not int or head_dim < 1:
+            head_dim = require_count("head_dim", head_dim, "it counts channels", least=1)
         own = 1 / math.sqrt(head_dim) if self.softmax_scale is None else self.softmax_scale
         return own * self.softmax_factor
 
@@ -137,15 +140,17 @@ class Encoding(nn.Module, ABC):
 Encodings: TypeAlias = Encoding | Sequence[Encoding] | nn.Module | None
 
 
-def as_encodings(given: Encodings) -> list[Encoding]:
-    """List one encoding, several (a list or ModuleList), or none."""
+def as_encodings(given: Encodings, name: str = "encoding") -> list[Encoding]:
+    """List one encoding, several (a list or ModuleList), or none; ``name`` is what errors call it."""
     if given is None or isinstance(given, Encoding):
         return [] if given is None else [given]
     checked: list[Encoding] = []
     for each in given if isinstance(given, (list, tuple, nn.ModuleList)) else [given]:
         if not isinstance(each, Encoding):
-            cure = f" Use situs.create({each!r}, ...)." if isinstance(each, str) else ""
-            raise TypeError(f"encoding must be a situs.Encoding or a list of them; got {type(each).__name__}.{cure}")
+            cure = f"Use situs.create({each!r}, ...)." if isinstance(each, str) else ""
+            cure = f"Make one: {each.__name__}(...)." if isinstance(each, type) and issubclass(each, Encoding) else cure
+            reason = "it tells attention where tokens stand"
+            refuse(TypeError, name, "be a situs.Encoding or a list of them", reason, told(each), cure)
         checked.append(each)
     return checked
 
@@ -177,6 +182,12 @@ class QueryKeyEncoding(Encoding):
         role: Role = "query",
     ) -> Float[Tensor, "batch heads sequence head_dim"]:
         """Change queries or keys by their positions; ``role`` matters to methods that treat them apart."""
+
+
+def require_role(role: object) -> None:
+    """Raise unless vectors are queries or keys."""
+    if not isinstance(role, str) or role not in ("query", "key"):
+        require_choice("role", role, ("query", "key"), "a vector is one or the other")
 
 
 def _drop_legacy_keys(

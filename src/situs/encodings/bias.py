@@ -23,12 +23,12 @@ import torch
 from jaxtyping import Float, Int, Num
 from torch import Tensor
 
-from situs.arguments import require_everywhere
+from situs.arguments import require_dtype, require_everywhere, require_real, told
 from situs.encodings.base import Encoding, computing_dtype, without_autocast
 from situs.encodings.fitting import require_axes, require_whole
 from situs.functional.angles import widest
 from situs.functional.offsets import range_offsets, toeplitz
-from situs.positions import Positions
+from situs.positions import Positions, require
 
 Rule: TypeAlias = Callable[..., Tensor]
 ScoreMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -109,6 +109,7 @@ class OffsetBias(BiasEncoding):
     ) -> Float[Tensor, "heads offsets"]:
         """Form the bias of each offset, key minus query: all that a kernel needs to know. With several axes, offsets
         have their coordinates last."""
+        require_real("offsets", offsets, "each gets a bias")
         if offsets.ndim != (1 if self.axes == 1 else 2) or (self.axes > 1 and offsets.shape[-1] != self.axes):
             wanted = "(offsets,)" if self.axes == 1 else f"(offsets, {self.axes})"
             raise ValueError(f"offsets must have shape {wanted}, since each gets a bias; got {tuple(offsets.shape)}.")
@@ -233,8 +234,10 @@ def as_positions(
         if not isinstance(given, (Positions, Tensor)):
             raise TypeError(
                 f"{name} must be Positions or a tensor, since a bias has a row or column for each position; got "
-                f"{given!r}. Use Positions.range(length, start=...)."
+                f"{told(given)}. Use Positions.range(length, start=...)."
             )
+        if isinstance(given, Tensor):
+            require.ids(given, name)
         positions = given if isinstance(given, Positions) else Positions.explicit(given)
         require_axes(encoding, positions)
         require_whole(encoding, positions)
@@ -279,7 +282,8 @@ def _ends(positions: Positions, axis: int) -> tuple[Tensor, Tensor]:
 def bias_dtype(encoding: Encoding, asked: torch.dtype | None) -> torch.dtype:
     """Choose the dtype of a bias: what was asked for, else as wide as the parameters; float32 at least."""
     if asked is None:
-        asked = next((parameter.dtype for parameter in encoding.parameters()), torch.float32)
+        return computing_dtype(next((parameter.dtype for parameter in encoding.parameters()), torch.float32))
+    require_dtype(asked, "a bias is a fraction")
     return computing_dtype(asked)
 
 

@@ -21,8 +21,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from situs.arguments import require_counts, require_flags, require_spread
 from situs.encodings.base import computing_dtype, without_autocast
-from situs.encodings.score import ScoreEncoding, as_positions
+from situs.encodings.score import ScoreEncoding, as_positions, require_terms
 from situs.functional.contextual import between_rows, gate_counts
 from situs.functional.heads import share_heads
 from situs.positions import PositionsLike
@@ -63,17 +64,18 @@ class CoPE(ScoreEncoding):
         init_std: standard deviation of the normal start; the authors start at 0.
         """
         super().__init__()
+        num_heads, head_dim, max_position = require_counts(
+            "it sizes the table", num_heads=num_heads, head_dim=head_dim, max_position=max_position
+        )
+        require_flags("each head has a table of its own or all share one", per_head=per_head)
+        require_flags("q . e is scaled as q . k is or not", scaled=scaled)
+        init_std = require_spread(init_std)
         self.num_heads = num_heads
         self.head_dim = head_dim
         self.max_position = max_position
         self.per_head = per_head
         self.scaled = scaled
         self.init_std = init_std
-        if min(num_heads, head_dim, max_position) < 1:
-            raise ValueError(
-                f"num_heads, head_dim and max_position must be 1 or more, since they size the table; got {num_heads}, "
-                f"{head_dim} and {max_position}."
-            )
         self.table = nn.Parameter(torch.empty(num_heads if per_head else 1, max_position, head_dim))
         self.reset_parameters()
 
@@ -95,6 +97,7 @@ class CoPE(ScoreEncoding):
     ) -> Float[Tensor, "batch heads query key"]:
         """Form ``q . e[p]``, where p counts the visible keys."""
         _, of_keys = as_positions(self, query, key, query_positions, key_positions, by_order=True)
+        require_terms(query, key, scale, visible)
         scale = self.scale_for(query.shape[-1]) if scale is None else scale
         dtype = computing_dtype(query.dtype)
         q, k = query.to(dtype), share_heads(key.to(dtype), query.shape[1])

@@ -22,7 +22,15 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from situs.arguments import require_choice
+from situs.arguments import (
+    require_choice,
+    require_count,
+    require_counts,
+    require_flags,
+    require_instance,
+    require_several,
+    require_spread,
+)
 from situs.encodings.score import OffsetScore, OffsetVectors
 from situs.functional.buckets import deberta_rows
 from situs.registry import register
@@ -77,6 +85,18 @@ class Deberta(OffsetScore):
         init_std: standard deviation of the normal start of all weights.
         """
         super().__init__()
+        dim, num_heads, head_dim, max_distance = require_counts(
+            "it sizes the table and the projections",
+            dim=dim, num_heads=num_heads, head_dim=head_dim, max_distance=max_distance,
+        )  # fmt: skip
+        buckets = buckets if buckets is None else require_count("buckets", buckets, "it counts rows of the table")
+        terms = require_several("terms", terms, "each adds to the scores")
+        for each in terms:
+            require_choice("terms", each, TERMS, "each adds to the scores")
+        require_flags("projections are the attention's own or not", share_att_key=share_att_key)
+        require_flags("the projection of keys has a bias or not", key_bias=key_bias)
+        require_flags("the table is normalised or not", layer_norm=layer_norm)
+        init_std = require_spread(init_std)
         self.dim = dim
         self.num_heads = num_heads
         self.head_dim = head_dim
@@ -89,18 +109,16 @@ class Deberta(OffsetScore):
         self.layer_norm = layer_norm
         self.init_std = init_std
         self.span = max_distance
-        if min(dim, num_heads, head_dim, max_distance) < 1:
-            raise ValueError(
-                f"dim, num_heads, head_dim and max_distance must be 1 or more, since they size the table and the "
-                f"projections; got {dim}, {num_heads}, {head_dim} and {max_distance}."
-            )
         if buckets is not None and (buckets % 2 or not 4 <= buckets < 2 * (max_distance - 1)):
             raise ValueError(
                 f"buckets must be even and lie in 4 .. {2 * max_distance - 3}, since half of them hold a single "
                 f"distance below max_distance - 1; got {buckets}."
             )
-        if not terms or len(set(terms)) < len(terms) or not set(terms) <= set(TERMS):
-            raise ValueError(f"terms must be among {', '.join(TERMS)}, each once, and at least one; got {terms!r}.")
+        if not terms or len(set(terms)) < len(terms):
+            raise ValueError(
+                f"terms must be among {', '.join(TERMS)}, each once, and at least one, since each adds to the scores; "
+                f"got {terms!r}."
+            )
         require_choice("p2c_row", p2c_row, ("same", "mirrored"), "released models and the paper differ")
         self.softmax_scale = 1 / math.sqrt(head_dim * (1 + len(terms)))
         self._rows = deberta_rows(max_distance, buckets)
@@ -132,8 +150,12 @@ class Deberta(OffsetScore):
         """Use the attention's own projections (share_att_key). They stay the attention's: they appear neither among
         this encoding's parameters nor in its checkpoint."""
         if not self.share_att_key:
-            raise ValueError("share_att_key must be True to tie projections, since this encoding has its own.")
+            raise ValueError(
+                "share_att_key must be True to tie projections, since this encoding has its own; got "
+                "share_att_key=False."
+            )
         for name, projection in (("query", query), ("key", key)):
+            require_instance(name, projection, nn.Linear, "rows of the table go through it", "a torch.nn.Linear")
             shape = projection.out_features, projection.in_features
             if shape != (self.num_heads * self.head_dim, self.dim):
                 raise ValueError(

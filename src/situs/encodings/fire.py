@@ -21,6 +21,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from situs.arguments import require_counts, require_number
 from situs.encodings.bias import PairBias, Rule
 from situs.encodings.hinges import sum_of_hinges
 from situs.functional.kernels import log_distance
@@ -49,19 +50,13 @@ class Fire(PairBias):
         threshold: start of L, below which distances are not yet divided by the query's position.
         """
         super().__init__()
+        num_heads, width = require_counts("it sizes the MLP", num_heads=num_heads, width=width)
+        rate = require_number("rate", rate, "distances are measured by it", above=0)
+        threshold = require_number("threshold", threshold, "distances are measured by it", above=0)
         self.num_heads = num_heads
         self.width = width
         self.rate = rate
         self.threshold = threshold
-        if min(num_heads, width) < 1:
-            raise ValueError(
-                f"num_heads and width must be 1 or more, since they size the MLP; got {num_heads} and {width}."
-            )
-        if rate <= 0 or threshold <= 0:
-            raise ValueError(
-                f"rate and threshold must be positive, since distances are measured by them; got {rate} and "
-                f"{threshold}."
-            )
         self.hidden = nn.Linear(1, width)
         self.out = nn.Linear(width, num_heads, bias=False)
         # of one number rather than none, since FSDP shards no parameter without an axis

@@ -7,23 +7,21 @@ coordinates, width and table) and those that know the length of the whole sequen
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from situs.arguments import is_deferred, require_everywhere
+from situs.arguments import is_deferred, refuse, require_everywhere, require_tensor, told
 from situs.encodings.base import Encoding
 from situs.positions import Positions
 
 
-def require_positions(positions: object, reason: str) -> None:
+def require_positions(positions: object, reason: str, name: str = "positions") -> None:
     """Raise unless these are a `Positions`."""
     if not isinstance(positions, Positions):
-        kind = type(positions).__name__
-        raise TypeError(
-            f"positions must be a situs.Positions, since {reason}; got {kind}. Use Positions.explicit(ids) for a "
-            f"tensor of positions, or Positions.range(length)."
-        )
+        cure = "Use Positions.explicit(ids) for a tensor of positions, or Positions.range(length)."
+        refuse(TypeError, name, "be a situs.Positions", reason, told(positions), cure)
 
 
 def require_axes(encoding: Encoding, positions: Positions) -> None:
@@ -44,23 +42,39 @@ def require_whole(encoding: Encoding, positions: Positions) -> None:
         )
 
 
-def require_width(encoding: Encoding, name: str, x: Tensor, width: int) -> None:
+def require_width(encoding: Encoding, name: str, x: Any, width: int, called: str = "x") -> None:
     """Raise unless the last axis of ``x`` has the encoding's width, and its dtype can hold fractions."""
-    if x.shape[-1] != width:
+    if not isinstance(x, Tensor):
+        require_tensor(called, x, "it is encoded")
+    if x.ndim < 2 or x.shape[-1] != width:
         raise ValueError(
-            f"x must have {width} channels, since {type(encoding).__name__} was made with {name}={width}; "
+            f"{called} must have {width} channels, since {type(encoding).__name__} was made with {name}={width}; "
             f"got shape {tuple(x.shape)}."
         )
     if not x.is_floating_point():
-        cure = "Hand over torch.view_as_real(x).flatten(-2)" if x.is_complex() else "Convert it with x.float()"
+        cure = (
+            f"Hand over torch.view_as_real({called}).flatten(-2)"
+            if x.is_complex()
+            else f"Convert it with {called}.float()"
+        )
         raise TypeError(
-            f"x must be of a real floating-point dtype, since {type(encoding).__name__} computes with real fractions; "
-            f"got {x.dtype}. {cure}."
+            f"{called} must be of a real floating-point dtype, since {type(encoding).__name__} computes with real "
+            f"fractions; got {x.dtype}. {cure}."
+        )
+
+
+def require_device_of(table: Tensor, x: Tensor) -> None:
+    """Raise unless tokens are where the table is."""
+    if x.device != table.device:
+        raise ValueError(
+            f"x must be on the table's device, {table.device}, since its rows are added there; got {x.device}. Move "
+            f"one of them with .to(device)."
         )
 
 
 def require_embeddings(encoding: Encoding, x: Tensor, dim: int) -> None:
     """Raise unless ``x`` is (batch, sequence, dim), in a dtype that can hold fractions."""
+    require_tensor("x", x, "it is encoded")
     if x.ndim != 3:
         raise ValueError(
             f"x must have shape (batch, sequence, {dim}), since {type(encoding).__name__} is added to embeddings; "

@@ -17,7 +17,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from situs.arguments import require_choice
+from situs.arguments import require_choice, require_count
 from situs.encodings.bias import OffsetBias, Rule
 from situs.functional.kernels import kerple_log, kerple_power
 from situs.registry import register
@@ -44,11 +44,9 @@ class Kerple(OffsetBias):
         kernel: "log", which flattens out, or "power".
         """
         super().__init__()
-        self.num_heads = num_heads
+        self.num_heads = num_heads = require_count("num_heads", num_heads, "each has a curve", least=1)
         self.kernel = kernel
         require_choice("kernel", kernel, ("log", "power"), "these are the paper's two families")
-        if num_heads < 1:
-            raise ValueError(f"num_heads must be 1 or more, since each has a curve; got {num_heads}.")
         self.r1 = nn.Parameter(torch.empty(num_heads))
         self.r2 = nn.Parameter(torch.empty(num_heads))
         self.reset_parameters()

@@ -18,9 +18,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from situs.arguments import require_choice, require_dropout
+from situs.arguments import require_choice, require_count, require_counts, require_dropout, require_spread
 from situs.encodings.base import InputEncoding
-from situs.encodings.fitting import require_axes, require_embeddings, require_rows
+from situs.encodings.fitting import require_axes, require_device_of, require_embeddings, require_rows
 from situs.functional.tables import stretch, with_more_rows
 from situs.positions import Positions, PositionsLike
 from situs.registry import register
@@ -59,23 +59,19 @@ class Learned(InputEncoding):
         dropout: probability of dropping a channel of the sum, in training.
         """
         super().__init__()
+        dim, max_length = require_counts("it sizes the table", dim=dim, max_length=max_length)
+        offset = require_count("offset", offset, "it is a row of the table", least=0, most=max_length - 1)
+        if padding_row is not None:
+            padding_row = require_count(
+                "padding_row", padding_row, "it is a row of the table", least=0, most=max_length - 1
+            )
+        init_std, dropout = require_spread(init_std), require_dropout(dropout)
         self.dim = dim
         self.max_length = max_length
         self.offset = offset
         self.padding_row = padding_row
         self.init_std = init_std
         self.dropout = dropout
-        if dim < 1 or max_length < 1:
-            raise ValueError(
-                f"dim and max_length must be 1 or more, since they size the table; got {dim} and {max_length}."
-            )
-        if not 0 <= offset < max_length:
-            raise ValueError(f"offset must lie in 0 .. {max_length - 1}, since it is a row of the table; got {offset}.")
-        if padding_row is not None and not 0 <= padding_row < max_length:
-            raise ValueError(
-                f"padding_row must lie in 0 .. {max_length - 1}, since it is a row of the table; got {padding_row}."
-            )
-        require_dropout(dropout)
         self.table = nn.Parameter(torch.empty(max_length, dim))
         self.usable_length = max_length - offset
         self.resolved = {"usable_length": self.usable_length}
@@ -93,6 +89,7 @@ class Learned(InputEncoding):
     ) -> Float[Tensor, "batch sequence dim"]:
         """Add each position's row to ``x``."""
         require_embeddings(self, x, self.dim)
+        require_device_of(self.table, x)
         positions = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
         require_axes(self, positions)
         require_rows(positions, self.usable_length, "Use extend() for a longer table.")
@@ -114,6 +111,7 @@ class Learned(InputEncoding):
         bit, and draws the new rows from a normal of the learnt rows' spread, to be trained.
         """
         require_choice("method", method, ("interpolate", "keep"), "old rows are stretched or kept")
+        new_length = require_count("new_length", new_length, "it counts positions")
         if new_length < self.usable_length:
             raise ValueError(
                 f"new_length must be at least {self.usable_length}, the present usable length, since rows are only "

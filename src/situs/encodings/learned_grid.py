@@ -11,19 +11,27 @@ are kept. Sizes are given as (height, width), never guessed from a square root o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from situs.arguments import require_choice, require_count, require_everywhere
+from situs.arguments import (
+    require_choice,
+    require_count,
+    require_everywhere,
+    require_flags,
+    require_size,
+    require_spread,
+)
 from situs.encodings.base import InputEncoding
-from situs.encodings.fitting import require_axes, require_embeddings, require_rows
+from situs.encodings.fitting import require_axes, require_device_of, require_embeddings, require_rows
 from situs.functional.tables import resize_grid
 from situs.positions import Positions, PositionsLike
 from situs.registry import register
+
+_PATCHES = "a picture's patches are counted both ways"
 
 
 @final
@@ -47,12 +55,10 @@ class LearnedGrid(InputEncoding):
         init_std: standard deviation of the start, 0.02 as in ViT.
         """
         super().__init__()
-        self.dim = dim
-        self.size = require_size(size)
-        self.prefix = prefix
-        self.init_std = init_std
-        if dim < 1 or min(self.size) < 1 or prefix < 0:
-            raise ValueError(f"dim and size must be 1 or more and prefix 0 or more; got {dim}, {size} and {prefix}.")
+        self.dim = dim = require_count("dim", dim, "it sizes the table", least=1)
+        self.size = require_size("size", size, _PATCHES)
+        self.prefix = prefix = require_count("prefix", prefix, "it counts tokens before the patches", least=0)
+        self.init_std = require_spread(init_std)
         self.usable_length = prefix + self.size[0] * self.size[1]
         self.table = nn.Parameter(torch.empty(self.usable_length, dim))
         self.resolved = {"usable_length": self.usable_length}
@@ -68,6 +74,7 @@ class LearnedGrid(InputEncoding):
     ) -> Float[Tensor, "batch sequence dim"]:
         """Add each token's row to ``x``. Positions count tokens, prefix first, or are (row, column) of patches."""
         require_embeddings(self, x, self.dim)
+        require_device_of(self.table, x)
         positions = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
         if positions.axes == 2:
             positions = self._flattened(positions)
@@ -85,9 +92,8 @@ class LearnedGrid(InputEncoding):
     ) -> LearnedGrid:
         """Make a copy for images of another size; the same size is the identity, and prefix rows stay as they are."""
         require_choice("mode", mode, ("bicubic", "bilinear"), "rows between patches are interpolated one of these ways")
-        size = require_size(size)
-        if min(size) < 1:
-            raise ValueError(f"size must be (height, width) in patches, each 1 or more; got {size}.")
+        size = require_size("size", size, _PATCHES)
+        require_flags("the picture is smoothed before it shrinks or not", antialias=antialias)
         resized = LearnedGrid(**{**self.config, "size": size}).to(self.table)
         patches = resize_grid(self.table[self.prefix :], self.size, resized.size, mode=mode, antialias=antialias)
         resized.table.copy_(torch.cat((self.table[: self.prefix], patches)))
@@ -104,11 +110,3 @@ class LearnedGrid(InputEncoding):
             "Use resize() for another size.",
         )
         return Positions.explicit(self.prefix + rows * self.size[1] + columns)
-
-
-def require_size(size: Any) -> tuple[int, int]:
-    """Take a height and a width; raise for anything else."""
-    if isinstance(size, str) or not isinstance(size, Sequence) or len(size) != 2:
-        raise ValueError(f"size must be (height, width), since a picture's patches are counted both ways; got {size}.")
-    height, width = (require_count("size", each, "it counts patches") for each in size)
-    return height, width

@@ -17,8 +17,10 @@ from typing import final
 from jaxtyping import Shaped
 from torch import Tensor
 
-from situs.encodings.base import Encoding, Role
-from situs.positions import PositionsLike
+from situs.arguments import require_tensor
+from situs.encodings.base import Encoding, Role, require_role
+from situs.positions import Positions, PositionsLike
+from situs.positions.require import like as require_like
 from situs.registry import register
 
 
@@ -38,4 +40,8 @@ class NoPE(Encoding):
         self, x: Shaped[Tensor, "*shape"], positions: PositionsLike = None, *, role: Role = "query"
     ) -> Shaped[Tensor, "*shape"]:
         """Leave ``x`` as it is, whether embeddings, queries or keys: it can stand where another encoding does."""
+        require_tensor("x", x, "it is handed back")
+        if x.ndim > 1:
+            require_like("positions", positions, x.shape[-2], Positions)
+        require_role(role)
         return x

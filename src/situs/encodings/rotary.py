@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float, Float64, Int64, Num
 from torch import Tensor
 
-from situs.arguments import require_bases
+from situs.arguments import require_bases, told
 from situs.encodings.base import Role
 from situs.encodings.fitting import have_lengths_apart, require_axes, require_length, require_same_length
 from situs.encodings.rotation import RotationEncoding, check_head
@@ -73,13 +73,13 @@ class Rotary(RotationEncoding):
         split: how pairs are shared among coordinates: `Axial` or `Sections`.
         """
         super().__init__()
+        head_dim, rotary_dim = check_head(head_dim, rotary_dim, pairing)
         self.head_dim = head_dim
         self.base = require_bases(base)
-        self.rotary_dim = head_dim if rotary_dim is None else rotary_dim
+        self.rotary_dim = rotary_dim
         self.pairing = pairing
         self.scaling = scaling
         self.split = split
-        check_head(head_dim, self.rotary_dim, pairing)
         require_kind("scaling", scaling, Scaling, "how frequencies change", "YaRN(factor=4.0, original_length=4096)")
         require_kind("split", split, Split, "which coordinate rotates a pair", "Axial(axes=2)")
         self.axes = 1 if split is None else split.axes
@@ -195,6 +195,6 @@ def require_kind(name: str, value: object, kind: type, what: str, example: str) 
     """Raise unless ``value`` is None or of a kind."""
     if value is not None and not isinstance(value, kind):
         raise TypeError(
-            f"{name} must be a situs.{kind.__name__} or None, since it tells {what}; got {value!r}. Make "
+            f"{name} must be a situs.{kind.__name__} or None, since it tells {what}; got {told(value)}. Make "
             f"one, such as situs.{example}."
         )

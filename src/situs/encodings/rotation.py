@@ -16,16 +16,26 @@ import torch
 from jaxtyping import Float, Float64, Num
 from torch import Tensor
 
-from situs.arguments import require_choice, require_count, require_everywhere, require_number
-from situs.encodings.base import QueryKeyEncoding, Role, computing_dtype
+from situs.arguments import (
+    WIDE,
+    require_choice,
+    require_count,
+    require_dtype,
+    require_everywhere,
+    require_number,
+    require_same_device,
+    require_tensor,
+    told,
+)
+from situs.encodings.base import QueryKeyEncoding, Role, computing_dtype, require_role
 from situs.encodings.fitting import require_positions, require_width
 from situs.encodings.points import points
 from situs.functional.angles import widest
 from situs.functional.rotation import PAIRINGS, Pairing, rotation_matrix
 from situs.positions import Positions, PositionsLike, align
-from situs.rotation import RotationTable, rotate, rotate_both
-
-WIDE = (torch.float32, torch.float64)
+from situs.positions.require import like as require_like
+from situs.rotation import RotationTable
+from situs.rotation.apply import rotate_both_checked, rotate_checked
 
 
 class Maker(NamedTuple):
@@ -62,6 +72,7 @@ class RotationEncoding(QueryKeyEncoding):
 
     def reach_in(self, dtype: torch.dtype) -> float:
         """How far from the centre positions may lie for vectors of this dtype."""
+        require_dtype(dtype, "vectors hold fractions")
         return self.reaches.get(dtype, self.reach)
 
     def farthest_of(self, positions: Positions) -> float | int | Tensor:
@@ -89,7 +100,7 @@ class RotationEncoding(QueryKeyEncoding):
         role: Role = "query",
     ) -> Float[Tensor, "batch heads sequence head_dim"]:
         """Rotate queries or keys. ``positions`` may be a ``table`` made before."""
-        return rotate(x, self._table_for(x, positions, role), self.pairing)
+        return rotate_checked(x, self._table_for(x, positions, role), self.pairing)
 
     def both(
         self,
@@ -110,18 +121,28 @@ class RotationEncoding(QueryKeyEncoding):
                 )
             of_queries = of_keys = positions
         else:
+            for name, given in (("query", query), ("key", key)):
+                require_tensor(name, given, "it is encoded")
+                if given.ndim < 2:
+                    require_width(self, "head_dim", given, self.head_dim, name)
             of_queries, of_keys = align(positions, key_positions, query.shape[-2], key.shape[-2], query.device)
             self.require_agreement(of_queries, of_keys)
         if self._forward_hooks or self._forward_pre_hooks:
             return self(query, of_queries), self(key, of_keys, role="key")
-        of_query, of_key = self._table_for(query, of_queries, "query"), self._table_for(key, of_keys, "key")
+        of_query, of_key = (
+            self._table_for(query, of_queries, "query", "query"),
+            self._table_for(key, of_keys, "key", "key"),
+        )
         if of_query is of_key:
-            return rotate_both(query, key, of_query, self.pairing)
-        return rotate(query, of_query, self.pairing), rotate(key, of_key, self.pairing)
+            return rotate_both_checked(query, key, of_query, self.pairing)
+        return rotate_checked(query, of_query, self.pairing), rotate_checked(key, of_key, self.pairing)
 
-    def _table_for(self, x: Tensor, positions: PositionsLike | RotationTable, role: Role) -> RotationTable:
+    def _table_for(
+        self, x: Tensor, positions: PositionsLike | RotationTable, role: Role, called: str = "x"
+    ) -> RotationTable:
         """Find the table that rotates ``x``, which must be of this encoding's size."""
-        require_width(self, "head_dim", x, self.head_dim)
+        require_width(self, "head_dim", x, self.head_dim, called)
+        require_role(role)
         if self.num_heads is not None and x.shape[1] != self.num_heads:
             raise ValueError(
                 f"x must have {self.num_heads} heads, since this {type(self).__name__} has a base for each; "
@@ -129,6 +150,8 @@ class RotationEncoding(QueryKeyEncoding):
             )
         if isinstance(positions, RotationTable):
             table = positions
+            if x.device != table.cos.device:
+                require_same_device(called, x, "table.cos", table.cos)
             made_by = table.made_by
             if made_by is not None and (made_by.identity is not self.identity or self.treats_roles_apart):
                 self._require_own(made_by, role)
@@ -146,8 +169,8 @@ class RotationEncoding(QueryKeyEncoding):
     def table(self, positions: Positions, *, dtype: torch.dtype = torch.float32, role: Role = "query") -> RotationTable:
         """Compute cosines and sines of these positions, magnitude included. Made once for each `Positions` object:
         layers that are handed the same one share it."""
-        require_choice("role", role, ("query", "key"), "a vector is one or the other")
-        if dtype not in WIDE:
+        require_role(role)
+        if dtype is not torch.float32 and dtype is not torch.float64:
             require_choice("dtype", dtype, WIDE, "angles need float32 or wider")
         require_positions(positions, "a table is cached with it")
         if torch.compiler.is_compiling() and not positions.in_graph:
@@ -169,11 +192,12 @@ class RotationEncoding(QueryKeyEncoding):
     ) -> Float[Tensor, "batch heads sequence head_dim"]:
         """Undo ``forward``: rotate back, and divide by the magnitude."""
         require_width(self, "head_dim", x, self.head_dim)
+        require_role(role)
         positions = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
         self._require_reach(self.farthest_of(positions), x.dtype)
         cos, sin = self._points(positions, computing_dtype(x.dtype))
         magnitude = self.magnitude_of(positions, role)
-        return rotate(x, _scaled(cos, -sin, 1 / magnitude), self.pairing)
+        return rotate_checked(x, _scaled(cos, -sin, 1 / magnitude), self.pairing)
 
     def rerotate(
         self,
@@ -188,12 +212,14 @@ class RotationEncoding(QueryKeyEncoding):
         ``source`` is the encoding that rotated them, if it had other frequencies. The two maps are joined before
         they touch the keys, so no magnitude is applied twice and a shift costs one rounding.
         """
-        require_width(self, "head_dim", keys, self.head_dim)
+        require_width(self, "head_dim", keys, self.head_dim, "keys")
+        require_like("old_positions", old_positions, keys.shape[-2], Positions)
+        require_like("new_positions", new_positions, keys.shape[-2], Positions)
         source = self if source is None else source
         if not isinstance(source, RotationEncoding):
             raise TypeError(
                 f"source must be a RotationEncoding, since it tells how keys were rotated; got "
-                f"{type(source).__name__}. Keys that were not rotated are rotated with encoding(keys, role='key')."
+                f"{told(source)}. Keys that were not rotated are rotated with encoding(keys, role='key')."
             )
         if (source.rotary_dim, source.pairing) != (self.rotary_dim, self.pairing):
             raise ValueError(
@@ -212,7 +238,7 @@ class RotationEncoding(QueryKeyEncoding):
         ratio = self.magnitude_of(old_and_new[1], "key") / source.magnitude_of(old_and_new[0], "key")
         moved = _scaled(new_cos * old_cos + new_sin * old_sin, new_sin * old_cos - new_cos * old_sin, ratio)
         dtype = computing_dtype(keys.dtype)
-        return rotate(keys, RotationTable(moved.cos.to(dtype), moved.sin.to(dtype)), self.pairing)
+        return rotate_checked(keys, RotationTable(moved.cos.to(dtype), moved.sin.to(dtype)), self.pairing)
 
     def rotation_matrix(
         self,
@@ -225,8 +251,13 @@ class RotationEncoding(QueryKeyEncoding):
         axes ``position`` has a number for each, or one for text. ``sequence_length`` is for methods that choose by
         it."""
         reason = f"this {type(self).__name__} encodes that many"
+        require_role(role)
+        if isinstance(position, Tensor) and (position.ndim > 1 or position.device.type == "meta"):
+            require_number("position", position, "it is multiplied by frequencies")
         given: Any = position.tolist() if isinstance(position, Tensor) else position
-        coordinates = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+        coordinates = tuple(given) if isinstance(given, Sequence) and not isinstance(given, (str, bytes)) else (given,)
+        if len(coordinates) == 1 or not isinstance(given, Sequence):
+            require_number("position", coordinates[0], "it is multiplied by frequencies")
         if len(coordinates) != self.axes and not (self.text_has_one and len(coordinates) == 1):
             raise ValueError(
                 f"position must have {self.axes} coordinate{'s' * (self.axes > 1)}, since {reason}; got {position}."
@@ -303,10 +334,10 @@ def _scaled(cos: Tensor, sin: Tensor, magnitude: float | Tensor) -> RotationTabl
     return RotationTable(cos, sin) if magnitude == 1.0 else RotationTable(cos * magnitude, sin * magnitude)
 
 
-def check_head(head_dim: int, rotary_dim: int, pairing: Pairing) -> None:
-    """Raise unless these sizes can be rotated in pairs."""
-    for name, size in (("head_dim", head_dim), ("rotary_dim", rotary_dim)):
-        require_count(name, size, "it counts channels")
+def check_head(head_dim: int, rotary_dim: int | None, pairing: Pairing) -> tuple[int, int]:
+    """Give the channels of a head, and those of them that are rotated; raise unless they can be rotated in pairs."""
+    head_dim = require_count("head_dim", head_dim, "it counts channels")
+    rotary_dim = head_dim if rotary_dim is None else require_count("rotary_dim", rotary_dim, "it counts channels")
     require_choice("pairing", pairing, PAIRINGS, "checkpoints pair neighbouring channels or the two halves")
     if head_dim < 2 or head_dim % 2:
         raise ValueError(f"head_dim must be even, since rotary turns channel pairs; got {head_dim}.")
@@ -315,3 +346,4 @@ def check_head(head_dim: int, rotary_dim: int, pairing: Pairing) -> None:
             f"rotary_dim must be even and at most head_dim={head_dim}, since it counts the channels rotated in "
             f"pairs; got {rotary_dim}."
         )
+    return head_dim, rotary_dim

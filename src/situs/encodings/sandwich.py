@@ -18,7 +18,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from situs.arguments import require_base
+from situs.arguments import require_base, require_count
 from situs.encodings.bias import OffsetBias, Rule
 from situs.functional.frequencies import sinusoidal_frequencies
 from situs.functional.kernels import sum_of_cosines
@@ -44,14 +44,11 @@ class Sandwich(OffsetBias):
         base: sets the slowest wavelength, about ``2 pi base`` positions.
         """
         super().__init__()
-        self.num_heads = num_heads
-        self.cosine_dim = cosine_dim
-        self.base = base
-        if num_heads < 1:
-            raise ValueError(f"num_heads must be 1 or more, since each has a ratio; got {num_heads}.")
+        self.num_heads = num_heads = require_count("num_heads", num_heads, "each has a ratio", least=1)
+        self.cosine_dim = cosine_dim = require_count("cosine_dim", cosine_dim, "every cosine stands for a pair")
+        self.base = base = require_base(base)
         if cosine_dim < 2 or cosine_dim % 2:
             raise ValueError(f"cosine_dim must be 2, 4, 6 ..., since every cosine stands for a pair; got {cosine_dim}.")
-        require_base(base)
         self._frequencies = sinusoidal_frequencies(cosine_dim, base, "exclusive").tolist()
         self._ratios = 8 * torch.arange(1, num_heads + 1, dtype=torch.float64, device="cpu") / num_heads
         self.resolved = {"ratios": tuple(self._ratios.tolist())}

@@ -17,10 +17,17 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from situs.arguments import require_choice, require_count, require_number, require_several
+from situs.arguments import (
+    require_choice,
+    require_count,
+    require_flag,
+    require_number,
+    require_several,
+    require_whole_numbers,
+)
 from situs.functional import scaling as formulas
 from situs.functional.angles import widest
-from situs.functional.frequencies import rotary_frequencies
+from situs.functional.frequencies import require_frequencies, rotary_frequencies
 
 _DIVIDES = "they divide the frequencies"
 
@@ -117,6 +124,15 @@ def _agree(factor: float, original: int, target: int) -> bool:
     return abs(original * factor - target) <= max(1, 1e-6 * target)
 
 
+def _require_ladder(dim: object, base: object, sequence_length: object) -> None:
+    """Raise unless a scaling can be resolved for these."""
+    require_frequencies(dim, base)
+    if isinstance(sequence_length, Tensor):
+        require_whole_numbers("sequence_length", sequence_length, "it counts tokens")
+    elif sequence_length is not None:
+        require_count("sequence_length", sequence_length, "it counts tokens", least=0)
+
+
 def _require_attention_factor(factor: float | None) -> None:
     if factor is not None:
         require_number("attention_factor", factor, "cosines and sines are multiplied by it", above=0)
@@ -128,6 +144,7 @@ class LinearScaling(_Stretch):
     """Interpolate positions: divide every frequency by the factor. Chen et al. 2023, arXiv:2306.15595."""
 
     def resolve(self, dim: int, base: float | Tensor, sequence_length: int | Tensor | None = None) -> ScaledFrequencies:
+        _require_ladder(dim, base, sequence_length)
         return ScaledFrequencies(formulas.linear(dim, base, self._factor))
 
 
@@ -137,6 +154,7 @@ class NTKScaling(_Stretch):
     """Enlarge the base, so that fast pairs hardly change and the slowest is divided by the factor. bloc97 2023."""
 
     def resolve(self, dim: int, base: float | Tensor, sequence_length: int | Tensor | None = None) -> ScaledFrequencies:
+        _require_ladder(dim, base, sequence_length)
         return ScaledFrequencies(formulas.ntk(dim, base, self._factor))
 
 
@@ -156,6 +174,7 @@ class DynamicNTKScaling(_Stretch):
         _ = self._original
 
     def resolve(self, dim: int, base: float | Tensor, sequence_length: int | Tensor | None = None) -> ScaledFrequencies:
+        _require_ladder(dim, base, sequence_length)
         length = self._original if sequence_length is None else sequence_length
         factor = formulas.dynamic_ntk_factor(self._factor, self._original, length)
         return ScaledFrequencies(formulas.ntk(dim, base, factor))
@@ -176,6 +195,7 @@ class _Parts(_Stretch):
         require_choice(
             "dialect", self.dialect, ("hf", "paper"), "released models ramp over pairs, the paper over turns"
         )
+        require_flag("truncate", self.truncate, "the ramp's ends are rounded to whole pairs or not")
         for name in ("beta_slow", "beta_fast"):
             require_number(name, getattr(self, name), "it counts turns")
         if not 0 < self.beta_slow < self.beta_fast:
@@ -208,6 +228,7 @@ class NTKByPartsScaling(_Parts):
     """Take YaRN's frequencies without its temperature. Peng et al. 2023, arXiv:2309.00071, section 3.2."""
 
     def resolve(self, dim: int, base: float | Tensor, sequence_length: int | Tensor | None = None) -> ScaledFrequencies:
+        _require_ladder(dim, base, sequence_length)
         return ScaledFrequencies(self._frequencies(dim, base))
 
 
@@ -240,6 +261,7 @@ class YaRN(_Parts):
         return () if self.mscale is None or used else ("mscale",)
 
     def resolve(self, dim: int, base: float | Tensor, sequence_length: int | Tensor | None = None) -> ScaledFrequencies:
+        _require_ladder(dim, base, sequence_length)
         softmax_factor = formulas.yarn_magnitude(self._factor, self.mscale_all_dim) ** 2 if self.mscale_all_dim else 1.0
         return ScaledFrequencies(self._frequencies(dim, base), self._rotation_factor(), softmax_factor)
 
@@ -287,9 +309,12 @@ class LongRoPE(_Stretch):
 
     def is_long(self, sequence_length: int) -> bool:
         """Whether a sequence of this length takes the long factors."""
+        if type(sequence_length) is not int or sequence_length < 0:
+            require_count("sequence_length", sequence_length, "it counts tokens", least=0)
         return sequence_length > self._original
 
     def resolve(self, dim: int, base: float | Tensor, sequence_length: int | Tensor | None = None) -> ScaledFrequencies:
+        _require_ladder(dim, base, sequence_length)
         plain = rotary_frequencies(dim, base)
         if len(self.short_factors) != plain.shape[-1]:
             raise ValueError(
@@ -329,11 +354,12 @@ class Llama3Scaling(_Stretch):
             require_number(name, getattr(self, name), "it divides the original length")
         if not 0 < self.low_frequency_factor < self.high_frequency_factor:
             raise ValueError(
-                f"the frequency factors must satisfy 0 < low < high, since the blend runs between them; "
-                f"got low={self.low_frequency_factor}, high={self.high_frequency_factor}."
+                f"low_frequency_factor and high_frequency_factor must satisfy 0 < low < high, since the blend runs "
+                f"between them; got low={self.low_frequency_factor}, high={self.high_frequency_factor}."
             )
 
     def resolve(self, dim: int, base: float | Tensor, sequence_length: int | Tensor | None = None) -> ScaledFrequencies:
+        _require_ladder(dim, base, sequence_length)
         low, high = self.low_frequency_factor, self.high_frequency_factor
         ramp = formulas.ramp_over_turns(dim, base, self._original, low, high)
         return ScaledFrequencies(formulas.by_parts(dim, base, self._factor, ramp))
@@ -355,4 +381,5 @@ class ProportionalScaling(Scaling):
         require_number("factor", self.factor, "a context is stretched by it", least=1)
 
     def resolve(self, dim: int, base: float | Tensor, sequence_length: int | Tensor | None = None) -> ScaledFrequencies:
+        _require_ladder(dim, base, sequence_length)
         return ScaledFrequencies(formulas.proportional(dim, base, self.fraction) / self.factor)

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, TypeGuard
 
 from torch import nn
 
+from situs.arguments import require_count, told
 from situs.encodings.base import Encoding
 from situs.registry import Entry, did_you_mean, entry, require_options
 
@@ -31,11 +32,13 @@ def schedule(pattern: Sequence[Layer], *, num_layers: int, **sizes: Any) -> nn.M
     those of ``sizes`` that they know, and every layer its own parameters; an encoding that was made already is shared
     by the layers it stands for, as T5 shares its table.
     """
-    if not pattern or isinstance(pattern, str):
+    given: object = pattern
+    if isinstance(given, (str, bytes)) or not isinstance(given, Sequence) or not given:
         raise ValueError(
-            f"pattern must be a list with an item for each layer until it repeats; got {pattern!r}. "
-            f'Use ["rotary"] for one encoding in all layers.'
+            f"pattern must be a list with an item for each layer until it repeats, since layers take turns; got "
+            f'{told(pattern)}. Use ["rotary"] for one encoding in all layers.'
         )
+    num_layers = require_count("num_layers", num_layers, "each layer has an encoding", least=1)
     if num_layers < len(pattern):
         raise ValueError(
             f"num_layers must be at least {len(pattern)}, since the pattern has that many items; got {num_layers}."
@@ -81,7 +84,8 @@ def _named(item: Any) -> tuple[str, Mapping[str, Any]]:
     if _has_options(item):
         return item
     raise TypeError(
-        f'an item of the pattern must be a name, ("name", {{options}}), an encoding, or a list of these; got {item!r}.'
+        f'pattern must have names, ("name", {{options}}), encodings, or lists of these as items, since each stands for '
+        f"a layer; got {told(item)}."
     )
 
 

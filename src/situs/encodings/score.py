@@ -18,7 +18,14 @@ import torch
 from jaxtyping import Bool, Float, Int, Num
 from torch import Tensor, nn
 
-from situs.arguments import is_deferred
+from situs.arguments import (
+    is_deferred,
+    require_axes_of,
+    require_bool,
+    require_floating,
+    require_number,
+    require_same_device,
+)
 from situs.encodings.base import Encoding, computing_dtype, without_autocast
 from situs.encodings.fitting import require_axes, require_whole
 from situs.functional.heads import share_heads
@@ -107,11 +114,16 @@ class ValueEncoding(Encoding):
         key_positions: PositionsLike = None,
     ) -> Float[Tensor, "batch heads query value_dim"]:
         """Weigh the vectors of all pairs, ``sum_j a_ij r[j - i]``, to be added to ``sum_j a_ij v_j``."""
+        require_floating("weights", weights, "they weigh vectors")
+        require_axes_of("weights", weights, ("batch", "heads", "query", "key"), "each pair has one")
         dtype, device = weights.dtype, weights.device
+        names = ("query_positions", "key_positions")
+        for parameter in self.parameters():
+            require_same_device("weights", weights, "the encoding", parameter)
         if not weights.numel():
             width = self.value_vectors(_whole_span(0, device), dtype).shape[-1]
             return weights.new_zeros(*weights.shape[:3], width)
-        query, key = align(query_positions, key_positions, weights.shape[-2], weights.shape[-1], device)
+        query, key = align(query_positions, key_positions, weights.shape[-2], weights.shape[-1], device, names)
         if query.start is not None and key.start is not None:
             offsets = range_offsets(query.start, query.length, key.start, key.length, device)
             return unskew(weights) @ self.value_vectors(offsets, dtype)
@@ -168,6 +180,7 @@ class OffsetScore(ScoreEncoding):
         visible: Bool[Tensor, "#batch #heads #query key"] | None = None,
     ) -> Float[Tensor, "batch heads query key"]:
         of_queries, of_keys = as_positions(self, query, key, query_positions, key_positions)
+        require_terms(query, key, scale, visible)
         dtype = computing_dtype(query.dtype)
         q, k = query.to(dtype), share_heads(key.to(dtype), query.shape[1])
         if scale is None:
@@ -279,7 +292,8 @@ def as_positions(
     """Make positions of queries and keys such as the encoding takes, for tensors such as it takes; of any coordinates,
     where it goes ``by_order`` alone."""
     require_sizes(encoding, query, key)
-    both = align(query_positions, key_positions, query.shape[-2], key.shape[-2], query.device)
+    names = ("query_positions", "key_positions")
+    both = align(query_positions, key_positions, query.shape[-2], key.shape[-2], query.device, names)
     for positions in both:
         if not by_order:
             require_axes(encoding, positions)
@@ -294,6 +308,10 @@ def as_positions(
 
 def require_sizes(encoding: ScoreEncoding, query: Tensor, key: Tensor) -> None:
     """Raise unless queries have the encoding's heads and width, and keys fit them."""
+    for name, given in (("query", query), ("key", key)):
+        require_floating(name, given, "vectors of positions meet it")
+        if given.ndim < 2:
+            require_axes_of(name, given, ("batch", "heads", "sequence", "head_dim"), "heads are met apart")
     heads = query.shape[1] if encoding.num_heads is None else encoding.num_heads
     width = query.shape[-1] if encoding.head_dim is None else encoding.head_dim
     if query.ndim != 4 or (query.shape[1], query.shape[-1]) != (heads, width):
@@ -304,5 +322,22 @@ def require_sizes(encoding: ScoreEncoding, query: Tensor, key: Tensor) -> None:
     if key.ndim != 4 or (key.shape[0], key.shape[-1]) != (query.shape[0], width):
         raise ValueError(
             f"key must have shape ({query.shape[0]}, heads, sequence, {width}), since it meets the query; got shape "
-            f"{tuple(key.shape)}."
+            f"{tuple(key.shape)} for a query of shape {tuple(query.shape)}."
         )
+    require_same_device("key", key, "query", query)
+
+
+def require_terms(query: Tensor, key: Tensor, scale: object, visible: object) -> None:
+    """Raise unless the scale is a number, and what queries may see a matrix for each head."""
+    if scale is not None:
+        require_number("scale", scale, "it multiplies q . k")
+    if visible is None:
+        return
+    tensor = require_bool("visible", visible, "it is true where a query may see a key")
+    wanted, given = (query.shape[0], query.shape[1], query.shape[2], key.shape[2]), tuple(tensor.shape)
+    if tensor.ndim != 4 or any(own not in (1, size) for own, size in zip(given, wanted, strict=True)):
+        raise ValueError(
+            f"visible must broadcast to (batch, heads, query, key) = {wanted}, since it tells which query may see "
+            f"which key; got shape {given}."
+        )
+    require_same_device("visible", tensor, "query", query)

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from situs.arguments import require_counts, require_flags
 from situs.encodings.score import OffsetScore, OffsetVectors, ValueEncoding
 from situs.registry import register
 
@@ -55,6 +56,11 @@ class Shaw(OffsetScore, ValueEncoding):
         per_head: have them for each head, instead of once for all.
         """
         super().__init__()
+        num_heads, head_dim, max_distance = require_counts(
+            "it sizes the tables", num_heads=num_heads, head_dim=head_dim, max_distance=max_distance
+        )
+        require_flags("the method acts on keys, on values or on both", keys=keys, values=values)
+        require_flags("each head has tables of its own or all share them", per_head=per_head)
         self.num_heads = num_heads
         self.head_dim = head_dim
         self.max_distance = max_distance
@@ -62,11 +68,6 @@ class Shaw(OffsetScore, ValueEncoding):
         self.values = values
         self.per_head = per_head
         self.span = max_distance
-        if min(num_heads, head_dim, max_distance) < 1:
-            raise ValueError(
-                f"num_heads, head_dim and max_distance must be 1 or more, since they size the tables; got {num_heads}, "
-                f"{head_dim} and {max_distance}."
-            )
         if not (keys or values):
             raise ValueError("keys or values must be True, since the method acts on one of them; got neither.")
         shape = num_heads if per_head else 1, 2 * max_distance + 1, head_dim

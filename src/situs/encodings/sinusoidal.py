@@ -21,11 +21,20 @@ from jaxtyping import Float, Float64, Num
 from torch import Tensor
 from torch.nn.functional import dropout
 
-from situs.arguments import require_base, require_choice, require_count, require_dropout
+from situs.arguments import (
+    require_base,
+    require_choice,
+    require_count,
+    require_dropout,
+    require_dtype,
+    require_flags,
+    require_number,
+)
 from situs.encodings.base import InputEncoding, computing_dtype
 from situs.encodings.fitting import require_axes, require_embeddings, require_positions
 from situs.encodings.points import points
-from situs.functional.sinusoids import SinusoidLayout, Spacing, frequencies_of, shift_matrix, sinusoids
+from situs.functional.frequencies import Spacing
+from situs.functional.sinusoids import SinusoidLayout, frequencies_of, shift_matrix, sinusoids
 from situs.positions import Positions, PositionsLike
 from situs.registry import register
 
@@ -67,13 +76,14 @@ class Sinusoidal(InputEncoding):
         dropout: probability of dropping a channel of the sum, in training.
         """
         super().__init__()
-        self.dim = require_count("dim", dim, "it counts channels")
+        self.dim = dim = require_count("dim", dim, "it counts channels")
         self.base = base = require_base(base)
         self.layout = layout
         self.spacing = spacing
         self.axes = axes
         self.scale_embeddings = scale_embeddings
-        self.dropout = dropout
+        self.dropout = dropout = require_dropout(dropout)
+        require_flags("embeddings are multiplied by sqrt(dim) or not", scale_embeddings=scale_embeddings)
         require_choice(
             "layout", layout, ("interleaved", "concatenated"), "sines alternate with cosines or precede them"
         )
@@ -81,7 +91,6 @@ class Sinusoidal(InputEncoding):
         require_choice("axes", axes, (1, 2, 3), "positions have that many coordinates")
         if dim < 2 * axes:
             raise ValueError(f"dim must be at least {2 * axes}, since every axis needs a sine and a cosine; got {dim}.")
-        require_dropout(dropout)
         self._widths = tuple(dim // axes + (axis < dim % axes) for axis in range(axes))
         # host constants, not buffers: no cast, move, meta device or checkpoint can touch them
         self._frequencies = [frequencies_of(width, base, layout, spacing) for width in self._widths]
@@ -95,11 +104,13 @@ class Sinusoidal(InputEncoding):
 
     def frequencies(self, axis: int = 0) -> Float64[Tensor, "pairs"]:
         """Give the radians a position of each (sine, cosine) pair of an axis."""
+        require_count("axis", axis, "each axis has a ladder", least=0, most=self.axes - 1)
         return self._frequencies[axis].clone()
 
     def encode(self, positions: Positions, dtype: torch.dtype = torch.float32) -> Float[Tensor, "#batch sequence dim"]:
         """Compute the encodings alone, p_n."""
         require_positions(positions, "it tells where tokens stand")
+        require_dtype(dtype, "encodings are fractions")
         require_axes(self, positions)
         parts = [
             sinusoids(*points(positions, partial(_coordinate, axis), ladder[None, None], dtype), width, self.layout)
@@ -126,6 +137,7 @@ class Sinusoidal(InputEncoding):
                 f"dim must be even for shift_matrix, since the last sine of an odd one has no cosine to be rotated "
                 f"with; got {self.dim}."
             )
+        offset = require_number("offset", offset, "it is a distance between positions")
         return shift_matrix(offset, self.frequencies(), self.dim, self.layout)
 
 

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from situs.arguments import require_choice
+from situs.arguments import require_choice, require_count, require_floating, require_several
 from situs.functional.frequencies import contiguous_axis_map, interleaved_axis_map
 
 
@@ -55,6 +55,7 @@ class Axial(Split):
         require_choice("ladder", self.ladder, ("own", "shared"), "axes repeat a ladder or share one")
 
     def ladder_dim(self, rotary_dim: int) -> int:
+        rotary_dim = require_count("rotary_dim", rotary_dim, "it counts channels", least=1)
         if rotary_dim % (2 * self.axes):
             raise ValueError(
                 f"rotary_dim must be a multiple of {2 * self.axes}, since {self.axes} axes get whole pairs each; got "
@@ -63,6 +64,7 @@ class Axial(Split):
         return rotary_dim // self.axes if self.ladder == "own" else rotary_dim
 
     def deal(self, ladder: Tensor) -> tuple[Tensor, Tensor]:
+        require_floating("ladder", ladder, "it holds frequencies")
         if self.ladder == "own":
             frequencies = torch.cat([ladder] * self.axes, -1)
         else:
@@ -84,11 +86,12 @@ class Sections(Split):
     order: Literal["contiguous", "interleaved"] = "contiguous"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sizes", tuple(self.sizes))
+        sizes = require_several("sizes", self.sizes, "each axis has a number of pairs")
+        counts = tuple([require_count("sizes", size, "they count pairs", least=0) for size in sizes])
+        object.__setattr__(self, "sizes", counts)
         require_choice("order", self.order, ("contiguous", "interleaved"), "sections are dealt in blocks or in turns")
-        if len(self.sizes) < 2 or any(size < 0 for size in self.sizes):
-            raise ValueError(f"sizes must be two or more counts of pairs, one an axis; got {self.sizes}.")
-
+        if len(self.sizes) < 2:
+            raise ValueError(f"sizes must be two or more, since each axis has a number of pairs; got {self.sizes}.")
         if self.order == "interleaved":
             dealt = interleaved_axis_map(self.sizes).bincount(minlength=len(self.sizes)).tolist()
             if tuple(dealt) != self.sizes:
@@ -103,13 +106,15 @@ class Sections(Split):
         return len(self.sizes)
 
     def ladder_dim(self, rotary_dim: int) -> int:
+        rotary_dim = require_count("rotary_dim", rotary_dim, "it counts channels", least=1)
         if 2 * sum(self.sizes) != rotary_dim:
             raise ValueError(
-                f"sizes must add up to {rotary_dim // 2}, the number of pairs in {rotary_dim} channels; "
+                f"sizes must add up to {rotary_dim // 2}, the number of pairs in rotary_dim={rotary_dim} channels; "
                 f"got {self.sizes}, which makes {sum(self.sizes)}."
             )
         return rotary_dim
 
     def deal(self, ladder: Tensor) -> tuple[Tensor, Tensor]:
+        require_floating("ladder", ladder, "it holds frequencies")
         deal = contiguous_axis_map if self.order == "contiguous" else interleaved_axis_map
         return ladder, deal(self.sizes)

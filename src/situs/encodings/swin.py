@@ -15,12 +15,12 @@ the paper writes only the logarithm; so does this. A window one cell high or wid
 
 from __future__ import annotations
 
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
 
-from situs.arguments import require_choice
+from situs.arguments import require_choice, require_counts, require_size, require_spread
 from situs.encodings.bias import OffsetBias, Rule
 from situs.functional.tables import resize_grid
 from situs.functional.windows import log_coordinates, window_rows
@@ -60,6 +60,11 @@ class SwinBias(OffsetBias):
         init_std: standard deviation of the normal start.
         """
         super().__init__()
+        num_heads, width = require_counts("it sizes the parameters", num_heads=num_heads, width=width)
+        window = require_size("window", window, "a window has that many cells each way")
+        if trained_window is not None:
+            trained_window = require_size("trained_window", trained_window, "a window has that many cells each way")
+        init_std = require_spread(init_std)
         self.num_heads = num_heads
         self.window = window
         self.version = version
@@ -68,16 +73,6 @@ class SwinBias(OffsetBias):
         self.init_std = init_std
         require_choice("version", version, ("v1", "v2"), "the bias is a table or a network")
         trained = window if trained_window is None else trained_window
-        sides: Any  # whatever a caller passed
-        for name, sides in (("window", window), ("trained_window", trained)):
-            if not isinstance(sides, (tuple, list)) or len(sides) != 2 or min(sides) < 1:
-                raise ValueError(
-                    f"{name} must be (height, width) of 1 or more, since a window has that many cells; got {sides!r}."
-                )
-        if min(num_heads, width) < 1:
-            raise ValueError(
-                f"num_heads and width must be 1 or more, since they size the parameters; got {num_heads} and {width}."
-            )
         rows = (2 * window[0] - 1) * (2 * window[1] - 1)
         if version == "v1":
             self.table = nn.Parameter(torch.empty(rows, num_heads))
@@ -122,6 +117,7 @@ class SwinBias(OffsetBias):
     @torch.no_grad()
     def resize(self, window: tuple[int, int]) -> SwinBias:
         """Make a copy for another window: a table is interpolated, a network evaluated at the new offsets."""
+        window = require_size("window", window, "a window has that many cells each way")
         trained = self.window if self.trained_window is None else self.trained_window
         options = {**self.config, "window": window, "trained_window": trained if self.version == "v2" else None}
         other = SwinBias(**options).to(next(self.parameters()))

@@ -20,7 +20,15 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from situs.arguments import require_choice
+from situs.arguments import (
+    require_choice,
+    require_count,
+    require_counts,
+    require_flags,
+    require_number,
+    require_spread,
+    require_whole_numbers,
+)
 from situs.encodings.bias import OffsetBias, Rule
 from situs.functional.buckets import clipped_rows, t5_rows
 from situs.registry import register
@@ -65,6 +73,14 @@ class T5Bias(OffsetBias):
         init_std: standard deviation of the normal start.
         """
         super().__init__()
+        require_choice("buckets", buckets, ("log", "clipped"), "far distances share rows or the last one")
+        num_heads, max_distance = require_counts("it sizes the table", num_heads=num_heads, max_distance=max_distance)
+        least = None if buckets == "log" else 1
+        num_buckets = require_count("num_buckets", num_buckets, "it sizes the table", least=least)
+        require_flags("keys ahead are told from keys behind or not", bidirectional=bidirectional)
+        if softmax_scale is not None:
+            softmax_scale = require_number("softmax_scale", softmax_scale, "it multiplies q . k")
+        init_std = require_spread(init_std)
         self.num_heads = num_heads
         self.num_buckets = num_buckets
         self.max_distance = max_distance
@@ -72,12 +88,6 @@ class T5Bias(OffsetBias):
         self.buckets = buckets
         self.softmax_scale = softmax_scale
         self.init_std = init_std
-        require_choice("buckets", buckets, ("log", "clipped"), "far distances share rows or the last one")
-        if num_heads < 1 or max_distance < 1:
-            raise ValueError(
-                f"num_heads and max_distance must be 1 or more, since they size the table; got {num_heads} and "
-                f"{max_distance}."
-            )
         if buckets == "log":
             fewest = 4 if bidirectional else 2
             if num_buckets < fewest:
@@ -106,6 +116,7 @@ class T5Bias(OffsetBias):
 
     def rows_of(self, offsets: Tensor) -> Tensor:
         """Find the row of the table that each offset, key minus query, takes."""
+        require_whole_numbers("offsets", offsets, "they are looked up in a table")
         far = self.max_distance
         return self._rows.to(offsets.device)[offsets.clamp(-far, far) + far]
 

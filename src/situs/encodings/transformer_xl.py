@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Num
 from torch import Tensor, nn
 
-from situs.arguments import require_base
+from situs.arguments import require_base, require_count, require_counts, require_spread
 from situs.encodings.score import OffsetScore, OffsetVectors
 from situs.functional.angles import unit_circle
 from situs.functional.sinusoids import frequencies_of, sinusoids
@@ -61,6 +61,12 @@ class TransformerXL(OffsetScore):
         init_std: standard deviation of the normal start of all parameters.
         """
         super().__init__()
+        dim = require_count("dim", dim, "every frequency has a sine and a cosine")
+        num_heads, head_dim = require_counts("it sizes the projection", num_heads=num_heads, head_dim=head_dim)
+        if clamp_len is not None:
+            clamp_len = require_count("clamp_len", clamp_len, "it bounds distances", least=1)
+        base = require_base(base)
+        init_std = require_spread(init_std)
         self.dim = dim
         self.num_heads = num_heads
         self.head_dim = head_dim
@@ -70,14 +76,6 @@ class TransformerXL(OffsetScore):
         self.span = clamp_len
         if dim < 2 or dim % 2:
             raise ValueError(f"dim must be even, since every frequency has a sine and a cosine; got {dim}.")
-        if min(num_heads, head_dim) < 1:
-            raise ValueError(
-                f"num_heads and head_dim must be 1 or more, since they size the projection; got {num_heads} and "
-                f"{head_dim}."
-            )
-        if clamp_len is not None and clamp_len < 1:
-            raise ValueError(f"clamp_len must be 1 or more, or None for no bound; got {clamp_len}.")
-        require_base(base)
         self._frequencies = frequencies_of(dim, base, "concatenated", "exclusive")
         self.projection = nn.Parameter(torch.empty(num_heads * head_dim, dim))
         self.content_bias = nn.Parameter(torch.empty(num_heads, head_dim))

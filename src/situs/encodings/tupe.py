@@ -22,6 +22,7 @@ import torch
 from jaxtyping import Float, Int, Num
 from torch import Tensor, nn
 
+from situs.arguments import require_count, require_counts, require_flags, require_spread, require_whole_numbers
 from situs.encodings.bias import PositionProduct, bias_dtype
 from situs.encodings.fitting import require_rows
 from situs.functional.buckets import t5_rows
@@ -66,6 +67,16 @@ class Tupe(PositionProduct):
         init_std: standard deviation of the normal start of all weights.
         """
         super().__init__()
+        dim, num_heads, head_dim, max_length = require_counts(
+            "it sizes the table and the projections",
+            dim=dim, num_heads=num_heads, head_dim=head_dim, max_length=max_length,
+        )  # fmt: skip
+        require_flags("position 0 is [CLS] or like others", untie_cls=untie_cls)
+        if relative_buckets is not None:
+            relative_buckets = require_count(
+                "relative_buckets", relative_buckets, "it counts rows of the relative bias"
+            )
+        init_std = require_spread(init_std)
         self.dim = dim
         self.num_heads = num_heads
         self.head_dim = head_dim
@@ -73,11 +84,6 @@ class Tupe(PositionProduct):
         self.untie_cls = untie_cls
         self.relative_buckets = relative_buckets
         self.init_std = init_std
-        if min(dim, num_heads, head_dim, max_length) < 1:
-            raise ValueError(
-                f"dim, num_heads, head_dim and max_length must be 1 or more, since they size the table and the "
-                f"projections; got {dim}, {num_heads}, {head_dim} and {max_length}."
-            )
         if relative_buckets is not None and (relative_buckets < 4 or relative_buckets % 4 or relative_buckets > 256):
             raise ValueError(
                 f"relative_buckets must be a multiple of 4 up to 256, since each direction halves into single and "
@@ -155,10 +161,12 @@ class Tupe(PositionProduct):
         self, offsets: Int[Tensor, "*pairs"], *, dtype: torch.dtype | None = None
     ) -> Float[Tensor, "heads *pairs"] | None:
         """The relative bias of each offset, key minus query; None for TUPE-A."""
+        require_whole_numbers("offsets", offsets, "they are looked up in a table")
+        dtype = bias_dtype(self, dtype)
         if self.relative is None or self._rows is None:
             return None
         rows = self._rows.to(offsets.device)[offsets.clamp(-MAX_DISTANCE, MAX_DISTANCE) + MAX_DISTANCE]
-        return self.relative.to(bias_dtype(self, dtype))[rows].movedim(-1, 0)
+        return self.relative.to(dtype)[rows].movedim(-1, 0)
 
 
 def _column(positions: Positions) -> Num[Tensor, "#batch 1 query 1"]:

@@ -14,14 +14,13 @@ released code's ceil(L/2), but of the whole sequence, by ``Positions.sequence_le
 
 from __future__ import annotations
 
-import math
 from typing import Literal, final
 
 import torch
 from jaxtyping import Float64, Num
 from torch import Tensor
 
-from situs.arguments import is_deferred, require_base, require_number
+from situs.arguments import is_deferred, is_word, require_base, require_number, told
 from situs.encodings.base import Role
 from situs.encodings.fitting import have_lengths_apart, require_axes, require_length, require_same_length
 from situs.encodings.rotation import RotationEncoding, check_head
@@ -73,6 +72,13 @@ class XPos(RotationEncoding):
         centre: where the factors are 1: "origin", "middle" of the whole sequence, or a position.
         """
         super().__init__()
+        head_dim, _ = check_head(head_dim, None, pairing)
+        if not is_word(centre, ("origin", "middle")):
+            if isinstance(centre, (str, bool, type(None))) or not hasattr(centre, "__float__"):
+                raise ValueError(
+                    f'centre must be "origin", "middle" or a number, since it is a position; got {told(centre)}.'
+                )
+            centre = require_number("centre", centre, "it is a position")
         self.head_dim = self.rotary_dim = head_dim
         self.base = base = require_base(base)
         self.gamma = gamma = require_number("gamma", gamma, "it sets the decay", above=0)
@@ -80,9 +86,6 @@ class XPos(RotationEncoding):
         self.pairing = pairing
         self.centre = centre
         self.by_length = centre == "middle"
-        check_head(head_dim, head_dim, pairing)
-        if centre not in ("origin", "middle") and not (isinstance(centre, (int, float)) and math.isfinite(centre)):
-            raise ValueError(f'centre must be "origin", "middle" or a number, since it is a position; got {centre!r}.')
         self.identity = (type(self), head_dim, base, gamma, scale_base, pairing, centre)
         # host constants, not buffers: no cast, move, meta device or checkpoint can touch them
         self._frequencies = rotary_frequencies(head_dim, base)[None, None, None]

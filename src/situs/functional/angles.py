@@ -13,6 +13,15 @@ import torch
 from jaxtyping import Float, Float64, Num
 from torch import Tensor
 
+from situs.arguments import (
+    require_axes_of,
+    require_count,
+    require_device,
+    require_dtype,
+    require_floating,
+    require_real,
+)
+
 DIGIT_BITS = 12
 DIGITS = 4  # positions up to 2^48
 WITHOUT_FLOAT64 = frozenset({"mps"})
@@ -30,6 +39,8 @@ def unit_circle(
     positions: Num[Tensor, "..."], frequencies: Float[Tensor, "..."], dtype: torch.dtype
 ) -> tuple[Float[Tensor, "*positions pairs"], Float[Tensor, "*positions pairs"]]:
     """Compute ``cos`` and ``sin`` of ``positions * frequencies``, rounded once to ``dtype``; shapes broadcast."""
+    _require_angles(positions, frequencies)
+    require_dtype(dtype, "cosines are fractions")
     if positions.device.type in WITHOUT_FLOAT64:
         angles = reduced_angles(positions, frequencies)
     else:
@@ -49,6 +60,12 @@ def range_unit_circle(
     With ``p = start + block * m + r`` the point is ``exp(i w (start + block m)) exp(i w r)``: about
     ``2 sqrt(length)`` cosines instead of ``length``, each product rounded in float64.
     """
+    start = require_count("start", start, "it is a position")
+    length = require_count("length", length, "it counts positions", least=0)
+    require_floating("frequencies", frequencies, "angles are their multiples")
+    require_axes_of("frequencies", frequencies, ("pairs",), "each pair has one", more=True)
+    require_dtype(dtype, "cosines are fractions")
+    device = require_device(device)
     frequencies = frequencies.to(device).unsqueeze(-2)
     block = 1 << (math.isqrt(length) - 1).bit_length()
     coarse = start + block * torch.arange(-(-length // block), dtype=torch.float64, device=device)
@@ -70,6 +87,7 @@ def reduced_angles(
     exact in float32 and its whole turns can be dropped without loss. Frequencies that only the device knows are as
     exact as its float32 and stay there, since reading them would make the host wait.
     """
+    _require_angles(positions, frequencies)
     turns_per_position = frequencies / (2 * math.pi)
     whole = positions.floor() if positions.is_floating_point() else positions
     fraction = (positions - whole).float() if positions.is_floating_point() else None
@@ -86,6 +104,12 @@ def reduced_angles(
     if fraction is not None:
         turns = turns + fraction * turns_per_position.float().to(positions.device)
     return (turns - turns.round()) * (2 * math.pi)
+
+
+def _require_angles(positions: object, frequencies: object) -> None:
+    """Raise unless positions and frequencies are real numbers."""
+    require_real("positions", positions, "angles are their multiples")
+    require_floating("frequencies", frequencies, "angles are their multiples")
 
 
 def _exact_parts(values: Float[Tensor, "*shape"]) -> list[Float[Tensor, "*shape"]]:

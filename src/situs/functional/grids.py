@@ -7,13 +7,14 @@ its axes from there; what follows starts one past the largest coordinate used so
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Num
 from torch import Tensor
+
+from situs.arguments import refuse, require_count, require_counts, require_number, told
 
 
 @dataclass(frozen=True)
@@ -29,19 +30,15 @@ class Vision:
     time_step: float | int = 1
 
     def __post_init__(self) -> None:
-        if min(self.time, self.height, self.width) < 1:
-            raise ValueError(
-                f"time, height and width must be 1 or more, since they count tokens; "
-                f"got {self.time}, {self.height} and {self.width}."
-            )
-        if not 0 <= self.time_step < math.inf:
-            raise ValueError(
-                f"time_step must be 0 or more and finite, since frames follow one another; got {self.time_step}."
-            )
+        require_counts("it counts tokens", time=self.time, height=self.height, width=self.width)
+        require_number("time_step", self.time_step, "frames follow one another", least=0)
 
 
 def grid_coordinates(*sizes: int) -> Num[Tensor, "cells axes"]:
     """List every cell of a grid in row-major order, the last axis fastest: ``(2, 2)`` gives 00, 01, 10, 11."""
+    sizes = tuple([require_count("sizes", size, "they count cells", least=0) for size in sizes])
+    if not sizes:
+        refuse(ValueError, "sizes", "be one or more", "a grid has an axis for each", "none")
     return torch.cartesian_prod(*(torch.arange(size, device="cpu") for size in sizes)).view(-1, len(sizes))
 
 
@@ -51,8 +48,11 @@ def multimodal_coordinates(segments: Sequence[int | Vision]) -> tuple[Num[Tensor
     Also returns the *delta*: a later token in slot n has position ``n + delta`` on every axis, so decoding
     needs no look at the grid again.
     """
+    reason = "text is told by its number of tokens, and pictures by their size"
     parts: list[Tensor] = []
     free = 0
+    if isinstance(segments, (str, bytes, dict)) or not isinstance(segments, Sequence):
+        refuse(TypeError, "segments", "be a sequence of whole numbers and situs.Vision", reason, told(segments))
     for segment in segments:
         if isinstance(segment, Vision):
             cells = grid_coordinates(segment.time, segment.height, segment.width)
@@ -60,13 +60,17 @@ def multimodal_coordinates(segments: Sequence[int | Vision]) -> tuple[Num[Tensor
                 cells[:, 0] = (cells[:, 0] * segment.time_step).long()
             last = int(cells.max())
         else:
-            if not isinstance(segment, (int, torch.SymInt)):
-                raise TypeError(f"a segment must be a number of text tokens, or a Vision; got {segment!r}.")
-            if segment < 0:
-                raise ValueError(f"a text segment must have 0 or more tokens; got {segment}.")
+            _require_segment(segment, reason)
+            segment = require_count("segments", segment, reason, least=0)
             cells = torch.arange(segment, device="cpu").unsqueeze(-1).expand(-1, 3)
             last = segment - 1
         parts.append(cells + free)
         free += last + 1
     coordinates = torch.cat(parts) if parts else torch.zeros(0, 3, dtype=torch.int64, device="cpu")
     return coordinates, free - len(coordinates)
+
+
+def _require_segment(segment: object, reason: str) -> None:
+    """Raise unless this is a number of tokens, of any library, or a graph's."""
+    if isinstance(segment, bool) or not (isinstance(segment, (int, torch.SymInt)) or hasattr(segment, "__index__")):
+        refuse(TypeError, "segments", "be whole numbers and situs.Vision", reason, told(segment))

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Int64, Shaped
 from torch import Tensor
 
+from situs.arguments import refuse, require_choice, require_count, require_tensor
 from situs.functional.rotation import PAIRINGS, Pairing
 
 
@@ -18,11 +19,10 @@ def pairing_permutation(
     head_dim: int, *, source: Pairing, target: Pairing, rotary_dim: int | None = None
 ) -> Int64[Tensor, "head_dim"]:
     """Find, for each channel of the target order, the source channel that goes there."""
-    _require_head(head_dim)
+    head_dim = _require_head(head_dim)
     for name, value in (("source", source), ("target", target)):
-        if value not in PAIRINGS:
-            raise ValueError(f'{name} must be "interleaved" or "halves"; got {value!r}.')
-    width = head_dim if rotary_dim is None else rotary_dim
+        require_choice(name, value, PAIRINGS, "channels are paired one way or the other")
+    width = head_dim if rotary_dim is None else require_count("rotary_dim", rotary_dim, "it counts channels")
     if width % 2 or not 0 <= width <= head_dim:
         raise ValueError(
             f"rotary_dim must be even and at most head_dim={head_dim}, since channels are rotated in pairs; got "
@@ -35,9 +35,8 @@ def pairing_permutation(
     return channels
 
 
-def _require_head(head_dim: int) -> None:
-    if head_dim < 1:
-        raise ValueError(f"head_dim must be 1 or more, since it counts the channels of a head; got {head_dim}.")
+def _require_head(head_dim: int) -> int:
+    return require_count("head_dim", head_dim, "it counts the channels of a head", least=1)
 
 
 def convert_pairing(
@@ -55,7 +54,12 @@ def convert_pairing(
     number of heads, so grouped-query keys too; LoRA's B (out, rank), while its A stays as it is; and weights of a
     norm on queries and keys (head_dim,). Other tensors are not to be touched.
     """
-    _require_head(head_dim)
+    require_tensor("weight", weight, "its channels are reordered")
+    head_dim = _require_head(head_dim)
+    dim = require_count("dim", dim, "it is an axis of weight")
+    if not -weight.ndim <= dim < weight.ndim:
+        axes = f"{dim} for shape {tuple(weight.shape)}"
+        refuse(ValueError, "dim", f"lie in {-weight.ndim} .. {weight.ndim - 1}", "it is an axis of weight", axes)
     size = weight.shape[dim]
     if size % head_dim:
         raise ValueError(

@@ -14,10 +14,19 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from situs.functional.frequencies import sinusoidal_frequencies
+from situs.arguments import (
+    refuse,
+    require_axes_of,
+    require_choice,
+    require_count,
+    require_floating,
+    require_number,
+    require_same_shape,
+)
+from situs.functional.frequencies import Spacing, sinusoidal_frequencies
 
 SinusoidLayout = Literal["interleaved", "concatenated"]
-Spacing = Literal["exclusive", "inclusive"]
+LAYOUTS = ("interleaved", "concatenated")
 
 
 def frequencies_of(dim: int, base: float, layout: SinusoidLayout, spacing: Spacing) -> Float64[Tensor, "pairs"]:
@@ -30,6 +39,13 @@ def sinusoids(
     cos: Float[Tensor, "*positions pairs"], sin: Float[Tensor, "*positions pairs"], dim: int, layout: SinusoidLayout
 ) -> Float[Tensor, "*positions dim"]:
     """Lay out encodings from the cosines and sines of every angle."""
+    for name, given in (("cos", cos), ("sin", sin)):
+        require_floating(name, given, "it is laid out as channels")
+    require_axes_of("cos", cos, ("pairs",), "each pair has an angle", more=True)
+    require_same_shape("sin", sin, "cos", cos, "each angle has both")
+    dim = require_count("dim", dim, "it counts channels", least=1)
+    _require_layout(layout)
+    _require_pairs(dim, cos.shape[-1], layout)
     if layout == "interleaved":
         return torch.stack((sin, cos), -1).flatten(-2)[..., :dim]
     joined = torch.cat((sin, cos), -1)
@@ -40,6 +56,14 @@ def shift_matrix(
     offset: float, frequencies: Float64[Tensor, "pairs"], dim: int, layout: SinusoidLayout
 ) -> Float64[Tensor, "dim dim"]:
     """Make M with ``sinusoids(n + offset) = M sinusoids(n)`` for every n."""
+    offset = require_number("offset", offset, "it is a distance between positions")
+    require_floating("frequencies", frequencies, "angles are their multiples")
+    require_axes_of("frequencies", frequencies, ("pairs",), "each pair has one")
+    dim = require_count("dim", dim, "it counts channels", least=1)
+    _require_layout(layout)
+    if 2 * len(frequencies) > dim:
+        least, got = 2 * len(frequencies), f"{dim} for {len(frequencies)} frequencies"
+        refuse(ValueError, "dim", f"be at least {least}", "each frequency has a sine and a cosine", got)
     cos, sin = (offset * frequencies).cos(), (offset * frequencies).sin()
     pairs = torch.arange(len(frequencies), device="cpu")
     sines, cosines = (2 * pairs, 2 * pairs + 1) if layout == "interleaved" else (pairs, pairs + len(pairs))
@@ -49,3 +73,15 @@ def shift_matrix(
     matrix[sines, cosines] = sin
     matrix[cosines, sines] = -sin
     return matrix
+
+
+def _require_layout(layout: object) -> None:
+    require_choice("layout", layout, LAYOUTS, "sines alternate with cosines or precede them")
+
+
+def _require_pairs(dim: int, pairs: int, layout: SinusoidLayout) -> None:
+    """Raise unless so many sines and cosines fill so many channels."""
+    fits = pairs == (dim + 1) // 2 if layout == "interleaved" else pairs == dim // 2
+    if not fits:
+        got = f"dim={dim} for {pairs} pairs"
+        refuse(ValueError, "dim", f"be {2 * pairs}, or one off", "each pair fills two channels", got)

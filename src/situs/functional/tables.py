@@ -13,9 +13,22 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from situs.arguments import (
+    refuse,
+    require_axes_of,
+    require_choice,
+    require_count,
+    require_flag,
+    require_floating,
+    require_size,
+)
+
 
 def stretch(table: Float[Tensor, "old dim"], length: int) -> Float[Tensor, "length dim"]:
     """Interpolate a table linearly to another length; the first and the last row stay as they are."""
+    require_floating("table", table, "its rows are interpolated")
+    require_axes_of("table", table, ("rows", "dim"), "each position has a row")
+    length = require_count("length", length, "it counts rows", least=1)
     if len(table) == length:
         return table.clone()
     columns = interpolate(table.double().T.unsqueeze(0), size=length, mode="linear", align_corners=True)
@@ -33,6 +46,14 @@ def resize_grid(
     antialias: bool = False,
 ) -> Float[Tensor, "new_cells dim"]:
     """Resize a row-major image table, as vision transformers are fine-tuned at another resolution."""
+    require_floating("table", table, "its rows are interpolated")
+    require_axes_of("table", table, ("cells", "dim"), "each cell has a row")
+    old, new = require_size("old", old, "cells lie in a grid"), require_size("new", new, "cells lie in a grid")
+    require_choice("mode", mode, ("bicubic", "bilinear"), "cells are interpolated one of these ways")
+    require_flag("antialias", antialias, "the grid is smoothed before it shrinks or not")
+    if old[0] * old[1] != len(table):
+        shape = f"{old} for a table of shape {tuple(table.shape)}"
+        refuse(ValueError, "old", f"have {len(table)} cells", "the table has a row for each", shape)
     if old == new:
         return table.clone()
     wide = table if table.dtype == torch.float64 else table.float()

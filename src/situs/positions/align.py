@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from situs.positions import require
 from situs.positions.positions import Positions, PositionsLike
 
 
@@ -13,9 +14,13 @@ def align(
     query_length: int,
     key_length: int,
     device: torch.device | str = "cpu",
+    names: tuple[str, str] = ("positions", "key_positions"),
 ) -> tuple[Positions, Positions]:
     """Give positions to queries and keys: queries are the last rows of the keys unless told otherwise, as in decoding
-    with a cache."""
+    with a cache. ``names`` are what errors call the two."""
+    for name, given, length in zip(names, (query, key), (query_length, key_length), strict=True):
+        if given is not None and not (isinstance(given, Positions) and given.length == length):
+            require.like(name, given, length, Positions)
     if key is None and query is not None:
         return _keys_around(Positions.of(query, query_length, device=device), key_length)
     keys = Positions.of(key, key_length, device=device)

@@ -22,10 +22,11 @@ import torch
 from jaxtyping import Bool, Int, Num
 from torch import Tensor
 
-from situs.arguments import require_count
+from situs.arguments import require_count, require_device, require_whole_numbers
 from situs.functional import grids, sampling
 from situs.functional.grids import Vision
 from situs.positions import joining, require
+from situs.positions.resampling import resampled
 from situs.positions.runs import Runs, as_tensor, cut, shard_pieces, slice_bounds
 from situs.positions.words import facts_about
 
@@ -73,12 +74,13 @@ class Positions:
         if sequence_length is not None:
             require.sequence_length(sequence_length)
         if isinstance(start, Tensor):
+            require_whole_numbers("start", start, "they are positions")
             if start.ndim != 1:
                 raise ValueError(
-                    f"start must be an int, or a tensor with one for each row; got shape {tuple(start.shape)}. "
-                    f"Use int(start) for a single one."
+                    f"start must be an int, or a tensor with one for each row, since rows may differ; got shape "
+                    f"{tuple(start.shape)}. Use int(start) for a single one."
                 )
-            start = start if device is None else start.to(device)
+            start = start if device is None else start.to(require.device(device))
             ids = start.unsqueeze(-1) + torch.arange(length, device=start.device)
             return replace(
                 Positions.explicit(ids),
@@ -91,7 +93,7 @@ class Positions:
         known = length if sequence_length is None and start == 0 else sequence_length
         runs = ((start, start + length),)
         below = start + length if start >= 0 else None
-        return Positions("range", length, torch.device(device or "cpu"), runs, sequence_length=known, below=below)
+        return Positions("range", length, require.device(device), runs, sequence_length=known, below=below)
 
     @staticmethod
     def from_mask(
@@ -123,6 +125,7 @@ class Positions:
         lives on an accelerator, give the row's ``length`` too, so that nothing has to be read back.
         """
         known = require.document_lengths(lengths, cu_seqlens, length)
+        device = None if device is None else require.device(device)
         cu_seqlens = cu_seqlens if cu_seqlens is None or device is None else cu_seqlens.to(device)
         if known is None:
             assert cu_seqlens is not None
@@ -164,7 +167,10 @@ class Positions:
         """Give the cells of an image (height, width) or video (time, height, width) their coordinates, row by row."""
         sizes = tuple(require_count("sizes", size, "they count cells") for size in sizes)
         if not 1 <= len(sizes) <= 3 or any(size < 1 for size in sizes):
-            raise ValueError(f"grid needs one to three sizes of 1 or more, since it has that many axes; got {sizes}.")
+            raise ValueError(
+                f"sizes must be one to three numbers of 1 or more, since a grid has that many axes; got {sizes}."
+            )
+        device = require_device(device)
         cells = grids.grid_coordinates(*sizes)
         ids = (cells if len(sizes) > 1 else cells.squeeze(-1)).unsqueeze(0).to(device)
         return Positions(
@@ -175,6 +181,7 @@ class Positions:
     @staticmethod
     def mixed(segments: Sequence[int | Vision], *, device: torch.device | str = "cpu") -> Positions:
         """Lay text (token counts) among pictures and videos (`Vision`), with M-RoPE's three coordinates."""
+        device = require_device(device)
         ids, delta = grids.multimodal_coordinates(segments)
         ids = ids.unsqueeze(0).to(device)
         return Positions(
@@ -202,14 +209,17 @@ class Positions:
         value: PositionsLike, length: int, *, batch: int | None = None, device: torch.device | str = "cpu"
     ) -> Positions:
         """Make positions of what an encoding is given: nothing is a range from 0, an int its start."""
-        if value is None or isinstance(value, int):
+        if type(length) is not int or length < 0:
+            length = require_count("length", length, "it counts tokens", least=0)
+        if batch is not None and (type(batch) is not int or batch < 0):
+            batch = require_count("batch", batch, "it counts rows", least=0)
+        if value is None or type(value) is int:
             return Positions.range(length, start=value or 0, device=device)
+        if not isinstance(value, Positions) or value.length != length:
+            require.like("positions", value, length, Positions)
+            if not isinstance(value, (Positions, Tensor)):
+                return Positions.range(length, start=value, device=require_device(device))
         positions = (value if isinstance(value, Positions) else Positions.explicit(value)).to(device)
-        if positions.length != length:
-            raise ValueError(
-                f"positions must have one for each of the {length} tokens, since each token stands somewhere; "
-                f"got {positions!r}. Slice them with positions[first:last], or pass those of this call only."
-            )
         if batch is not None and positions.rows not in (1, batch):
             raise ValueError(
                 f"positions must have one row, or one for each of the {batch} sequences; got {positions.rows} rows."
@@ -263,7 +273,7 @@ class Positions:
 
     def to(self, device: torch.device | str) -> Positions:
         """Move to another device; a range moves without a copy."""
-        device = torch.device(device)
+        device = device if isinstance(device, torch.device) else require_device(device)
         if device == self.device:
             return self
         return self._map(lambda tensor: tensor.to(device), device=device)
@@ -271,13 +281,12 @@ class Positions:
     def __getitem__(self, key: slice) -> Positions:
         """Take ``positions[first:last]`` of every sequence, as for chunked prefill. Nothing is forgotten: slots,
         documents and the whole sequence's length stay what they were."""
-        if not isinstance(key, slice) or (key.step is not None and key.step != 1):  # type: ignore[redundant-expr]
-            raise TypeError(f"positions are sliced along the sequence, as positions[first:last]; got {key!r}.")
-        first, last = slice_bounds(key, self.length)
-        return self._take([(first, last)])
+        require.slice_of_tokens(key)
+        return self._take([slice_bounds(key, self.length)])
 
     def row(self, number: int) -> Positions:
         """Take one sequence of the batch."""
+        number = require_count("row", number, "it is one of the batch")
         if not -self.rows <= number < self.rows:
             raise IndexError(
                 f"row must lie in {-self.rows} .. {self.rows - 1}, since there are {self.rows}; got {number}."
@@ -288,6 +297,7 @@ class Positions:
     def shard(self, rank: int, world_size: int, *, layout: Layout = "contiguous") -> Positions:
         """Take what context-parallel ``rank`` holds; zigzag gives it one early and one late piece."""
         pieces = shard_pieces(self.length, world_size, layout)
+        rank = require_count("rank", rank, "it is one of the ranks")
         if not 0 <= rank < world_size:
             raise ValueError(f"rank must lie in 0 .. {world_size - 1}, since there are {world_size} ranks; got {rank}.")
         return self._take(pieces[rank])
@@ -299,19 +309,21 @@ class Positions:
 
     def randomised(self, high: int, *, seed: int, count: int | None = None) -> Positions:
         """Replace position n by the n-th of a sorted random sample below ``high`` (Ruoss et al. 2023)."""
-        return self._resampled(high, count, f"randomised below {high}", lambda n: sampling.randomised(n, high, seed))
+        seed = require_count("seed", seed, "it starts the random numbers")
+        return resampled(self, high, count, f"randomised below {high}", lambda n: sampling.randomised(n, high, seed))
 
     def skipped(self, high: int, *, seed: int, chunks: int = 2, count: int | None = None) -> Positions:
         """Spread positions into runs of neighbours with random gaps between, below ``high`` (PoSE, Zhu et al. 2023)."""
-        if chunks < 1:
-            raise ValueError(f"chunks must be 1 or more, since the sequence is cut into them; got {chunks}.")
-        return self._resampled(
-            high, count, f"skipping below {high}", lambda n: sampling.skips(n, high, min(chunks, n), seed)
+        seed = require_count("seed", seed, "it starts the random numbers")
+        chunks = require_count("chunks", chunks, "the sequence is cut into them", least=1)
+        return resampled(
+            self, high, count, f"skipping below {high}", lambda n: sampling.skips(n, high, min(chunks, n), seed)
         )
 
     def continued(self, count: int) -> Positions:
         """Give the tokens decoded next their positions, after a single range or after text among images. Positions
         after images lag behind the slots, by ``delta``."""
+        count = require_count("count", count, "it counts tokens", least=0)
         if self.runs is None or self.rows > 1 or self.structure not in ("range", "mixed"):
             raise ValueError(
                 f"positions must be a range or mixed to be continued, since others do not end; got {self!r}."
@@ -331,7 +343,7 @@ class Positions:
     def with_sequence_length(self, sequence_length: int | Int[Tensor, "#batch #sequence"]) -> Positions:
         """Tell how long the whole sequence is, or will be; one number, or one for each row, (batch, 1), or token,
         (batch, sequence)."""
-        require.sequence_length(sequence_length)
+        require.sequence_length(sequence_length, needed=True)
         return replace(self, sequence_length=sequence_length, tables={})
 
     def _map(self, change: Callable[[Tensor], Tensor], **others: Any) -> Positions:
@@ -363,30 +375,6 @@ class Positions:
             document_starts=None,
             delta=self.delta if pieces[-1][1] == self.length else None,
             in_order=self.in_order and (len(pieces) == 1 or pieces == sorted(pieces)),
-        )
-
-    def _resampled(self, high: int, count: int | None, note: str, draw: Callable[[int], Tensor]) -> Positions:
-        ids = self.ids
-        if ids.is_floating_point():
-            raise TypeError(f"randomised positions need whole ones to count by; got ids of dtype {ids.dtype}.")
-        if count is None:
-            whole = self.sequence_length if isinstance(self.sequence_length, int) else self.below
-            if self.sequence_length is None or whole is None:
-                raise ValueError(
-                    f"count must be given where nothing tells how long the whole sequence is, since all its parts must "
-                    f"draw the same sample; got {self!r}."
-                )
-            count = max(whole, self.below or 0)
-        if high < count:
-            raise ValueError(
-                f"high must be at least {count}, since that many different positions are drawn; got {high}."
-            )
-        require.within(ids, count)
-        drawn = draw(count).to(self.device)[ids]
-        if self.valid is not None:  # padding has position 0
-            drawn = torch.where(self.valid if drawn.ndim == 2 else self.valid.unsqueeze(-1), drawn, 0)
-        return replace(
-            self, structure="explicit", given_ids=drawn, below=high, document_starts=None, note=note, tables={}
         )
 
 

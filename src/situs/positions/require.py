@@ -9,12 +9,67 @@ from typing import TYPE_CHECKING, SupportsIndex
 import torch
 from torch import Tensor
 
-from situs.arguments import is_deferred, require_count, require_everywhere, require_tensor, require_whole_numbers
+from situs.arguments import (
+    is_deferred,
+    is_word,
+    refuse,
+    require_count,
+    require_device,
+    require_everywhere,
+    require_tensor,
+    require_whole_numbers,
+    told,
+)
 
 if TYPE_CHECKING:
     from situs.positions.positions import Positions
 
+CPU = torch.device("cpu")
 SHAPES = "(sequence,), (batch, sequence) or (batch, sequence, axes)"
+
+
+def device(given: object, otherwise: torch.device = CPU) -> torch.device:
+    """Where positions live."""
+    if given is None:
+        return otherwise
+    return given if isinstance(given, torch.device) else require_device(given)
+
+
+def like(name: str, given: object, length: int, kind: type[Positions]) -> None:
+    """Positions may be told as such, as a tensor, as the first of a range, or not at all; one for each token."""
+    if given is None or type(given) is int:
+        return
+    if isinstance(given, kind):
+        found = given.length
+    elif isinstance(given, Tensor):
+        ids(given, name)
+        found = given.shape[0] if given.ndim == 1 else given.shape[1]
+    elif isinstance(given, torch.SymInt):
+        return
+    else:
+        require_first(name, given)
+        return
+    if found != length:  # told only now, since a graph would be bound to what is shown
+        shown = f"shape {tuple(given.shape)}" if isinstance(given, Tensor) else repr(given)
+        raise ValueError(
+            f"{name} must have one for each of the {length} tokens, since each token stands somewhere; "
+            f"got {shown}. Slice them with {name}[first:last], or pass those of this call only."
+        )
+
+
+def require_first(name: str, given: object) -> int:
+    """The first position of a range, where a number stands for positions."""
+    axes: int = getattr(given, "ndim", 0)
+    if isinstance(given, bool) or not hasattr(given, "__index__") or axes:
+        refuse(
+            TypeError,
+            name,
+            "be a situs.Positions, a tensor, the first position as an int, or None",
+            "each token stands somewhere",
+            told(given),
+            "Use torch.as_tensor(...) on lists and arrays.",
+        )
+    return require_count(name, given, "it is the first position")
 
 
 def documents(given: Tensor | None) -> None:
@@ -34,9 +89,28 @@ def valid(given: Tensor | None) -> None:
             )
 
 
-def sequence_length(given: int | Tensor | None) -> None:
+def slice_of_tokens(given: object) -> None:
+    """Positions are sliced along the sequence."""
+    by_one = isinstance(given, slice) and (given.step is None or given.step == 1)
+    if not by_one or not (_is_bound(given.start) and _is_bound(given.stop)):  # type: ignore[attr-defined]
+        raise TypeError(
+            f"positions must be sliced along the sequence, as positions[first:last], since rows go together; got "
+            f"{told(given)}."
+        )
+
+
+def _is_bound(given: object) -> bool:
+    """Whether a slice may begin or end there."""
+    if isinstance(given, (int, torch.SymInt)):
+        return not isinstance(given, bool)
+    return given is None or hasattr(given, "__index__")
+
+
+def sequence_length(given: int | Tensor | None, *, needed: bool = False) -> None:
     """The length of the whole is one number, or tells rows or positions apart."""
-    if given is None:
+    if type(given) is int and given >= 0:
+        return
+    if given is None and not needed:
         return
     if not isinstance(given, Tensor):
         require_count("sequence_length", given, "it counts tokens", least=0)
@@ -51,8 +125,10 @@ def sequence_length(given: int | Tensor | None) -> None:
 
 def side(given: str | None) -> None:
     """Padding stands at an end, if a side of it is told."""
-    if given not in ("left", "right"):
-        raise ValueError(f'side must be "left" or "right", since padding stands at an end of each row; got {given!r}.')
+    if not is_word(given, ("left", "right")):
+        raise ValueError(
+            f'side must be "left" or "right", since padding stands at an end of each row; got {told(given)}.'
+        )
 
 
 def mask(given: Tensor, side: str | None) -> None:
@@ -63,14 +139,14 @@ def mask(given: Tensor, side: str | None) -> None:
             f"mask must have shape (batch, sequence), since it marks the tokens of each row; got shape "
             f"{tuple(given.shape)}. A (batch, heads, query, key) mask belongs to attention."
         )
-    if given.is_floating_point():
+    if given.is_floating_point() or given.is_complex():
         raise TypeError(
             f"mask must be bool or int with true at real tokens, since an additive mask has 0 there; "
             f"got dtype {given.dtype}. Pass mask == 0 if yours is additive."
         )
-    if side not in (None, "left", "right"):
+    if side is not None and not is_word(side, ("left", "right")):
         raise ValueError(
-            f'side must be "left", "right" or None, since padding stands at an end or anywhere; got {side!r}.'
+            f'side must be "left", "right" or None, since padding stands at an end or anywhere; got {told(side)}.'
         )
     if given.dtype != torch.bool:
         require_everywhere(
@@ -90,25 +166,30 @@ def mask(given: Tensor, side: str | None) -> None:
         )
 
 
-def ids(given: Tensor) -> None:
-    """Positions are numbers wide enough to tell neighbours apart."""
-    if not isinstance(given, Tensor):
-        raise TypeError(
-            f"ids must be a tensor of positions; got {type(given).__name__}. "
-            f"Use torch.as_tensor(...) on lists and arrays."
-        )
+def ids(given: Tensor, name: str = "ids") -> None:
+    """Positions are finite numbers, wide enough to tell neighbours apart."""
+    require_tensor(name, given, "it has a position for each token")
     if given.dtype in (torch.float16, torch.bfloat16):
         raise TypeError(
-            f"ids must be integers, float32 or float64, since in half precision neighbouring positions collide "
+            f"{name} must be integers, float32 or float64, since in half precision neighbouring positions collide "
             f"(bfloat16 from 257 on, float16 from 2049 on); got dtype {given.dtype}."
         )
     if given.dtype == torch.bool or given.is_complex():
         raise TypeError(
-            f"ids must be numbers, since they are positions; got dtype {given.dtype}. A mask goes to "
+            f"{name} must be numbers, since they are positions; got dtype {given.dtype}. A mask goes to "
             f"Positions.from_mask."
         )
     if not 1 <= given.ndim <= 3:
-        raise ValueError(f"ids must have shape {SHAPES}; got shape {tuple(given.shape)}.")
+        raise ValueError(
+            f"{name} must have shape {SHAPES}, since each token has a position; got shape {tuple(given.shape)}."
+        )
+    if given.is_floating_point():
+        require_everywhere(
+            given.isfinite(),
+            f"{name} must be finite, since encodings compute with them",
+            lambda: float(given[~given.isfinite()][0]),
+            "Mark padding by valid, and let it have position 0.",
+        )
 
 
 def fitting_rows(given: Tensor, ids: Tensor) -> bool:
@@ -118,24 +199,35 @@ def fitting_rows(given: Tensor, ids: Tensor) -> bool:
 
 def one_a_token(name: str, given: Tensor | None, ids: Tensor) -> None:
     """Documents and padding are told token by token."""
-    if given is not None and (given.shape[-1] != ids.shape[1] or not fitting_rows(given, ids)):
+    if given is None:
+        return
+    if given.ndim != 2 or given.shape[-1] != ids.shape[1] or not fitting_rows(given, ids):
         raise ValueError(
             f"{name} must have one value for each token, since each has a position; "
             f"got shape {tuple(given.shape)} for ids of shape {tuple(ids.shape)}."
+        )
+    if given.device != ids.device:
+        raise ValueError(
+            f"{name} must be on the device of ids, {ids.device}, since they belong together; got {given.device}. Move "
+            f"it with {name}.to(ids.device)."
         )
 
 
 def single_rows(rows: Sequence[Positions], name: str, kind: type[Positions]) -> None:
     """Rows to be joined are one sequence each, of as many axes."""
+    given: object = rows
+    if not isinstance(given, Sequence) or isinstance(given, (str, bytes, kind)):
+        refuse(TypeError, "rows", "be a list of Positions", f"{name} joins them", told(rows))
     if not all(isinstance(row, kind) for row in rows):
-        raise TypeError(
-            f"{name} joins Positions; got {', '.join(type(row).__name__ for row in rows)}. Use Positions.explicit(...) "
-            f"on tensors."
-        )
+        got = ", ".join(type(row).__name__ for row in rows)
+        cure = "Use Positions.explicit(...) on tensors."
+        refuse(TypeError, "rows", "be a list of Positions", f"{name} joins them", got, cure)
     if not rows or any(row.rows != 1 for row in rows):
-        raise ValueError(f"{name} joins one or more single rows; got {[row.rows for row in rows]} rows.")
+        counts = f"{[row.rows for row in rows]} rows" if rows else "none"
+        refuse(ValueError, "rows", "be one or more Positions of a single row each", f"{name} joins them", counts)
     if len({row.axes for row in rows}) > 1:
-        raise ValueError(f"{name} joins rows of as many axes each; got {[row.axes for row in rows]} axes.")
+        axes = f"{[row.axes for row in rows]} axes"
+        refuse(ValueError, "rows", "have as many axes each", f"{name} joins their coordinates", axes)
 
 
 def within(ids: Tensor, limit: int) -> None:
@@ -152,13 +244,23 @@ def document_lengths(
     """Document lengths as far as the host knows them; None where only a device does."""
     if (lengths is None) == (cu_seqlens is None):
         raise ValueError(
-            "packed needs either lengths or cu_seqlens, since one follows from the other; got both or none."
+            f"lengths or cu_seqlens must be given, and not both, since one follows from the other; got "
+            f"lengths={told(lengths)} and cu_seqlens={told(cu_seqlens)}."
         )
+    if length is not None:
+        require_count("length", length, "it counts tokens", least=0)
     if lengths is not None:
+        if isinstance(lengths, (str, bytes, dict)) or not isinstance(lengths, Iterable):
+            refuse(TypeError, "lengths", "be a sequence of whole numbers", "they count tokens", told(lengths))
+        if getattr(lengths, "ndim", 1) != 1:
+            refuse(TypeError, "lengths", "have one axis", "they count the tokens of each document", told(lengths))
         known = [require_count("lengths", each, "they count tokens") for each in lengths]
     else:
         require_whole_numbers("cu_seqlens", cu_seqlens, "they tell where documents end")
         assert cu_seqlens is not None
+        if cu_seqlens.ndim != 1:
+            shape = f"shape {tuple(cu_seqlens.shape)}"
+            refuse(ValueError, "cu_seqlens", "have one axis", "they tell where each document ends", shape)
         if is_deferred(cu_seqlens):
             if length is None:
                 raise ValueError(
@@ -169,6 +271,8 @@ def document_lengths(
         bounds = cu_seqlens.tolist()
         if not bounds or bounds[0] != 0:
             raise ValueError(f"cu_seqlens must begin with 0, where the first document does; got {bounds}.")
+        if bounds != sorted(bounds):
+            refuse(ValueError, "cu_seqlens", "never fall", "documents follow one another", str(bounds))
         known = [end - begin for begin, end in itertools.pairwise(bounds)]
     if any(each < 0 for each in known):
         raise ValueError(f"lengths must be 0 or more, since they count tokens; got {known}.")

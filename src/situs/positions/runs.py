@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from situs.arguments import require_choice, require_count
+
 Runs: TypeAlias = tuple[tuple[int, int], ...]
 
 
@@ -52,15 +54,13 @@ def _clamp(number: int, most: int) -> int:
 
 def shard_pieces(length: int, world_size: int, layout: str) -> list[list[tuple[int, int]]]:
     """Deal a sequence to context-parallel ranks: one piece each, or in zigzag an early and a late one."""
-    if layout not in ("contiguous", "zigzag"):
-        raise ValueError(f'layout must be "contiguous" or "zigzag"; got {layout!r}.')
-    if world_size < 1:
-        raise ValueError(f"world_size must be 1 or more, since it counts ranks; got {world_size}.")
+    require_choice("layout", layout, ("contiguous", "zigzag"), "ranks hold one piece each or two")
+    world_size = require_count("world_size", world_size, "it counts ranks", least=1)
     pieces = world_size if layout == "contiguous" else 2 * world_size
     if length % pieces:
         raise ValueError(
-            f"length must be a multiple of {pieces}, since {layout} sharding over {world_size} ranks cuts the "
-            f"sequence into {pieces} equal pieces; got {length}. "
+            f"length must be a multiple of {pieces}, since {layout} sharding over world_size={world_size} ranks cuts "
+            f"the sequence into {pieces} equal pieces; got {length}. "
             f"Pad it to {-(-length // pieces) * pieces}."
         )
     size = length // pieces

@@ -15,9 +15,17 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from situs.functional.rotation import Pairing, as_complex, from_complex, rotate_complex, rotate_real
+from situs.arguments import require_floating, require_instance, require_same_device
+from situs.functional.rotation import (
+    Pairing,
+    as_complex,
+    from_complex,
+    require_pairing,
+    rotate_by_real_form,
+    rotate_complex,
+)
 from situs.rotation.fused import planning
-from situs.rotation.table import RotationTable
+from situs.rotation.table import RotationTable, refuse_fit
 from situs.rotation.watching import is_batched, is_differentiated, is_traced
 
 # Temporaries of this size stay in the cache; larger ones travel through memory, smaller ones are more calls.
@@ -25,6 +33,8 @@ CHUNK_ELEMENTS = 1 << 19
 
 # Fewer are rotated at once, queries and keys together, with as few operations as may be.
 SMALLEST_CUT = 1 << 14
+
+TABLES = "Use encoding.table(positions), or RotationTable(cos, sin)."
 
 
 def rotate(
@@ -34,6 +44,12 @@ def rotate(
 
     The form is chosen from what the tensors are, never from what they hold.
     """
+    _require(table, pairing, x=x)
+    return rotate_checked(x, table, pairing)
+
+
+def rotate_checked(x: Tensor, table: RotationTable, pairing: Pairing) -> Tensor:
+    """Rotate floating-point vectors by a table on their device."""
     if is_compiling() or is_traced():
         return _rotate_plainly(x, table, pairing)
     watched = is_differentiated(x.requires_grad)
@@ -58,16 +74,34 @@ def rotate_both(
     pairing: Pairing,
 ) -> tuple[Float[Tensor, "*batch heads sequence dim"], Float[Tensor, "*batch kv_heads sequence dim"]]:
     """Rotate queries and keys by the table that they share, in one pass where that is faster."""
+    _require(table, pairing, query=query, key=key)
+    return rotate_both_checked(query, key, table, pairing)
+
+
+def rotate_both_checked(query: Tensor, key: Tensor, table: RotationTable, pairing: Pairing) -> tuple[Tensor, Tensor]:
+    """Rotate floating-point queries and keys by a table on their device."""
     if is_compiling() or is_traced() or is_differentiated(query.requires_grad or key.requires_grad):
-        return rotate(query, table, pairing), rotate(key, table, pairing)
+        return rotate_checked(query, table, pairing), rotate_checked(key, table, pairing)
     plan = table.plan_for((query, key), pairing)
     if plan is not None:
         query, key = plan.rotate((query, key), table.cos, table.sin)
         return query, key
     if _are_few(query, key, table):  # decoding: its cost is the calls, not the work
-        rotated = rotate(torch.cat((query, key), 1), table, pairing)
+        rotated = rotate_checked(torch.cat((query, key), 1), table, pairing)
         return rotated[:, : query.shape[1]], rotated[:, query.shape[1] :]
-    return rotate(query, table, pairing), rotate(key, table, pairing)
+    return rotate_checked(query, table, pairing), rotate_checked(key, table, pairing)
+
+
+def _require(table: RotationTable, pairing: object, **vectors: Tensor) -> None:
+    """Raise unless these are a table, a pairing, and vectors that can be rotated."""
+    require_instance("table", table, RotationTable, "vectors are rotated by it", "a RotationTable", TABLES)
+    require_pairing(pairing)
+    for name, each in vectors.items():
+        require_floating(name, each, "its channels are rotated")
+        if each.ndim < 2 or each.shape[-1] < 2 * table.cos.shape[-1]:
+            refuse_fit(table, each, name)
+        if each.device != table.cos.device:
+            require_same_device(name, each, "table.cos", table.cos)
 
 
 def _are_few(query: Tensor, key: Tensor, table: RotationTable) -> bool:
@@ -83,8 +117,8 @@ def _rotate_plainly(x: Tensor, table: RotationTable, pairing: Pairing) -> Tensor
     table.require_fit(x)
     if table.cos.ndim > x.ndim:
         first = (0,) * (table.cos.ndim - x.ndim)
-        return rotate_real(x, table.cos[first], table.sin[first], pairing)
-    return rotate_real(x, table.cos, table.sin, pairing)
+        return rotate_by_real_form(x, table.cos[first], table.sin[first], pairing)
+    return rotate_by_real_form(x, table.cos, table.sin, pairing)
 
 
 class _Rotate(torch.autograd.Function):
@@ -102,18 +136,18 @@ class _Rotate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        return rotate(grad, ctx.table.transposed(), ctx.pairing), None, None, None
+        return rotate_checked(grad, ctx.table.transposed(), ctx.pairing), None, None, None
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
-        return rotate_real(tangent, ctx.table.cos, ctx.table.sin, ctx.pairing)
+        return rotate_by_real_form(tangent, ctx.table.cos, ctx.table.sin, ctx.pairing)
 
     @staticmethod
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], x: Tensor, table: RotationTable, pairing: Pairing, plan: None
     ) -> tuple[Tensor, int]:
         assert in_dims[0] is not None
-        return rotate_real(x.movedim(in_dims[0], 0), table.cos, table.sin, pairing), 0
+        return rotate_by_real_form(x.movedim(in_dims[0], 0), table.cos, table.sin, pairing), 0
 
 
 def _rotate_by_operations(x: Tensor, table: RotationTable, pairing: Pairing) -> Tensor:

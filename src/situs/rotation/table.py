@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 from torch.nn import Parameter
 
+from situs.arguments import require_axes_of, require_count, require_floating, require_same_shape
 from situs.functional.rotation import Pairing
 from situs.rotation.fused import planning
 from situs.rotation.watching import count_of_modes, dispatch_keys, has_derivative
@@ -33,6 +34,11 @@ class RotationTable:
         sin: Float[Tensor, "*rows pairs"],
         made_by: Any = None,
     ) -> None:
+        if not _belong_together(cos, sin):
+            require_floating("cos", cos, "vectors are rotated by it")
+            require_floating("sin", sin, "vectors are rotated by it")
+            require_axes_of("cos", cos, ("sequence", "pairs"), "each position has pairs", more=True)
+            require_same_shape("sin", sin, "cos", cos, "each angle has both")
         self.cos = cos
         self.sin = sin
         self.made_by = made_by
@@ -45,16 +51,15 @@ class RotationTable:
     def require_fit(self, x: Float[Tensor, "*batch sequence dim"]) -> None:
         """Raise unless the table has an entry for every vector of ``x``, and none beyond. Their axes are counted from
         the last; those that only the table has must be of size 1."""
+        require_floating("x", x, "its channels are rotated")
+        if x.ndim < 2:
+            refuse_fit(self, x, "x")
         shape, sizes = self.cos.shape, x.shape
         fits = shape[-2] == sizes[-2] and 2 * shape[-1] <= sizes[-1]
         for axis in range(-len(shape), -2):
             fits = fits and (shape[axis] == 1 or (-axis <= len(sizes) and shape[axis] == sizes[axis]))
         if not fits:
-            own, given = (tuple(map(int, each)) for each in (shape, sizes))  # in a trace they are tensors
-            raise ValueError(
-                f"table must have an entry for every position of x, and for one or all of its rows and heads, since it "
-                f"rotates each vector; got a table of shape {own} for x of shape {given}."
-            )
+            refuse_fit(self, x, "x")
 
     def plan_for(self, tensors: Sequence[Tensor], pairing: Pairing) -> planning.Plan | None:
         """Plan how the compiled loop rotates tensors by this table, once for tensors that lie alike; None where it
@@ -105,6 +110,8 @@ class RotationTable:
     def at(self, index: int) -> RotationTable:
         """Cut out the table of one position. Without the compiled loop it brings the wide cosines and sines that halves
         are rotated by, cut out of the whole table's, so that no position has to derive its own."""
+        if type(index) is not int:
+            index = require_count("index", index, "it is one of the table's positions")
         if not 0 <= index < self.cos.shape[2]:
             raise IndexError(f"index must be one of the table's {self.cos.shape[2]} positions; got {index}.")
         part = slice(index, index + 1)
@@ -128,3 +135,18 @@ class RotationTable:
 
     def __repr__(self) -> str:
         return f"RotationTable({tuple(self.cos.shape)}, {self.cos.dtype}, {self.cos.device})"
+
+
+def _belong_together(cos: Any, sin: Any) -> bool:
+    """Whether cosines and sines are of one shape and device, as they are but for mistakes."""
+    tensors = isinstance(cos, Tensor) and isinstance(sin, Tensor) and cos.ndim > 1 and cos.shape == sin.shape
+    return tensors and cos.is_floating_point() and sin.is_floating_point() and bool(cos.device == sin.device)
+
+
+def refuse_fit(table: RotationTable, x: Tensor, name: str) -> NoReturn:
+    """Raise since a table has not an entry for every vector of ``x``."""
+    own, given = (tuple(map(int, each.shape)) for each in (table.cos, x))  # in a trace they are tensors
+    raise ValueError(
+        f"table must have an entry for every position of {name}, and for one or all of its rows and heads, since it "
+        f"rotates each vector; got a table of shape {own} for {name} of shape {given}."
+    )

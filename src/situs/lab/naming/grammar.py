@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from situs.arguments import require_instance, require_several, require_text
 from situs.lab.naming.scalings import RANDOM, SCALINGS
 from situs.registry import did_you_mean
 
@@ -76,6 +77,7 @@ class Method:
 
 def parse(text: str) -> Method:
     """Take a method's name apart; whether there are such encodings is for others to ask."""
+    require_text("text", text, "it names a method")
     base, *added = _split(text.strip(), "+")
     if added and not base.strip():
         raise ValueError(
@@ -87,6 +89,7 @@ def parse(text: str) -> Method:
 
 def parse_all(text: str) -> list[Method]:
     """Take apart names that are separated by commas."""
+    require_text("text", text, "it names methods")
     found = [parse(name) for name in _split(text, ",") if name.strip()]
     if not found:
         raise ValueError(f"encodings must be names separated by commas, such as rotary,alibi; got {text!r}.")
@@ -95,7 +98,10 @@ def parse_all(text: str) -> list[Method]:
 
 def require_additions(method: Method, known: Iterable[str]) -> None:
     """Raise unless everything that is added is known, and one scaling at most is among it."""
-    known = list(known)
+    require_instance("method", method, Method, "it tells what is added", "a Method", "Use parse(text).")
+    known = require_several("known", known, "each can be added")
+    for each in known:
+        require_text("known", each, "each can be added")
     for each in method.added:
         if each not in known:
             cure = did_you_mean(each, known)

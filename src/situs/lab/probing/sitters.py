@@ -80,9 +80,9 @@ def sitters(given: Drawn) -> list[Sitter]:
     if isinstance(given, Sequence) and all(isinstance(each, Sitter) for each in given):
         found = [each for each in given if isinstance(each, Sitter)]
     elif isinstance(given, Mapping):
-        found = [Sitter(name, tuple(as_encodings(each))) for name, each in given.items()]
+        found = [Sitter(str(name), tuple(as_encodings(each, "encodings"))) for name, each in given.items()]
     else:
-        found = [Sitter(label(each), (each,)) for each in as_encodings(cast(Encodings, given))]
+        found = [Sitter(label(each), (each,)) for each in as_encodings(cast(Encodings, given), "encodings")]
     if not found:
         raise ValueError("encodings must be one or more, since there is nothing to draw otherwise; got none.")
     taken: dict[str, int] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
+from situs.arguments import require_count, require_several
 from situs.encodings.bias import BiasEncoding
 from situs.encodings.learned_grid import LearnedGrid
 from situs.encodings.swin import SwinBias
@@ -26,7 +27,8 @@ def grid(sitters: list[Sitter], *, size: tuple[int, int] | None = None, dark: bo
     """
     sitter, encoding = sitters[0], sitters[0].encodings[0]
     own = encoding.size if isinstance(encoding, LearnedGrid) else getattr(encoding, "window", (14, 14))
-    chosen_size = tuple(own if size is None else size)
+    sides = require_several("size", own if size is None else size, "an image has patches both ways")
+    chosen_size = tuple([require_count("size", each, "it counts patches") for each in sides])
     if len(chosen_size) != 2 or not all(2 <= each <= LARGEST for each in chosen_size):
         raise ValueError(
             f"size must be 2 to {LARGEST} patches each way, since fewer show nothing and more cannot be told apart in "

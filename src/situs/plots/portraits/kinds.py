@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, cast
 
 from matplotlib.figure import Figure
 
+from situs.arguments import require_flag, require_instance, told
 from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding
 from situs.encodings.bias import BiasEncoding
 from situs.encodings.learned_grid import LearnedGrid
@@ -91,6 +92,9 @@ class Kind:
 
     def require(self, given: Drawn, options: dict[str, Any]) -> list[Sitter]:
         """Make sitters of what is given; raises unless they and the length suit."""
+        for name, option in self.options.items():
+            if isinstance(option.default, bool) and name in options:
+                require_flag(name, options[name], "a figure has it or not")
         found = sitters(given)
         if len(found) > 1 and not self.many:
             raise ValueError(
@@ -110,10 +114,13 @@ class Kind:
         for name in ("length", "train_length"):
             length = options.get(name)
             longest = self.longest if name in self.options else LONGEST_TEXT  # a scaling's, which is not drawn itself
-            if length is not None and not (isinstance(length, int) and 2 <= length <= longest):
+            open_ = name not in self.options or self.options[name].default is None
+            if name not in options or (length is None and open_):
+                continue
+            if isinstance(length, bool) or not isinstance(length, int) or not 2 <= length <= longest:
                 raise ValueError(
                     f"{name} must be 2 to {longest:,} for {self.name}, since fewer show nothing and more cannot "
-                    f"be told apart in a figure; got {length!r}."
+                    f"be told apart in a figure; got {told(length)}."
                 )
 
     def within(self, found: list[Sitter], options: dict[str, Any]) -> dict[str, Any]:
@@ -155,6 +162,7 @@ def kind(
 
 def suiting(sitter: Sitter) -> list[str]:
     """List the names of the kinds that suit a sitter; the first is its portrait."""
+    require_instance("sitter", sitter, Sitter, "kinds suit what is drawn", "a Sitter", "Use sitters(encoding)[0].")
     return [name for name in ORDER if KINDS[name].suits.rule(sitter)]
 
 

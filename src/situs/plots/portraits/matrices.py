@@ -9,6 +9,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from situs.arguments import require_count, require_floating, require_same_device
 from situs.checks.bench import normal
 from situs.encodings.bias import BiasEncoding
 from situs.encodings.score import ScoreEncoding
@@ -80,6 +81,11 @@ def scores(
     query, key: (heads, length, head_dim), random unless given.
     """
     sitter, encoding = sitters[0], cast(ScoreEncoding, sitters[0].encodings[0])
+    for called, tensor in (("query", query), ("key", key)):
+        if tensor is not None:
+            require_floating(called, tensor, "scores are computed from it")
+    if query is not None and key is not None:
+        require_same_device("key", key, "query", query)
     given = query if query is not None else key
     shape = (sitter.heads, length, sitter.head_dim) if given is None else tuple(given.shape)
     queries, keys = (normal(*shape, seed=seed) if each is None else each for seed, each in ((6, query), (7, key)))
@@ -144,6 +150,7 @@ def _whose(query: Tensor | None, key: Tensor | None) -> str:
 
 
 def _require_head(sitter: Sitter, head: int, heads: int) -> None:
+    require_count("head", head, "each has scores of its own")
     if not 0 <= head < heads:
         raise ValueError(f"head must be one of 0 .. {heads - 1}, since {sitter.name} has {heads} here; got {head}.")
 

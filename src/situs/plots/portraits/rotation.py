@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 from matplotlib.ticker import MaxNLocator
 
+from situs.arguments import require_count
 from situs.encodings.rotation import RotationEncoding
 from situs.lab.probing import portraits
 from situs.lab.probing.sitters import Sitter
@@ -29,6 +30,7 @@ PAIRS_SHOWN = 8
 def rotation(sitters: list[Sitter], *, length: int = 8, pair: int | None = None, dark: bool = False) -> Figure:
     """Draw the rotated vector at each position, and its two channels over positions."""
     sitter, encoding = sitters[0], cast(RotationEncoding, sitters[0].encodings[0])
+    pair = None if pair is None else require_count("pair", pair, "each pair rotates at its own speed")
     waves = portraits.wavelengths(encoding, length)
     chosen = int((math.tau / waves - LEGIBLE).abs().argmin()) if pair is None else pair
     if not 0 <= chosen < len(waves):

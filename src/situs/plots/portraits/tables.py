@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from situs.arguments import require_count, require_several
 from situs.encodings.base import InputEncoding, QueryKeyEncoding
 from situs.encodings.learned import Learned
 from situs.encodings.learned_grid import LearnedGrid
@@ -52,6 +53,8 @@ def dimensions(
     encoding = cast(InputEncoding, sitters[0].encodings[0])
     values = _table(encoding, length)
     chosen = tuple(each for each in CHANNELS if each < values.shape[1]) if channels is None else channels
+    chosen = require_several("channels", chosen, "each is drawn by itself")
+    chosen = tuple([require_count("channels", each, "they are numbered") for each in chosen])
     if not chosen or not all(0 <= each < values.shape[1] for each in chosen):
         raise ValueError(
             f"channels must be one or more of 0 .. {values.shape[1] - 1}, since {sitters[0].name} has that many; got "
