@@ -211,10 +211,9 @@ class Positions:
             batch = require_count("batch", batch, "it counts rows", least=0)
         if value is None or type(value) is int:
             return Positions.range(length, start=value or 0, device=require_device(device))
-        if not isinstance(value, Positions) or value.length != length:
-            require.like("positions", value, length, Positions)
-            if not isinstance(value, (Positions, Tensor)):
-                return Positions.range(length, start=value, device=require_device(device))
+        require.like("positions", value, length, Positions)
+        if not isinstance(value, (Positions, Tensor)):
+            return Positions.range(length, start=value, device=require_device(device))
         positions = (value if isinstance(value, Positions) else Positions.explicit(value)).to(device)
         if batch is not None and positions.rows not in (1, batch):
             raise ValueError(
