@@ -154,6 +154,69 @@ REFUSED: list[tuple[type[Exception], Callable[[], object], str]] = [
         lambda: arguments.require_whole_numbers("rows", ROW, WHY),
         "rows must be whole numbers, since it is asked; got dtype torch.float32.",
     ),
+    (
+        ValueError,
+        lambda: arguments.require_counts(WHY, dim=3, num_heads=0),
+        "num_heads must be 1 or more, since it is asked; got 0.",
+    ),
+    (
+        ValueError,
+        lambda: arguments.require_spread(-1.0),
+        "init_std must be 0 or more, since weights are drawn with that standard deviation; got -1.0.",
+    ),
+    (
+        TypeError,
+        lambda: arguments.require_flags(WHY, keys=True, values=1),
+        "values must be True or False, since it is asked; got 1.",
+    ),
+    *(
+        (
+            ValueError,
+            lambda given=given: arguments.require_size("size", given, WHY),
+            f"size must be (height, width), since it is asked; got {given!r}.",
+        )
+        for given in (3, "34", (3,), (3, 4, 5))
+    ),
+    (
+        TypeError,
+        lambda: arguments.require_instance("cache", 3, dict, WHY, "a cache", "Make one."),
+        "cache must be a cache, since it is asked; got 3. Make one.",
+    ),
+    (
+        TypeError,
+        lambda: arguments.require_real("x", ROW.bool(), WHY),
+        "x must be real numbers, since it is asked; got dtype torch.bool.",
+    ),
+    (
+        TypeError,
+        lambda: arguments.require_complex("z", ROW, WHY),
+        "z must be of a complex dtype, since it is asked; got torch.float32. Use torch.complex(real, imag).",
+    ),
+    (
+        TypeError,
+        lambda: arguments.require_bool("valid", ROW, WHY),
+        "valid must be bool, since it is asked; got dtype torch.float32. Use valid.bool().",
+    ),
+    (
+        ValueError,
+        lambda: arguments.require_axes_of("x", ROW, ("batch", "dim"), WHY),
+        "x must have shape (batch, dim), since it is asked; got shape (3,).",
+    ),
+    (
+        ValueError,
+        lambda: arguments.require_axes_of("x", ROW[0], ("pairs",), WHY, more=True),
+        "x must have shape (..., pairs), since it is asked; got shape ().",
+    ),
+    (
+        ValueError,
+        lambda: arguments.require_same_device("key", ROW.to("meta"), "query", ROW),
+        'key must be on the device of query, cpu, since they meet there; got meta. Move it with key.to("cpu").',
+    ),
+    (
+        ValueError,
+        lambda: arguments.require_same_shape("sin", ROW[:2], "cos", ROW, WHY),
+        "sin must have the shape of cos, since it is asked; got shape (2,) for cos of shape (3,).",
+    ),
     (TypeError, lambda: arguments.require_text("name", 3, WHY), "name must be a string, since it is asked; got 3."),
     *(
         (

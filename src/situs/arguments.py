@@ -186,11 +186,11 @@ def require_tensor(name: str, given: object, reason: str) -> Tensor:
 
 def require_floating(name: str, given: object, reason: str) -> Tensor:
     """A tensor of a real floating-point dtype."""
+    if isinstance(given, Tensor) and given.is_floating_point():
+        return given
     tensor = require_tensor(name, given, reason)
-    if not tensor.is_floating_point():
-        cure = f"Use torch.view_as_real({name})." if tensor.is_complex() else f"Convert it with {name}.float()."
-        refuse(TypeError, name, "be of a real floating-point dtype", reason, str(tensor.dtype), cure)
-    return tensor
+    cure = f"Use torch.view_as_real({name})." if tensor.is_complex() else f"Convert it with {name}.float()."
+    refuse(TypeError, name, "be of a real floating-point dtype", reason, str(tensor.dtype), cure)
 
 
 def require_real(name: str, given: object, reason: str) -> Tensor:

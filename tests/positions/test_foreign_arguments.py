@@ -20,6 +20,18 @@ FOREIGN: list[tuple[type[Exception], Callable[[], object], str]] = [
     ),
     (
         TypeError,
+        lambda: Positions.of(True, 2),
+        "positions must be a situs.Positions, a tensor, the first position as an int, or None, since each token stands "
+        "somewhere; got True. Use torch.as_tensor(...) on lists and arrays.",
+    ),
+    (
+        ValueError,
+        lambda: Positions.explicit(torch.tensor([0.0, float("nan")])),
+        "ids must be finite, since encodings compute with them; got nan. Mark padding by valid, and let it have "
+        "position 0.",
+    ),
+    (
+        TypeError,
         lambda: Positions.explicit(np.arange(3)),  # type: ignore[arg-type]
         "ids must be a tensor, since it has a position for each token; got ndarray. Use torch.as_tensor(...) on "
         "lists and arrays.",

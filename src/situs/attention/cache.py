@@ -339,7 +339,7 @@ class KVCache:
     def _require_room(self, keys: Any, values: Any, *names: str) -> None:
         """Raise unless new keys and values, which the caller may have called otherwise, fit the cache."""
         called = names or ("keys", "values")
-        for name, given, held in zip(called, (keys, values), (self.keys, self.values), strict=True):
+        for name, given, held in ((called[0], keys, self.keys), (called[1], values, self.values)):
             if not (isinstance(given, Tensor) and given.is_floating_point()):
                 require_floating(name, given, "the cache holds fractions")
             if given.ndim != 4 or (given.shape[:2], given.shape[-1]) != (held.shape[:2], held.shape[-1]):
@@ -348,17 +348,16 @@ class KVCache:
                     f"{name} must have shape ({batch}, {heads}, new, {width}), since the cache was made for {batch} "
                     f"rows of {heads} heads of {width}; got shape {tuple(given.shape)}."
                 )
+            if given.device != held.device:
+                raise ValueError(
+                    f"{name} must be on the cache's device, {held.device}, since they are stored there; got "
+                    f"{given.device}."
+                )
         if keys.shape[2] != values.shape[2]:
             raise ValueError(
                 f"{called[0]} and {called[1]} must be as many, since each key has a value; got {keys.shape[2]} and "
                 f"{values.shape[2]}."
             )
-        for name, given in zip(called, (keys, values), strict=True):
-            if given.device != self.keys.device:
-                raise ValueError(
-                    f"{name} must be on the cache's device, {self.keys.device}, since they are stored there; got "
-                    f"{given.device}."
-                )
         length, count = self.longest, keys.shape[2]
         if length + count > self.max_length:
             raise ValueError(

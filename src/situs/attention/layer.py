@@ -187,6 +187,8 @@ class Attention(nn.Module):
                     f"context must have a row for each of x, since tokens attend to those of their own row; got shape "
                     f"{tuple(context.shape)} for x of shape {tuple(x.shape)}."
                 )
+            if cache is not None:
+                raise ValueError("cache and context must not both be given, since keys come from one of them; got both.")
             keys = context.shape[1]
             require_like("context_positions", context_positions, keys, Positions)
         elif context_positions is not None:

@@ -24,7 +24,6 @@ from situs.arguments import (
     require_everywhere,
     require_number,
     require_same_device,
-    require_tensor,
     told,
 )
 from situs.encodings.base import QueryKeyEncoding, Role, computing_dtype, require_role
@@ -100,6 +99,8 @@ class RotationEncoding(QueryKeyEncoding):
         role: Role = "query",
     ) -> Float[Tensor, "batch heads sequence head_dim"]:
         """Rotate queries or keys. ``positions`` may be a ``table`` made before."""
+        require_width(self, "head_dim", x, self.head_dim)
+        require_role(role)
         return rotate_checked(x, self._table_for(x, positions, role), self.pairing)
 
     def both(
@@ -111,6 +112,8 @@ class RotationEncoding(QueryKeyEncoding):
     ) -> tuple[Float[Tensor, "batch heads query head_dim"], Float[Tensor, "batch kv_heads key head_dim"]]:
         """Rotate queries and keys of one attention; queries are the last rows of the keys unless told otherwise. A
         ``table`` made before serves both."""
+        require_width(self, "head_dim", query, self.head_dim, "query")
+        require_width(self, "head_dim", key, self.head_dim, "key")
         of_queries: Positions | RotationTable
         of_keys: Positions | RotationTable
         if isinstance(positions, RotationTable):
@@ -121,10 +124,6 @@ class RotationEncoding(QueryKeyEncoding):
                 )
             of_queries = of_keys = positions
         else:
-            for name, given in (("query", query), ("key", key)):
-                require_tensor(name, given, "it is encoded")
-                if given.ndim < 2:
-                    require_width(self, "head_dim", given, self.head_dim, name)
             of_queries, of_keys = align(positions, key_positions, query.shape[-2], key.shape[-2], query.device)
             self.require_agreement(of_queries, of_keys)
         if self._forward_hooks or self._forward_pre_hooks:
@@ -140,12 +139,10 @@ class RotationEncoding(QueryKeyEncoding):
     def _table_for(
         self, x: Tensor, positions: PositionsLike | RotationTable, role: Role, called: str = "x"
     ) -> RotationTable:
-        """Find the table that rotates ``x``, which must be of this encoding's size."""
-        require_width(self, "head_dim", x, self.head_dim, called)
-        require_role(role)
+        """Find the table that rotates ``x``, which must be of this encoding's heads."""
         if self.num_heads is not None and x.shape[1] != self.num_heads:
             raise ValueError(
-                f"x must have {self.num_heads} heads, since this {type(self).__name__} has a base for each; "
+                f"{called} must have {self.num_heads} heads, since this {type(self).__name__} has a base for each; "
                 f"got shape {tuple(x.shape)}."
             )
         if isinstance(positions, RotationTable):

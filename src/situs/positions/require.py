@@ -40,6 +40,8 @@ def like(name: str, given: object, length: int, kind: type[Positions]) -> None:
     if given is None or type(given) is int:
         return
     if isinstance(given, kind):
+        if given.length == length:
+            return
         found = given.length
     elif isinstance(given, Tensor):
         ids(given, name)
