@@ -175,10 +175,6 @@ class Attention(nn.Module):
         keys = x.shape[1]
         if cache is not None:
             require_instance("cache", cache, KVCache, "it holds the keys so far", "a situs.KVCache")
-            if context is not None:
-                raise ValueError(
-                    "cache and context must not both be given, since keys come from one of them; got both."
-                )
             keys += cache.longest
         if context is not None:
             _require_tokens("context", context, self.dim)
@@ -188,7 +184,9 @@ class Attention(nn.Module):
                     f"{tuple(context.shape)} for x of shape {tuple(x.shape)}."
                 )
             if cache is not None:
-                raise ValueError("cache and context must not both be given, since keys come from one of them; got both.")
+                raise ValueError(
+                    "cache and context must not both be given, since keys come from one of them; got both."
+                )
             keys = context.shape[1]
             require_like("context_positions", context_positions, keys, Positions)
         elif context_positions is not None:
