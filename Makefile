@@ -26,8 +26,8 @@ compare: $(READY) ## measure which encoding carries farthest; ARGS="--preset ful
 # One thread a worker, lest the workers fight over the cores. The second run executes the shapes in annotations,
 # which torch.compile cannot see through.
 test: $(READY) ## run the tests; ARGS="-k rotary" is passed on to pytest
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
-	OMP_NUM_THREADS=1 SITUS_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not compiled and not once" $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	OMP_NUM_THREADS=1 SITUS_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not compiled and not once" $(ARGS)
 
 check: $(READY) ## formatting, lint, types, and the direction of imports
 	$(BIN)/ruff format --check
