@@ -1,4 +1,4 @@
-"""Angles against mpmath with 60 digits: exact however far the position."""
+"""Angles against mpmath with 60 digits: within the stated bound, however far the position."""
 
 import math
 from typing import Any
@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import situs
+from situs import Positions
 from situs.functional import angles, range_unit_circle, reduced_angles, rotary_frequencies, unit_circle
 
 CPU = torch.device("cpu")
@@ -57,6 +59,21 @@ def test_unit_circle_is_exact_near_and_far(dtype: torch.dtype, bound: float) -> 
         points = unit_circle(positions.unsqueeze(-1), FREQUENCIES, dtype)
         assert points[0].dtype == points[1].dtype == dtype
         assert worst(points, true_points(positions.tolist())) <= bound
+
+
+@pytest.mark.parametrize("base", [100.0, 10000.0, 500000.0])
+@pytest.mark.parametrize("position", [10**7, -(2**28), 10**9, 10**12, 2**40 + 1, -(10**15), 2**52 - 9])
+def test_angles_of_rotary_keep_the_stated_bound_at_any_position(position: int, base: float) -> None:
+    rotary = situs.Rotary(head_dim=32, base=base)
+    with mpmath.workdps(60):
+        frequencies = [mpmath.power(base, mpmath.mpf(-2 * pair) / 32) for pair in range(16)]
+        angles = [[(position + step) * frequency for frequency in frequencies] for step in range(3)]
+        expected = [torch.tensor([[float(turn(angle)) for angle in row] for row in angles], dtype=torch.float64)
+                    for turn in (mpmath.cos, mpmath.sin)]  # fmt: skip
+    ids = torch.tensor([position, position + 1, position + 2])
+    for positions in (Positions.range(3, start=position), Positions.explicit(ids)):
+        table = rotary.table(positions, dtype=torch.float64)
+        assert worst((table.cos[0, 0], table.sin[0, 0]), (expected[0], expected[1])) <= (abs(position) + 2) * 2.0**-52
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

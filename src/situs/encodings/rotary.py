@@ -8,8 +8,9 @@ Acts on  queries and keys.    Learned: no.    Relative: yes.
 
 Departures: pairs may be neighbours, as the paper has them, or the two halves of a head, as most released
 checkpoints do (``pairing``). A scaling may add a magnitude to the rotation and a factor to the softmax scale.
-Not every position works: angles are periodic, but what a model has learnt is not, and pairs that made only
-part of a turn in training show it angles it has never seen.
+Angles are formed in float64: at position p they are off by at most ``|p| 2^-52`` radians, less than float32 can tell
+up to 2^28. Not every position works for a model: angles are periodic, but what a model has learnt is not, and pairs
+that made only part of a turn in training show it angles it has never seen.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""Angles: position times frequency, exact however far the position.
+"""Angles: position times frequency, exact far beyond any training length.
 
 A float32 product is off by 0.06 rad at position one million, since float32 keeps 24 bits and the angle
 spends most of them on whole turns. Here the product is formed in float64; where a device has none, the
 position is cut into 12-bit digits and each digit's turns are reduced before they are added.
+
+At position p the angle is off by at most ``|p| 2^-52`` radians (frequency and product are both rounded to float64):
+2e-9 at ten million, less than float32 can tell up to 2^28, about 268 million, and 2e-4 at 10^12.
 """
 
 from __future__ import annotations
