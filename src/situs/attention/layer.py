@@ -15,12 +15,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from situs.arguments import (
+    refuse,
     require_count,
     require_counts,
     require_dropout,
     require_flag,
     require_floating,
-    require_instance,
     told,
 )
 from situs.attention.attend import Impl, attend_request, require_impl
@@ -164,17 +164,19 @@ class Attention(nn.Module):
         self,
         x: Tensor,
         positions: PositionsLike,
-        cache: KVCache | None,
+        cache: Any,
         context: Tensor | None,
         context_positions: PositionsLike,
         mask: Tensor | None,
     ) -> None:
         """Raise unless what a call was given belongs together."""
         _require_tokens("x", x, self.dim)
-        require_like("positions", positions, x.shape[1], Positions)
+        if positions is not None:
+            require_like("positions", positions, x.shape[1], Positions)
         keys = x.shape[1]
         if cache is not None:
-            require_instance("cache", cache, KVCache, "it holds the keys so far", "a situs.KVCache")
+            if not isinstance(cache, KVCache):
+                refuse(TypeError, "cache", "be a situs.KVCache", "it holds the keys so far", told(cache))
             keys += cache.longest
         if context is not None:
             _require_tokens("context", context, self.dim)

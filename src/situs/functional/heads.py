@@ -11,8 +11,10 @@ def share_heads(
 ) -> Float[Tensor, "batch heads sequence dim"]:
     """Repeat keys or values for the query heads that share them."""
     kv_heads = tensor.shape[1]
+    if heads == kv_heads:
+        return tensor
     require_shared(heads, kv_heads)
-    return tensor if heads == kv_heads else tensor.repeat_interleave(heads // kv_heads, 1)
+    return tensor.repeat_interleave(heads // kv_heads, 1)
 
 
 def grouped(

@@ -93,7 +93,8 @@ class Positions:
         known = length if sequence_length is None and start == 0 else sequence_length
         runs = ((start, start + length),)
         below = start + length if start >= 0 else None
-        return Positions("range", length, require.device(device), runs, sequence_length=known, below=below)
+        where = device if isinstance(device, torch.device) else require.device(device)
+        return Positions("range", length, where, runs, sequence_length=known, below=below)
 
     @staticmethod
     def from_mask(
