@@ -11,6 +11,7 @@ from situs import check_encoding
 from situs.checks import CHECKS, TAGS, EncodingCheckError
 from situs.cli.check import SIZES
 from tests import broken_encodings, broken_memories, broken_scores
+from tests.raising import raises_exactly
 from tests.sound_encodings import SOUND
 
 pytestmark = pytest.mark.compiled
@@ -182,8 +183,10 @@ def test_checking_leaves_the_encoding_as_it_was() -> None:
 
 
 def test_only_encodings_and_known_tags_are_taken() -> None:
-    with pytest.raises(
-        TypeError, match=r"^encoding must be a situs.Encoding, since its place tells how to run it; got Linear.$"
+    with raises_exactly(
+        TypeError,
+        "encoding must be a situs.Encoding, since its place tells how to run it; got Linear(in_features=2, "
+        "out_features=2, bias=True).",
     ):
         check_encoding(torch.nn.Linear(2, 2))  # type: ignore[arg-type]
     encoding = broken_encodings.Sound()

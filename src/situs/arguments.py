@@ -64,10 +64,10 @@ def require_number(
     given: object,
     reason: str,
     *,
-    least: float | None = None,
-    above: float | None = None,
-    most: float | None = None,
-    below: float | None = None,
+    least: float | int | None = None,
+    above: float | int | None = None,
+    most: float | int | None = None,
+    below: float | int | None = None,
 ) -> float | int:
     """A finite number within bounds, as Python's own; NumPy's and tensors without axes are taken too."""
     number = as_number(name, given, reason)
@@ -94,7 +94,9 @@ def as_number(name: str, given: Any, reason: str) -> float | int:
     refuse(TypeError, name, "be a number", reason, told(given))
 
 
-def _bounds(least: float | None, above: float | None, most: float | None, below: float | None) -> str:
+def _bounds(
+    least: float | int | None, above: float | int | None, most: float | int | None, below: float | int | None
+) -> str:
     """The rule of a number within bounds, in words."""
     if least is not None and most is not None:
         return f"lie in {least} .. {most}"
@@ -105,12 +107,12 @@ def _bounds(least: float | None, above: float | None, most: float | None, below:
     return f"be {least} or more" if least is not None else f"be {low or high}"
 
 
-def require_dropout(dropout: object) -> float:
+def require_dropout(dropout: object) -> float | int:
     """A probability below 1."""
     return require_number("dropout", dropout, "it is a probability and 1 leaves nothing", least=0, below=1)
 
 
-def require_spread(given: object) -> float:
+def require_spread(given: object) -> float | int:
     """The standard deviation that weights are drawn with."""
     return require_number("init_std", given, "weights are drawn with that standard deviation", least=0)
 
