@@ -10,6 +10,7 @@ from torch import nn
 
 import situs
 from situs import Positions
+from situs.attention.cache import Step
 from tests.wrong_calls.making import (
     BATCH,
     DIM,
@@ -145,4 +146,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
         "encodings": [situs.ALiBi(num_heads=HEADS)],
     },
     "KVCache.positions_of_next": lambda: {"count": 2},
+    "KVCache.withdraw": lambda: {
+        "step": Step(heads(2), heads(2), heads(2), None, None, [], None, before=(0, None, (), None))
+    },
 }  # fmt: skip

@@ -19,9 +19,9 @@ from situs.arguments import (
     require_count,
     require_device,
     require_dtype,
-    require_floating,
+    require_instance,
 )
-from situs.attention.fitting import require_queries, require_valid
+from situs.attention.fitting import require_new_keys, require_queries, require_valid
 from situs.attention.offsets import OffsetCache
 from situs.attention.request import softmax_scale
 from situs.encodings.base import Encoding, Encodings, QueryKeyEncoding, as_encodings, computing_dtype
@@ -45,6 +45,8 @@ class Step(NamedTuple):
     encodings: Sequence[Encoding]
     """Encodings that have not acted yet."""
     scale: float | None
+    before: Any = None
+    """What a cache held before this step."""
 
 
 @final
@@ -156,22 +158,22 @@ class KVCache:
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
         admitted = self.admit(positions, count)
         scale = softmax_scale(listed, query.shape[-1])
-        left: Sequence[Encoding] = listed
         # terms by content meet keys that are not rotated: with them, everything is done anew in each step
-        if not any(isinstance(each, ScoreEncoding) for each in listed):
-            query, key = self._rotated(query, key, admitted, listed)
-            left = [each for each in listed if not isinstance(each, QueryKeyEncoding)]
-            _require_counted(admitted, left)
-            if not self.length:
-                self.rotated_by = tuple(each for each in listed if isinstance(each, QueryKeyEncoding))
-                self.sequence_length = admitted.sequence_length
-        else:
-            _require_counted(admitted, left)
+        by_content = any(isinstance(each, ScoreEncoding) for each in listed)
+        rotations = [each for each in listed if isinstance(each, QueryKeyEncoding) and not by_content]
+        left: Sequence[Encoding] = [each for each in listed if each not in rotations]
+        _require_counted(admitted, left)
+        before = self.length, self.lengths, self.rotated_by, self.sequence_length
+        if self.length:
+            self._require_same_rotations(rotations)
+        query, key = self._rotated(query, key, admitted, rotations)
+        if not self.length:
+            self.rotated_by, self.sequence_length = tuple(rotations), admitted.sequence_length
         keys, values = self._append(key, value, admitted.valid)
         of_keys = self.positions()
         if any(isinstance(each, RotationEncoding) for each in left):  # keys are rotated now, for this length
             of_keys = replace(of_keys, sequence_length=admitted.sequence_length)
-        return Step(query, keys, values, admitted, of_keys, left, scale)
+        return Step(query, keys, values, admitted, of_keys, left, scale, before)
 
     def admit(self, positions: PositionsLike, count: int) -> Positions:
         """Give positions the slots behind those in the cache; raise where they tell other ones, or have padding
@@ -234,8 +236,11 @@ class KVCache:
         require_count("length", length, "it counts tokens", least=0)
         if length > self.length:
             raise ValueError(f"length must be at most {self.length}, since so many tokens are cached; got {length}.")
+        if not length:
+            self.reset()
+            return
         self.length = length
-        self.lengths = None if self.lengths is None or not length else self.lengths.clamp(max=length)
+        self.lengths = None if self.lengths is None else self.lengths.clamp(max=length)
 
     def reset(self) -> None:
         """Forget everything, and begin anew in the same memory."""
@@ -266,6 +271,23 @@ class KVCache:
         self.keys[:, :, new] = self._moved(keys, before, after)
         self.values[:, :, new] = self.values[:, :, old].clone()
         self.length, self.lengths = length - count, None
+
+    def _require_same_rotations(self, rotations: Sequence[QueryKeyEncoding]) -> None:
+        """Raise if cached keys were rotated otherwise than new ones would be."""
+        if len(rotations) == len(self.rotated_by):
+            pairs = zip(rotations, self.rotated_by, strict=True)
+            if all(one is other or _rotate_alike(one, other) for one, other in pairs):
+                return
+        raise ValueError(
+            f"encodings must rotate new keys as those in the cache were, since their products would mix two rotations; "
+            f"got {_told(rotations)} for keys rotated by {_told(self.rotated_by)}. Use a cache for each layer, or "
+            f"reset()."
+        )
+
+    def withdraw(self, step: Step) -> None:
+        """Forget the tokens of the last step, as after an error in its attention."""
+        require_instance("step", step, Step, "it tells what was there before", "a Step that extend() gave")
+        self.length, self.lengths, self.rotated_by, self.sequence_length = step.before
 
     def _moved(self, keys: Tensor, before: Positions, after: Positions) -> Tensor:
         """Rotate keys on from where they stood to where they stand."""
@@ -338,26 +360,7 @@ class KVCache:
 
     def _require_room(self, keys: Any, values: Any, *names: str) -> None:
         """Raise unless new keys and values, which the caller may have called otherwise, fit the cache."""
-        called = names or ("keys", "values")
-        for name, given, held in ((called[0], keys, self.keys), (called[1], values, self.values)):
-            if not (isinstance(given, Tensor) and given.is_floating_point()):
-                require_floating(name, given, "the cache holds fractions")
-            if given.ndim != 4 or (given.shape[:2], given.shape[-1]) != (held.shape[:2], held.shape[-1]):
-                batch, heads, _, width = held.shape
-                raise ValueError(
-                    f"{name} must have shape ({batch}, {heads}, new, {width}), since the cache was made for {batch} "
-                    f"rows of {heads} heads of {width}; got shape {tuple(given.shape)}."
-                )
-            if given.device != held.device:
-                raise ValueError(
-                    f"{name} must be on the cache's device, {held.device}, since they are stored there; got "
-                    f"{given.device}."
-                )
-        if keys.shape[2] != values.shape[2]:
-            raise ValueError(
-                f"{called[0]} and {called[1]} must be as many, since each key has a value; got {keys.shape[2]} and "
-                f"{values.shape[2]}."
-            )
+        require_new_keys(keys, values, self.keys, self.values, names or ("keys", "values"))
         length, count = self.longest, keys.shape[2]
         if length + count > self.max_length:
             raise ValueError(
@@ -376,6 +379,16 @@ def _require_counted(positions: Positions, encodings: Sequence[Encoding]) -> Non
             f"positions must count the tokens in the cache, since {type(encodings[0]).__name__} reads a key's position "
             f"off its slot; got {positions!r}."
         )
+
+
+def _rotate_alike(one: QueryKeyEncoding, other: QueryKeyEncoding) -> bool:
+    """Whether two encodings of rotation have the same options."""
+    both = isinstance(one, RotationEncoding) and isinstance(other, RotationEncoding)
+    return both and one.identity == other.identity
+
+
+def _told(rotations: Sequence[QueryKeyEncoding]) -> str:
+    return " and ".join(f"{type(each).__name__}({each.extra_repr()})" for each in rotations) or "none"
 
 
 def _agree(given: Tensor, slots: Tensor, valid: Tensor | None) -> bool:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from situs.arguments import (
+    refuse,
     require_bool,
     require_count,
     require_dropout,
@@ -17,6 +18,7 @@ from situs.arguments import (
     require_number,
     require_same_device,
     require_tensor,
+    told,
 )
 from situs.encodings.base import Encoding
 from situs.encodings.bias import BiasEncoding
@@ -82,6 +84,12 @@ def require_fit(
 ) -> None:
     """Raise unless queries have the heads and channels, and positions the coordinates, that an encoding is made for."""
     name, heads, width = type(encoding).__name__, encoding.num_heads, encoding.head_dim
+    for parameter in encoding.parameters():
+        if parameter.device != query.device:
+            raise ValueError(
+                f"encoding must be on the query's device, {query.device}, since its parameters meet queries there; got "
+                f"{name} on {parameter.device}. Move it with encoding.to(query.device)."
+            )
     if heads is not None and query.shape[1] != heads:
         raise ValueError(
             f"query must have {heads} heads, since {name} was made for as many; got shape {tuple(query.shape)}."
@@ -136,16 +144,22 @@ def require_mask(mask: Any, scores: tuple[int, ...], device: torch.device) -> No
         )
 
 
-def require_numbers(causal: object, window: object, scale: object, dropout: object) -> None:
-    """Raise unless the plain numbers of a call are such as can be used."""
+def require_numbers(causal: object, window: object, scale: Any, dropout: object) -> float | None:
+    """Raise unless the plain numbers of a call are such as can be used; give the scale as Python's own number."""
     if not isinstance(causal, bool):
         require_flag("causal", causal, "later keys are hidden or not")
     if window is not None:
         require_window(window)
-    if scale is not None and not (type(scale) is float and math.isfinite(scale)):
-        require_number("scale", scale, "it multiplies q . k")
     if type(dropout) is not float or dropout:
         require_dropout(dropout)
+    if scale is None or (type(scale) is float and math.isfinite(scale)):
+        return scale
+    if isinstance(scale, Tensor) and scale.requires_grad:
+        refuse(
+            TypeError, "scale", "be a number that does not learn", "kernels take a plain one", told(scale),
+            "Multiply the queries by it.",
+        )  # fmt: skip
+    return require_number("scale", scale, "it multiplies q . k")
 
 
 def require_window(window: object) -> None:
@@ -174,6 +188,28 @@ def require_queries(query: Any, keys: Tensor, count: int) -> None:
         )
     if query.device != keys.device:
         require_same_device("query", query, "the cache", keys)
+
+
+def require_new_keys(keys: Any, values: Any, held_keys: Tensor, held_values: Tensor, names: tuple[str, ...]) -> None:
+    """Raise unless new keys and values are such as a cache holds."""
+    for name, given, held in ((names[0], keys, held_keys), (names[1], values, held_values)):
+        if not (isinstance(given, Tensor) and given.is_floating_point()):
+            require_floating(name, given, "the cache holds fractions")
+        if given.ndim != 4 or (given.shape[:2], given.shape[-1]) != (held.shape[:2], held.shape[-1]):
+            batch, heads, _, width = held.shape
+            raise ValueError(
+                f"{name} must have shape ({batch}, {heads}, new, {width}), since the cache was made for {batch} "
+                f"rows of {heads} heads of {width}; got shape {tuple(given.shape)}."
+            )
+        if given.device != held.device:
+            raise ValueError(
+                f"{name} must be on the cache's device, {held.device}, since they are stored there; got {given.device}."
+            )
+    if keys.shape[2] != values.shape[2]:
+        raise ValueError(
+            f"{names[0]} and {names[1]} must be as many, since each key has a value; got {keys.shape[2]} and "
+            f"{values.shape[2]}."
+        )
 
 
 def require_valid(valid: Tensor, keys: Tensor, count: int) -> None:

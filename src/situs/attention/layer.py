@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any, final
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -26,6 +27,7 @@ from situs.arguments import (
 from situs.attention.attend import Impl, attend_request, require_impl
 from situs.attention.cache import KVCache, Step
 from situs.attention.fitting import require_mask, require_window
+from situs.attention.offsets import OffsetCache
 from situs.attention.request import make_request
 from situs.encodings.base import Encoding, Encodings, as_encodings
 from situs.positions import Positions, PositionsLike
@@ -140,25 +142,38 @@ class Attention(nn.Module):
         value = self._heads(self.value(source), self.num_kv_heads, None)
         query, key = query.to(value.dtype), key.to(value.dtype)  # norms may be wider under autocast
         own = [each for each in self.encodings if isinstance(each, Encoding)]
-        step = None if cache is None else cache.extend(query, key, value, positions, own)
-        if step is None:
+        if cache is None:
             step = Step(query, key, value, positions, of_keys, own, None)
+            return self._project(self._attended(step, mask, impl, context is None), value.dtype)
+        step = cache.extend(query, key, value, positions, own)
+        try:
+            return self._project(self._attended(step, mask, impl, True, cache.offsets), value.dtype)
+        except Exception:
+            cache.withdraw(step)
+            raise
+
+    def _attended(
+        self, step: Step, mask: Tensor | None, impl: Impl, within: bool, offsets: OffsetCache | None = None
+    ) -> Tensor:
+        """Attend with what a step computes with; ``within`` one sequence, where keys can come later."""
         request = make_request(
             step.query,
             step.key,
             step.value,
             encoding=step.encodings,
-            causal=self.causal and context is None,
+            causal=self.causal and within,
             positions=step.query_positions,
             key_positions=step.key_positions,
             mask=mask,
             window=self.window,
             scale=step.scale,
             dropout=self.dropout if self.training else 0.0,
-            offsets=None if cache is None else cache.offsets,
+            offsets=offsets,
         )
-        out = attend_request(request, impl).to(value.dtype)
-        return self.out(out.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        return attend_request(request, impl)
+
+    def _project(self, out: Tensor, dtype: torch.dtype) -> Tensor:
+        return self.out(out.to(dtype).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
     def _require_call(
         self,

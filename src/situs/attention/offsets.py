@@ -42,7 +42,9 @@ class OffsetCache:
         """What ``make`` makes of ``lowest .. highest``, out of what it made before of a ``wider`` range."""
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return make(lowest, highest)
-        state = [(each, _version(each)) for encoding in encodings for each in encoding.parameters()]
+        state = [
+            (each, _version(each)) for encoding in encodings for each in (*encoding.parameters(), *encoding.buffers())
+        ]
         before, first, last, made = self._made.get(name, ([], 0, -1, None))
         if made is None or lowest < first or highest > last or not _same(before, state):
             first, last = wider

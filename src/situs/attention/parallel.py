@@ -43,7 +43,7 @@ def attend_sharded(
     ranks, as for any parameter.
     """
     query, key, value = require_tensors(query, key, value)
-    require_numbers(causal, window, scale, 0.0)
+    scale = require_numbers(causal, window, scale, 0.0)
     require_choice("layout", layout, ("contiguous", "zigzag"), "ranks hold one piece each or two")
     if positions is not None:
         require_positions(positions, "it tells where the tokens of the whole sequence stand")

@@ -115,7 +115,7 @@ def make_request(
 ) -> Request:
     """Check and resolve what a caller asked for."""
     query, key, value = require_tensors(query, key, value)
-    require_numbers(causal, window, scale, dropout)
+    scale = require_numbers(causal, window, scale, dropout)
     of_queries, of_keys = align(positions, key_positions, query.shape[2], key.shape[2], query.device)
     require_positions(of_queries, of_keys, query.shape[0])
     if mask is not None:

@@ -78,7 +78,7 @@ def query_slots(query_positions: Positions, key_positions: Positions) -> Int[Ten
 
 def tokens_of(
     query_positions: Positions, key_positions: Positions, *, by_slot: bool = False
-) -> tuple[Int[Tensor, "rows 4 query"], Int[Tensor, "rows 4 key"]]:
+) -> tuple[Int[Tensor, "query_rows 4 query"], Int[Tensor, "key_rows 4 key"]]:
     """All that attention must know of each query and of each key: position, slot, document, and 1 for a real token or 0
     for padding. ``by_slot`` puts the slot for the position, where nothing is computed with positions."""
     of_queries = _tokens(query_positions, query_slots(query_positions, key_positions), by_slot)

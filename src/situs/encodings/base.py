@@ -107,9 +107,15 @@ class Encoding(nn.Module, ABC):
     @property
     def config(self) -> dict[str, Any]:
         """The arguments that make this encoding again."""
-        return {
-            name: getattr(self, name) for name in inspect.signature(type(self).__init__).parameters if name != "self"
-        }
+        names = [name for name in inspect.signature(type(self).__init__).parameters if name != "self"]
+        for name in names:
+            if not hasattr(self, name):  # nn.Module would say that there is no config
+                made = type(self).__name__
+                raise TypeError(
+                    f"{made} must keep its option {name} under that name, since it is made again from it; got no such "
+                    f"attribute. Write self.{name} = {name} in __init__."
+                )
+        return {name: getattr(self, name) for name in names}
 
     def scale_for(self, head_dim: int) -> float:
         """Compute the factor of q . k that this method asks for."""

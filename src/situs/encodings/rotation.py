@@ -174,7 +174,7 @@ class RotationEncoding(QueryKeyEncoding):
             return self._make_table(positions, dtype, role)  # a graph leaves nothing in an object from outside
         # a table made in inference mode cannot serve training later
         inference = not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()
-        key = (self.identity, dtype, role if self.treats_roles_apart else None, inference)
+        key = (self.identity, dtype, role if self.treats_roles_apart else None, inference, positions.version)
         if key not in positions.tables:
             positions.tables[key] = self._make_table(positions, dtype, role)
         table: RotationTable = positions.tables[key]

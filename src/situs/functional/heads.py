@@ -38,7 +38,7 @@ def grouped(
 
 def require_shared(heads: int, kv_heads: int) -> None:
     """Raise unless every key head serves as many query heads."""
-    if heads % kv_heads:
+    if not kv_heads or heads % kv_heads:
         raise ValueError(
             f"query heads must be a multiple of key heads, since each key head serves as many; got {heads} and "
             f"{kv_heads}."

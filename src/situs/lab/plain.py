@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from types import NoneType, UnionType
+from types import GenericAlias, NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from situs.lab.naming.grammar import Method, parse
@@ -29,7 +29,7 @@ def to_json(value: Any, *, indent: int | None = None) -> str:
     return json.dumps(to_plain(value), indent=indent, allow_nan=False)
 
 
-def from_json(kind: type[T], text: str) -> T:
+def from_json(kind: type[T] | GenericAlias, text: str) -> T:
     """Read a record of one kind from JSON; raises `UnreadableError` if it is none."""
     try:
         data = json.loads(text)
@@ -54,7 +54,7 @@ def to_plain(value: Any) -> Any:
     return {field.name: to_plain(each) for field, each in held.items() if each is not None or field.default is not None}
 
 
-def from_plain(kind: type[T], value: Any) -> T:
+def from_plain(kind: type[T] | GenericAlias, value: Any) -> T:
     """Make a record of one kind from plain data; raises `UnreadableError` if it is none."""
     found: T = _read(kind, value, "a record")
     return found

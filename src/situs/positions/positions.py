@@ -247,6 +247,12 @@ class Positions:
         return self.runs[0][0] if self.structure == "range" and self.runs and len(self.runs) == 1 else None
 
     @property
+    def version(self) -> int:
+        """How often given ids were written to, as far as torch counts: what was made of them before is then stale."""
+        ids = self.given_ids
+        return 0 if ids is None or torch.compiler.is_compiling() or ids.is_inference() else ids._version
+
+    @property
     def first_slot(self) -> int | None:
         """The first slot, where slots go up by one and all tokens are real ones of one document; else None."""
         if self.given_slots is not None or self.documents is not None or self.valid is not None:

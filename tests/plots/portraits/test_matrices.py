@@ -107,7 +107,7 @@ def test_likeness_is_drawn_against_the_diagonal_side_by_side() -> None:
     assert key(figure) == ["score: least", "greatest"]
     assert words(figure) == [
         "What position does to a score",
-        "one content as query (down) and as key (right) at places 0 to 9; colours are each map's own",
+        "one content as query (down) and as key (right) at positions 0 to 9; colours are each map's own",
         "Constant along diagonals where only the distance counts; not so for table.",
     ]
 

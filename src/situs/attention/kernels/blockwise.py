@@ -30,7 +30,7 @@ from situs.attention.kernels.loop import (
     attend_tiles_backward,
     split_tails,
 )
-from situs.attention.kernels.softmax import Scratch, serves_flash
+from situs.attention.kernels.softmax import TWICE, Scratch, serves_flash
 from situs.attention.kernels.tiling import EVERY, Tile, Tiling, tiles_between_ranges
 from situs.attention.request import Request
 from situs.attention.visibility import query_slots, visibility, visible_with_mask
@@ -55,6 +55,9 @@ def cannot(request: Request) -> str | None:
         return "no graph can ask encodings tile by tile"
     if is_differentiated(requires_grad=False):
         return "torch.func follows every operation"
+    for positions in (request.query_positions, request.key_positions):
+        if positions.given_ids is not None and positions.given_ids.requires_grad:
+            return "positions that require gradients are no part of a tile"
     return None
 
 
@@ -142,6 +145,7 @@ class AskedTerm(Term, Tails):
         self.gathers = bool(request.values)
         self.queries = FEW_QUERIES if request.contents else self.queries
         self.gradients: list[Tensor | None] = [None] * len(tensors)
+        self.traced = False
         self.tails = self if _has_tails(request) else None
         self.rules = Tiling((), request.causal, request.window)
         # bare ids of queries take the slots of the last keys, which no slice of them could know
@@ -179,6 +183,9 @@ class AskedTerm(Term, Tails):
         leaves = [each.detach().requires_grad_(each.is_floating_point()) for each in (q, k, *self.tensors)]
         with _recording():
             term = self._formed(tile, leaves[0], leaves[1], leaves[2:])
+        if term is not None and not self.traced:
+            _require_handed_over(term, leaves, self.request)
+            self.traced = True
 
         def vjp(change: Tensor, dq: Tensor, dk: Tensor) -> None:
             if term is not None and term.requires_grad:
@@ -290,12 +297,33 @@ def _blocks(request: Request, size: int) -> list[Tile]:
     return Tiling([whole] if query.length and key.length else []).cut(size)
 
 
+def _require_handed_over(term: Tensor, leaves: Sequence[Tensor], request: Request) -> None:
+    """Raise if a term learns through something that is no parameter of its encodings: its gradient would be lost."""
+    known, seen, left = {id(each) for each in leaves}, set(), [term.grad_fn]
+    while left:
+        node = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        reached = getattr(node, "variable", None)  # of a node that adds to a leaf's gradient
+        if reached is not None and id(reached) not in known:
+            names = " or ".join(type(each).__name__ for each in (*request.biases, *request.contents))
+            raise ValueError(
+                f"encoding must hold all that it learns as its own parameters and submodules, since {names} is asked "
+                f"again backward, as a copy with the tensors that were handed over; got a tensor of shape "
+                f"{tuple(reached.shape)} that it reaches otherwise. Call submodules as self.name(...), or use "
+                f'impl="reference".'
+            )
+        left += [following for following, _ in node.next_functions]
+
+
 class _Blockwise(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, request: Request, watched: bool, *given: Tensor) -> Tensor:
         inputs, tensors = Inputs(*given[:5]), given[5:]
         term = AskedTerm(request, tensors)
         keep = (lambda scores: scores <= KEPT) if watched else None
+        ctx.random = torch.get_rng_state() if watched else None  # encodings may draw, as dropout in one's own does
         out, logsumexp, tiles, formed = attend_tiles(
             inputs, _blocks(request, term.queries), term, request.scale, keep=keep
         )
@@ -304,13 +332,27 @@ class _Blockwise(torch.autograd.Function):
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        *given, out, logsumexp = ctx.saved_tensors
+        found = _BlockwiseBackward.apply(ctx, gradient, *ctx.saved_tensors)  # type: ignore[no-untyped-call]
+        return None, None, *found
+
+
+class _BlockwiseBackward(torch.autograd.Function):
+    """The gradients, which cannot be differentiated again."""
+
+    @staticmethod
+    def forward(ctx: Any, attended: Any, gradient: Tensor, *saved: Tensor) -> tuple[Tensor | None, ...]:
+        *given, out, logsumexp = saved
         inputs, tensors = Inputs(*given[:5]), given[5:]
-        term = AskedTerm(ctx.request, tensors) if ctx.term is None else ctx.term
+        term = AskedTerm(attended.request, tensors) if attended.term is None else attended.term
         term.gradients = [None] * len(tensors)
-        attended = Attended(out, logsumexp, ctx.tiles, ctx.formed)
-        found = attend_tiles_backward(gradient, inputs, attended, term, ctx.request.scale)
+        before = Attended(out, logsumexp, attended.tiles, attended.formed)
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(attended.random)
+            found = attend_tiles_backward(gradient, inputs, before, term, attended.request.scale)
         gradients = zip((*found, *term.gradients), given, strict=True)
-        return None, None, *(None if each is None else each.to(source.dtype) for each, source in gradients)
+        return tuple(None if each is None else each.to(source.dtype) for each, source in gradients)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        raise RuntimeError(TWICE)

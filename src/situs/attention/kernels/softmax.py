@@ -18,6 +18,11 @@ from torch import Tensor
 
 from situs.encodings.base import computing_dtype
 
+TWICE = (
+    "attend() must be differentiated once with this kernel, since its gradients come from a kernel of their own; got a "
+    'double backward pass. Use impl="reference".'
+)
+
 _FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 _FLASH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
@@ -49,8 +54,11 @@ def softmax(
     scores = (query.to(wide) @ key.to(wide).transpose(-2, -1)).mul_(scale)
     if mask is not None:
         scores.add_(mask)
-    logsumexp = finite(scores.logsumexp(-1))
-    return scores.sub_(logsumexp.unsqueeze(-1)).exp_(), logsumexp
+    # divided by their sum, since a mask as low as the dtype goes leaves a log-sum-exp no room for the number of keys
+    highest = scores.amax(-1, keepdim=True).clamp_(min=torch.finfo(wide).min)
+    total = scores.sub_(highest).exp_().sum(-1, keepdim=True)
+    logsumexp = finite((total.log() + highest).squeeze(-1))
+    return scores.div_(total.masked_fill_(total == 0, 1)), logsumexp
 
 
 def partial_backward(
@@ -97,7 +105,9 @@ def merge(
     total = torch.logaddexp(logsumexp, new_logsumexp)
     base = finite(total)
     old_share, new_share = (logsumexp - base).exp().unsqueeze(-1), (new_logsumexp - base).exp().unsqueeze(-1)
-    return out * old_share + new_out * new_share, total
+    both = old_share + new_share  # 1, but for rounding, and where masks are as low as the dtype goes
+    merged = (out * old_share + new_out * new_share) / both.masked_fill(both == 0, 1)
+    return merged, total
 
 
 def finite(logsumexp: Tensor) -> Tensor:

@@ -187,7 +187,7 @@ class Run(NamedTuple):
 
 
 def tiles_between_tokens(
-    query_tokens: Int[Tensor, "rows 4 query"], key_tokens: Int[Tensor, "rows 4 key"]
+    query_tokens: Int[Tensor, "query_rows 4 query"], key_tokens: Int[Tensor, "key_rows 4 key"]
 ) -> list[Tile] | None:
     """The tiles of any tokens; None where there would be too many of them, or where a device would be waited for."""
     if query_tokens.device.type != "cpu":

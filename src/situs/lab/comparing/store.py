@@ -17,6 +17,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+from types import GenericAlias
 from typing import TypeVar, final
 
 from situs.lab.comparing.records import FORMAT, TrialRecord
@@ -85,7 +86,7 @@ class Store:
         self._write(path, content.encode() if isinstance(content, str) else content)
         return path
 
-    def read(self, kind: type[T], name: str) -> T | None:
+    def read(self, kind: type[T] | GenericAlias, name: str) -> T | None:
         """Read a record of one kind from a file of the folder; None where there is none that can be read."""
         try:
             return from_json(kind, (self.folder / name).read_text(encoding="utf-8"))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from situs.attention.kernels.loop import Attended, Inputs, attend_tiles, attend_tiles_backward, tiles_of_term
-from situs.attention.kernels.softmax import serves_flash
+from situs.attention.kernels.softmax import TWICE, serves_flash
 from situs.attention.kernels.tiling import EVERY, Tile, Tiling, tiles_between_ranges, tiles_between_tokens
 from situs.attention.kernels.toeplitz import strided
 from situs.attention.kernels.toeplitz.terms import ByOffset, LookedUpTerm, OffsetTerm, SkewedTerm
@@ -345,10 +345,7 @@ class AttendByOffsetBackward(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        raise RuntimeError(
-            "attend() must be differentiated once with this kernel, since its gradients come from a kernel of their "
-            'own; got a double backward pass. Use impl="reference".'
-        )
+        raise RuntimeError(TWICE)
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:

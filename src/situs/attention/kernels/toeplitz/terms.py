@@ -190,7 +190,7 @@ class LookedUpTerm(OffsetTerm):
         added: ByOffset,
         lowest: int,
         scale: float,
-        tokens: tuple[Int[Tensor, "rows 4 query"], Int[Tensor, "rows 4 key"]],
+        tokens: tuple[Int[Tensor, "query_rows 4 query"], Int[Tensor, "key_rows 4 key"]],
         tiling: Tiling,
     ) -> None:
         super().__init__(added, lowest, scale)
