@@ -5,6 +5,7 @@ Not in tests marked ``compiled``, which run in a second process: torch.compile c
 
 import os
 import pathlib
+import zlib
 
 import hypothesis
 import pytest
@@ -20,6 +21,26 @@ if os.environ.get("SITUS_CHECK_SHAPES") == "1":
 
 hypothesis.settings.register_profile("situs", deadline=None, derandomize=True, max_examples=40)
 hypothesis.settings.load_profile("situs")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of a test marked ``thin(n)``, whose cases repeat each other, run every n-th unless SITUS_SLOW=1: always the same
+    ones, chosen as if at random, so that no value of a parameter is left out by a common period."""
+    if os.environ.get("SITUS_SLOW") == "1":
+        return
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("thin"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out = set()
+    for several in cases.values():
+        marker = several[0].get_closest_marker("thin")
+        assert marker is not None
+        several.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
+        left_out |= set(several[-(-len(several) // marker.args[0]) :])
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(autouse=True)

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.compiled  # with shapes checked these would take minute
 PRECISIONS = {torch.float32: 2e-6, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("dtype", PRECISIONS, ids=str)
 @pytest.mark.parametrize("name", ENCODINGS)
 @torch.no_grad()

@@ -57,6 +57,8 @@ class _Attending(nn.Module):
         return attend(query, key, value, encoding=self.encoding, impl="blockwise", **call)
 
 
+@pytest.mark.thin(3)
+@pytest.mark.once
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_gradients_agree_with_finite_differences(name: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,6 +64,8 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.thin(2)
+@pytest.mark.once
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("kv_heads", [2, 1])
 def test_gradients_agree_with_finite_differences(case: str, kv_heads: int, monkeypatch: pytest.MonkeyPatch) -> None:

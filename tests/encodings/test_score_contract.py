@@ -170,6 +170,7 @@ def test_autocast_changes_nothing_since_a_rounded_score_would_blur_positions(cls
             assert torch.equal(encoding(*half, places), encoding(half[0].float(), half[1].float(), places))
 
 
+@pytest.mark.thin(5)
 @pytest.mark.compiled
 @every_compiled
 def test_growing_lengths_compile_at_most_twice(cls: Any, options: dict[str, Any]) -> None:
@@ -188,6 +189,7 @@ def test_growing_lengths_compile_at_most_twice(cls: Any, options: dict[str, Any]
     assert len(times) <= 2
 
 
+@pytest.mark.thin(5)
 @pytest.mark.compiled
 @every_compiled
 def test_an_exported_layer_takes_any_length(cls: Any, options: dict[str, Any]) -> None:

@@ -58,6 +58,7 @@ def test_a_document_or_padded_row_is_as_if_alone(options: dict[str, Any], causal
         torch.testing.assert_close(together[:, :, real], alone)
 
 
+@pytest.mark.thin(2)
 @ranges_and_bare_ids
 @all_variants
 def test_every_gradient_is_right(options: dict[str, Any], places: tuple[PositionsLike, PositionsLike]) -> None:
@@ -99,6 +100,7 @@ def test_autocast_changes_no_attention(options: dict[str, Any]) -> None:
             assert torch.equal(reference(q, k, k, encoding=encoding, positions=places), out)
 
 
+@pytest.mark.thin(4)
 @pytest.mark.compiled
 @all_variants
 def test_growing_lengths_compile_at_most_twice(options: dict[str, Any]) -> None:
@@ -117,6 +119,7 @@ def test_growing_lengths_compile_at_most_twice(options: dict[str, Any]) -> None:
     assert len(times) <= 2
 
 
+@pytest.mark.thin(4)
 @pytest.mark.compiled
 @all_variants
 def test_an_exported_layer_takes_any_length(options: dict[str, Any]) -> None:
