@@ -193,7 +193,7 @@ def torch_features(lines: Iterable[str]) -> str:
         "# Torch features\n\n"
         "Written by `python docs/make.py torch` from what the tests in `tests/torch_features` record. A cell says yes\n"
         "where outputs and gradients are those of a plain eager call, by `situs.attend`, by `situs.Attention` or by\n"
-        "both; an encoding of the input stands before them. A number leads to what torch itself refuses in that place,\n"
+        "both; an encoding of the input stands before them. A number leads to what torch itself refuses there,\n"
         "without Situs: there an encoding is refused in the same words, never wrong.\n"
     ]
     for group, features in FEATURES.items():
