@@ -100,8 +100,8 @@ class KVCache:
         lengths would make the host wait, all padding so far."""
         self.lengths: Int[Tensor, "batch"] | None = None
         """Tokens of each row, where they may differ."""
-        self.rotated_by: tuple[QueryKeyEncoding, ...] = ()
-        """What rotated the keys before they were cached."""
+        self.rotated_by: tuple[QueryKeyEncoding, ...] | None = None
+        """What rotated the keys before they were cached; None where ``append`` was told only of the keys."""
         self.sequence_length: int | Tensor | None = None
         """How long the sequence is for which they were rotated, where that was told."""
         self.offsets = OffsetCache()
@@ -245,7 +245,7 @@ class KVCache:
     def reset(self) -> None:
         """Forget everything, and begin anew in the same memory."""
         self.length, self.lengths = 0, None
-        self.rotated_by, self.sequence_length = (), None
+        self.rotated_by, self.sequence_length = None, None
         self.keys, self.values = self.keys.detach(), self.values.detach()
         self.offsets.clear()
         self._tables.clear()
@@ -274,13 +274,12 @@ class KVCache:
 
     def _require_same_rotations(self, rotations: Sequence[QueryKeyEncoding]) -> None:
         """Raise if cached keys were rotated otherwise than new ones would be."""
-        if len(rotations) == len(self.rotated_by):
-            pairs = zip(rotations, self.rotated_by, strict=True)
-            if all(one is other or _rotate_alike(one, other) for one, other in pairs):
-                return
+        held = rotations if self.rotated_by is None else self.rotated_by
+        if len(rotations) == len(held) and all(map(_rotate_alike, rotations, held)):
+            return
         raise ValueError(
             f"encodings must rotate new keys as those in the cache were, since their products would mix two rotations; "
-            f"got {_told(rotations)} for keys rotated by {_told(self.rotated_by)}. Use a cache for each layer, or "
+            f"got {_told(rotations)} for keys rotated by {_told(held)}. Use a cache for each layer, or "
             f"reset()."
         )
 
@@ -291,8 +290,9 @@ class KVCache:
 
     def _moved(self, keys: Tensor, before: Positions, after: Positions) -> Tensor:
         """Rotate keys on from where they stood to where they stand."""
-        rotations = [each for each in self.rotated_by if isinstance(each, RotationEncoding)]
-        others = [each for each in self.rotated_by if not isinstance(each, RotationEncoding)]
+        rotated_by = self.rotated_by or ()
+        rotations = [each for each in rotated_by if isinstance(each, RotationEncoding)]
+        others = [each for each in rotated_by if not isinstance(each, RotationEncoding)]
         if others:
             raise TypeError(
                 f"keys must be rotated by a RotationEncoding to be moved, since others cannot be rotated on; got "
@@ -384,7 +384,7 @@ def _require_counted(positions: Positions, encodings: Sequence[Encoding]) -> Non
 def _rotate_alike(one: QueryKeyEncoding, other: QueryKeyEncoding) -> bool:
     """Whether two encodings of rotation have the same options."""
     both = isinstance(one, RotationEncoding) and isinstance(other, RotationEncoding)
-    return both and one.identity == other.identity
+    return one is other or (both and one.identity == other.identity)
 
 
 def _told(rotations: Sequence[QueryKeyEncoding]) -> str:
