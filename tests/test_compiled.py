@@ -49,6 +49,7 @@ def counted() -> Callable[[nn.Module], tuple[Callable[..., Tensor], list[int]]]:
     return make
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("name", ["none", "sinusoidal", "learned", "rotary", "xpos"])
 def test_growing_lengths_compile_at_most_twice(name: str, counted: Callable) -> None:
     model = Model(situs.entry(name).build(dim=32, head_dim=16, max_length=4096))

@@ -29,7 +29,7 @@ from tests.attention.attention_cases import (
 pytestmark = pytest.mark.compiled  # with shapes checked these would take minutes; smaller tests of each kernel do
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(6)
 @pytest.mark.parametrize("places", PLACES)
 @pytest.mark.parametrize("name", ENCODINGS)
 @torch.no_grad()

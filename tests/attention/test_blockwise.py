@@ -57,7 +57,7 @@ class _Attending(nn.Module):
         return attend(query, key, value, encoding=self.encoding, impl="blockwise", **call)
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(6)
 @pytest.mark.once
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", ENCODINGS)

@@ -84,6 +84,7 @@ def difference(
     return float(torch.stack([error.detach() for error in errors]).max())
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("world_size", [2, 4])
 def test_every_encoding_gives_on_many_ranks_what_it_gives_on_one(world_size: int, tmp_path: pathlib.Path) -> None:
     problems = tmp_path / "problems"

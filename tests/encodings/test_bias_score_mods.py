@@ -63,6 +63,7 @@ def assert_flex_is_the_reference(
     torch.testing.assert_close(result, expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.thin(3)
 @pytest.mark.compiled
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @every_case
@@ -73,6 +74,7 @@ def test_eager_flex_attention_is_the_reference(name: str, kind: str) -> None:
         assert_flex_is_the_reference(CASES[name].make(), places_for(name, kind), causal, flex_attention)
 
 
+@pytest.mark.thin(3)
 @pytest.mark.compiled
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")

@@ -57,6 +57,7 @@ def test_attention_equals_ours(released: SlopeModel, heads: int, padding: Paddin
     assert_attention_is_ours(seen, released.encoding(heads), causal=True, positions=given.positions)
 
 
+@pytest.mark.thin(3)
 @each_model
 @pytest.mark.parametrize(("heads", "padding"), [(4, "unpadded"), (6, "padded left"), (6, "padded right")])
 def test_attention_equals_ours_far_out(released: SlopeModel, heads: int, padding: Padding) -> None:

@@ -425,6 +425,7 @@ def exported(layer: Layer, count: int, shortest: int) -> nn.Module:
     return torch.export.export(layer, inputs_of(40, count), dynamic_shapes=shapes, strict=False).module()
 
 
+@pytest.mark.thin(4)
 @pytest.mark.compiled
 @padded_or_not
 @each_layer
