@@ -1,8 +1,10 @@
 """The registry: a name means one encoding, whether it was loaded or not."""
 
 import importlib
+from typing import Any
 
 import pytest
+import torch
 
 import situs
 from situs import registry
@@ -89,6 +91,34 @@ def test_every_encoding_tells_its_sizes(name: str) -> None:
     assert encoding.head_dim == (8 if "head_dim" in options else None)
     assert encoding.usable_length == {"learned": 12, "learned_grid": 6, "tupe": 12}.get(name)
     assert encoding.extent == ((7, 7) if name == "swin" else None)
+
+
+@pytest.mark.parametrize("name", [name for name in situs.names() if name != "none"])
+def test_options_of_our_encodings_stay_what_they_were_made_with(name: str) -> None:
+    encoding = situs.entry(name).build(dim=16, head_dim=8, num_heads=2, max_length=12, size=(2, 3))
+    options = [option for option in encoding.config if option in vars(encoding)]
+    assert options
+    for option in options:
+        made = vars(encoding)[option]
+        with pytest.raises(AttributeError, match=rf"^{option} must be given when {type(encoding).__name__} is made, "):
+            setattr(encoding, option, made)
+        assert vars(encoding)[option] is made
+
+
+def test_options_of_ones_own_encoding_may_be_assigned(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slope(situs.OffsetBias):
+        def __init__(self, *, num_heads: int, slope: float) -> None:
+            super().__init__()
+            self.num_heads, self.slope = num_heads, slope
+
+        def rule(self, device: torch.device, dtype: torch.dtype) -> Any:
+            return lambda offset, head: self.slope * offset.to(dtype) + 0 * head
+
+    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    add("slope", Slope)
+    encoding = situs.create("slope", num_heads=2, slope=1.0)
+    encoding.slope = 3.0  # type: ignore[assignment]
+    assert encoding(situs.Positions.range(2))[0, 1].tolist() == [[0.0, 3.0], [-3.0, 0.0]]
 
 
 def test_creating_takes_known_options_alone() -> None:

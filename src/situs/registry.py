@@ -83,7 +83,9 @@ def register(*, name: str, paper: str, formula: str, dialects: Mapping[str, str]
 
     def add(cls: E) -> E:
         _require_new(name, cls)
-        _entries[name] = Entry(name, cls, paper, formula, dialects or {})
+        _entries[name] = found = Entry(name, cls, paper, formula, dialects or {})
+        if name in ENCODINGS:
+            cls.settled = frozenset(found.options)
         return cls
 
     return add

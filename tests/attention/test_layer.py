@@ -81,13 +81,14 @@ def test_bad_layers_and_calls_say_what_is_wrong() -> None:
         ValueError, "cache and context must not both be given, since keys come from one of them; got both."
     ):
         layer(x, cache=cache, context=x)
-    left = Positions.from_mask(torch.arange(LENGTH)[None] >= torch.tensor([[3], [0]]))
+    left, mask = Positions.from_mask(torch.arange(LENGTH)[None] >= torch.tensor([[3], [0]])), torch.ones(LENGTH) > 0
     with raises_exactly(
         ValueError,
-        f"padding must stand on the right with a cache, since the next token of a row goes where its padding was; got "
-        f"{left!r}.",
+        f"mask must have one column for all keys where a cache is given and padding stands on the left, since padding "
+        f"takes no slot in the cache; got shape ({LENGTH},) and {left!r}. Pad on the right.",
     ):
-        layer(x, left, cache=cache)
+        layer(x, left, cache=cache, mask=mask)
+    assert cache.length == 0
     elsewhere = Positions.range(LENGTH, start=3)
     with raises_exactly(
         ValueError,
@@ -116,3 +117,62 @@ def test_bad_layers_and_calls_say_what_is_wrong() -> None:
         "max_length must be 1 or more, since it sizes the cache; got 0.",
     ):
         KVCache(batch=1, num_heads=1, head_dim=1, max_length=0)
+
+
+def test_tokens_of_another_dtype_than_the_weights_are_refused_but_under_autocast() -> None:
+    layer, x = layer_with("rotary").to(torch.bfloat16), tokens().float()
+    message = (
+        "must have the dtype of the layer's weights, torch.bfloat16, since it meets them; got torch.float32. Use "
+        "{}.to(torch.bfloat16), or torch.autocast."
+    )
+    cache = layer.make_cache(batch=2, max_length=LENGTH)
+    with raises_exactly(TypeError, f"x {message.format('x')}"):
+        layer(x, cache=cache)
+    assert cache.length == 0
+    with raises_exactly(TypeError, f"context {message.format('context')}"):
+        layer(x.bfloat16(), context=x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert layer(x).dtype == torch.bfloat16
+    layer.key, layer.query, layer.value = (torch.nn.Identity() for _ in range(3))  # projections of one's own
+    assert layer(x.bfloat16()).shape == x.shape
+
+
+def test_options_of_a_layer_that_were_spoilt_later_are_refused() -> None:
+    layer, x = layer_with("t5"), tokens()
+    cache = layer.make_cache(batch=2, max_length=LENGTH)
+    layer.window = 2.5  # type: ignore[assignment]
+    with raises_exactly(
+        TypeError,
+        "window must be a whole number, since it counts the keys that a query sees, itself included; got 2.5.",
+    ):
+        layer(x, cache=cache)
+    assert cache.length == 0
+
+
+PADDED = {
+    "left": torch.arange(LENGTH)[None] >= torch.tensor([[5], [0]]),
+    "holes": torch.tensor([[0, 1, 1, 0, 0, 1, 0, 1, 1, 1, 0, 0, 1], [1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0]]).bool(),
+}
+
+
+@pytest.mark.parametrize("chunks", [[LENGTH], [4, 2, 7]], ids=str)
+@pytest.mark.parametrize("padding", PADDED)
+@pytest.mark.parametrize("name", NAMES)
+@torch.no_grad()
+def test_prompts_padded_anywhere_are_cached_and_decoded_as_if_alone(name: str, padding: str, chunks: list[int]) -> None:
+    layer, x, valid, more = layer_with(name, num_kv_heads=2), tokens(), PADDED[padding], 3
+    positions, later = Positions.from_mask(valid), tokens(length=more)
+    cache = layer.make_cache(batch=2, max_length=LENGTH + more)
+    given, first = x.masked_fill(~valid[..., None], torch.nan), 0
+    parts = []
+    for count in chunks:
+        parts.append(layer(given[:, first : first + count], positions[first : first + count], cache=cache))
+        first += count
+    out = torch.cat(parts, 1)
+    assert (out[~valid] == 0).all()
+    steps = torch.cat([layer(later[:, step : step + 1], cache=cache) for step in range(more)], 1)
+    for row in range(2):
+        alone = torch.cat((x[row][valid[row]], later[row]))[None]
+        expected = layer(alone)[0]
+        torch.testing.assert_close(out[row][valid[row]], expected[:-more], atol=1e-11, rtol=0)
+        torch.testing.assert_close(steps[row], expected[-more:], atol=1e-11, rtol=0)

@@ -46,7 +46,6 @@ def attend(
     >>> situs.attend(q, k, v, encoding=situs.T5Bias(num_heads=8), causal=True).shape
     torch.Size([1, 8, 100, 64])
     """
-    require_impl(impl)
     request = make_request(
         query,
         key,
@@ -104,7 +103,6 @@ def explain(
     >>> situs.explain(q, k, v, encoding=situs.Rotary(head_dim=64), causal=True).impl
     'flash'
     """
-    require_impl(impl)
     request = make_request(
         query,
         key,
@@ -137,8 +135,11 @@ def require_impl(impl: object) -> None:
 
 def _choose(request: Request, impl: str) -> str:
     """The kernel that was named, or the first that can serve."""
-    if impl == "auto":
-        return next(name for name in preferred(request) if KERNELS[name].cannot(request) is None)
+    if isinstance(impl, str) and impl == "auto":
+        for name in preferred(request):
+            if KERNELS[name].cannot(request) is None:
+                return name
+    require_impl(impl)
     why = KERNELS[impl].cannot(request)
     if why:
         raise ValueError(f'impl="{impl}" cannot serve this call, since {why}. Use impl="auto".')

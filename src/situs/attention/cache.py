@@ -1,8 +1,8 @@
 """The cache of keys and values, which owns decoding: prefill, chunks, single tokens, rows of unequal length, eviction.
 
 Keys are cached as attention needs them: rotated already, where an encoding rotates them, and the cache knows by which.
-Each row has its own length, so that a batch of unequal prompts decodes without padding between: a new token goes right
-behind its row's last. Memory is allocated once, in the cache's own dtype; attention with it is computed in that dtype.
+Each row has its own length, so that a batch of unequal prompts decodes without padding between: padding takes no slot,
+whichever side it stands on, and a new token goes right behind its row's last. Memory is allocated once, in the cache's own dtype; attention with it is computed in that dtype.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Step(NamedTuple):
     query: Tensor
     key: Tensor
     value: Tensor
-    query_positions: PositionsLike
-    key_positions: PositionsLike
     encodings: Sequence[Encoding]
     """Encodings that have not acted yet."""
-    scale: float | None
-    before: Any = None
+    query_positions: Positions
+    key_positions: Positions
+    scale: float
+    before: tuple[int, Tensor | None, tuple[QueryKeyEncoding, ...] | None, int | Tensor | None]
     """What a cache held before this step."""
 
 
@@ -158,10 +158,7 @@ class KVCache:
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
         admitted = self.admit(positions, count)
         scale = softmax_scale(listed, query.shape[-1])
-        # terms by content meet keys that are not rotated: with them, everything is done anew in each step
-        by_content = any(isinstance(each, ScoreEncoding) for each in listed)
-        rotations = [each for each in listed if isinstance(each, QueryKeyEncoding) and not by_content]
-        left: Sequence[Encoding] = [each for each in listed if each not in rotations]
+        rotations, left = _rotations_and_others(listed)
         _require_counted(admitted, left)
         before = self.length, self.lengths, self.rotated_by, self.sequence_length
         if self.length:
@@ -171,27 +168,27 @@ class KVCache:
             self.rotated_by, self.sequence_length = tuple(rotations), admitted.sequence_length
         keys, values = self._append(key, value, admitted.valid)
         of_keys = self.positions()
-        if any(isinstance(each, RotationEncoding) for each in left):  # keys are rotated now, for this length
+        if left and len(left) == len(listed):  # keys may be rotated now, for this length
             of_keys = replace(of_keys, sequence_length=admitted.sequence_length)
-        return Step(query, keys, values, admitted, of_keys, left, scale, before)
+        return Step(query, keys, values, left, admitted, of_keys, scale, before)
 
     def admit(self, positions: PositionsLike, count: int) -> Positions:
-        """Give positions the slots behind those in the cache; raise where they tell other ones, or have padding
-        elsewhere than on the right."""
+        """Give positions the slots behind those in the cache, of which padding takes none; raise where they tell other
+        ones."""
         if type(count) is not int or count < 0:
             count = require_count("count", count, "it counts tokens", least=0)
         if positions is None:
             positions = self.positions_of_next(count)
+            if self.lengths is None:
+                return positions
         admitted = Positions.of(positions, count, batch=self.batch, device=self.keys.device)
         if admitted.start is not None and self.lengths is None and admitted.start == self.length:
             return admitted
-        valid = admitted.valid
-        if valid is not None and not is_deferred(valid) and bool((valid[:, 1:] & ~valid[:, :-1]).any()):
-            raise ValueError(
-                f"padding must stand on the right with a cache, since the next token of a row goes where its padding "
-                f"was; got {admitted!r}."
-            )
-        told, slots = admitted.slots, self._slots_of_next(count)
+        valid, told, slots = admitted.valid, admitted.slots, self._slots_of_next(count)
+        if valid is not None and count:
+            slots = slots[:, :1] + (valid.cumsum(-1) - 1).clamp(min=0)
+            if told is not None and admitted.given_slots is None:
+                told = _without_padding(told, valid, slots if self.length else None)
         if told is not None and not _agree(told, slots, valid):
             raise ValueError(
                 f"positions must follow those in the cache, {self.length} so far, since a token sees what stands "
@@ -206,8 +203,8 @@ class KVCache:
         values: Float[Tensor, "batch heads new value_dim"],
         valid: Bool[Tensor, "#batch new"] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Add tokens behind each row's last, and give all keys and values so far. ``valid`` tells real tokens of
-        right-padded rows: the next ones of a row go where its padding was."""
+        """Add tokens behind each row's last, and give all keys and values so far. ``valid`` tells real tokens of padded
+        rows: those are stored one after another, and the next ones of a row go right behind them."""
         self._require_room(keys, values)
         if valid is not None:
             require_valid(valid, self.keys, keys.shape[2])
@@ -218,6 +215,9 @@ class KVCache:
         count = keys.shape[2]
         if valid is not None:
             keys, values = (each.masked_fill(~valid[:, None, :, None], 0) for each in (keys, values))
+            if is_ahead_of_tokens(valid):
+                order = (~valid).int().argsort(dim=-1, stable=True)[:, None, :, None]
+                keys, values = (each.gather(2, order.expand(each.shape)) for each in (keys, values))
         if self.lengths is None:
             here = slice(self.length, self.length + count)
             self.keys[:, :, here], self.values[:, :, here] = keys, values
@@ -369,6 +369,23 @@ class KVCache:
             )
 
 
+def _rotations_and_others(
+    encodings: Sequence[Encoding],
+) -> tuple[Sequence[QueryKeyEncoding], Sequence[Encoding]]:
+    """Tell what rotates keys before they are cached from what acts in every step. Terms by content meet keys that are
+    not rotated: with them, everything is done anew in each step."""
+    rotations: list[QueryKeyEncoding] = []
+    others: list[Encoding] = []
+    for each in encodings:
+        if isinstance(each, ScoreEncoding):
+            return (), encodings
+        if isinstance(each, QueryKeyEncoding):
+            rotations.append(each)
+        else:
+            others.append(each)
+    return rotations, others
+
+
 def _require_counted(positions: Positions, encodings: Sequence[Encoding]) -> None:
     """Raise unless new tokens have the positions that encodings of the scores read off a key's slot in the cache."""
     if not encodings or positions.start is not None:
@@ -379,6 +396,21 @@ def _require_counted(positions: Positions, encodings: Sequence[Encoding]) -> Non
             f"positions must count the tokens in the cache, since {type(encodings[0]).__name__} reads a key's position "
             f"off its slot; got {positions!r}."
         )
+
+
+def is_ahead_of_tokens(valid: Tensor) -> bool:
+    """Whether padding stands before real tokens, or may where only a device knows."""
+    return is_deferred(valid) or bool((valid[:, 1:] & ~valid[:, :-1]).any())
+
+
+def _without_padding(slots: Tensor, valid: Tensor, next_slots: Tensor | None) -> Tensor:
+    """Slots as a cache gives them, where padding takes none. ``next_slots`` are those behind tokens that came before:
+    how much padding stood among these is told by nobody, so that rows may lie farther along by it."""
+    counted = slots - (~valid).cumsum(-1)
+    if next_slots is None:
+        return counted
+    ahead = (counted - next_slots).masked_fill(~valid, torch.iinfo(torch.int64).max).amin(-1, keepdim=True)
+    return counted - ahead.clamp(min=0)
 
 
 def _rotate_alike(one: QueryKeyEncoding, other: QueryKeyEncoding) -> bool:

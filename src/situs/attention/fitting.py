@@ -20,7 +20,7 @@ from situs.arguments import (
     require_tensor,
     told,
 )
-from situs.encodings.base import Encoding
+from situs.encodings.base import Encoding, is_autocast
 from situs.encodings.bias import BiasEncoding
 from situs.encodings.fitting import require_axes, require_whole
 from situs.encodings.score import ScoreEncoding, ValueEncoding
@@ -64,7 +64,7 @@ def _cast(query: Any, key: Any, value: Any) -> tuple[Tensor, Tensor, Tensor]:
     require_shared(heads, key_heads)
     if not query.dtype == key.dtype == value.dtype:
         device = query.device.type
-        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        if is_autocast(device):
             dtype = torch.get_autocast_dtype(device)
             return query.to(dtype), key.to(dtype), value.to(dtype)
         raise TypeError(
@@ -119,7 +119,8 @@ def require_positions(query_positions: Positions, key_positions: Positions, batc
             raise ValueError(
                 f"{name} must have one row, or one for each of the {batch} sequences; got {positions.rows} rows."
             )
-    require_documents(query_positions, key_positions)
+    if (query_positions.documents is None) != (key_positions.documents is None):
+        require_documents(query_positions, key_positions)
 
 
 def require_mask(mask: Any, scores: tuple[int, ...], device: torch.device) -> None:

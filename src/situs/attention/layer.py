@@ -22,14 +22,14 @@ from situs.arguments import (
     require_dropout,
     require_flag,
     require_floating,
+    require_same_device,
     told,
 )
 from situs.attention.attend import Impl, attend_request, require_impl
-from situs.attention.cache import KVCache, Step
-from situs.attention.fitting import require_mask, require_window
-from situs.attention.offsets import OffsetCache
-from situs.attention.request import make_request
-from situs.encodings.base import Encoding, Encodings, as_encodings
+from situs.attention.cache import KVCache, is_ahead_of_tokens
+from situs.attention.fitting import require_mask, require_numbers, require_window
+from situs.attention.request import make_request, resolve
+from situs.encodings.base import Encoding, Encodings, as_encodings, is_autocast
 from situs.positions import Positions, PositionsLike
 from situs.positions.require import like as require_like
 
@@ -127,8 +127,8 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "batch sequence dim"]:
         """Attend to the tokens themselves, and to those in ``cache``, which they join; or to those of ``context``.
 
-        With a cache, positions follow those in it unless told otherwise; of right-padded rows, only real tokens stay,
-        and attention is computed in the cache's dtype.
+        With a cache, positions follow those in it unless told otherwise; of padded rows, on whichever side, only real
+        tokens stay, and attention is computed in the cache's dtype.
         """
         self._require_call(x, positions, cache, context, context_positions, mask)
         require_impl(impl)
@@ -142,35 +142,21 @@ class Attention(nn.Module):
         value = self._heads(self.value(source), self.num_kv_heads, None)
         query, key = query.to(value.dtype), key.to(value.dtype)  # norms may be wider under autocast
         own = [each for each in self.encodings if isinstance(each, Encoding)]
+        causal = self.causal and context is None
+        dropout = self.dropout if self.training else 0.0
         if cache is None:
-            step = Step(query, key, value, positions, of_keys, own, None)
-            return self._project(self._attended(step, mask, impl, context is None), value.dtype)
+            request = make_request(
+                query, key, value, encoding=own, causal=causal, positions=positions, key_positions=of_keys, mask=mask,
+                window=self.window, scale=None, dropout=dropout,
+            )  # fmt: skip
+            return self._project(attend_request(request, impl), value.dtype)
         step = cache.extend(query, key, value, positions, own)
         try:
-            return self._project(self._attended(step, mask, impl, True, cache.offsets), value.dtype)
+            request = resolve(*step[:6], causal, self.window, mask, step.scale, dropout, cache.offsets)
+            return self._project(attend_request(request, impl), value.dtype)
         except Exception:
             cache.withdraw(step)
             raise
-
-    def _attended(
-        self, step: Step, mask: Tensor | None, impl: Impl, within: bool, offsets: OffsetCache | None = None
-    ) -> Tensor:
-        """Attend with what a step computes with; ``within`` one sequence, where keys can come later."""
-        request = make_request(
-            step.query,
-            step.key,
-            step.value,
-            encoding=step.encodings,
-            causal=self.causal and within,
-            positions=step.query_positions,
-            key_positions=step.key_positions,
-            mask=mask,
-            window=self.window,
-            scale=step.scale,
-            dropout=self.dropout if self.training else 0.0,
-            offsets=offsets,
-        )
-        return attend_request(request, impl)
 
     def _project(self, out: Tensor, dtype: torch.dtype) -> Tensor:
         return self.out(out.to(dtype).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
@@ -185,7 +171,8 @@ class Attention(nn.Module):
         mask: Tensor | None,
     ) -> None:
         """Raise unless what a call was given belongs together."""
-        _require_tokens("x", x, self.dim)
+        _require_tokens("x", x, self)
+        require_numbers(self.causal, self.window, None, self.dropout)
         if positions is not None:
             require_like("positions", positions, x.shape[1], Positions)
         keys = x.shape[1]
@@ -194,7 +181,7 @@ class Attention(nn.Module):
                 refuse(TypeError, "cache", "be a situs.KVCache", "it holds the keys so far", told(cache))
             keys += cache.longest
         if context is not None:
-            _require_tokens("context", context, self.dim)
+            _require_tokens("context", context, self)
             if context.shape[0] != x.shape[0]:
                 raise ValueError(
                     f"context must have a row for each of x, since tokens attend to those of their own row; got shape "
@@ -213,6 +200,8 @@ class Attention(nn.Module):
             )
         if mask is not None:
             require_mask(mask, (x.shape[0], self.num_heads, x.shape[1], keys), x.device)
+            if cache is not None and isinstance(positions, Positions):
+                _require_columns(mask, positions)
 
     def _heads(self, x: Tensor, heads: int, norm: nn.Module | None) -> Tensor:
         split: Any = x.view(*x.shape[:2], heads, self.head_dim)
@@ -221,14 +210,36 @@ class Attention(nn.Module):
         return moved
 
 
-def _require_tokens(name: str, given: Any, dim: int) -> None:
-    """Raise unless these are tokens of the layer's width."""
+def _require_tokens(name: str, given: Any, layer: Attention) -> None:
+    """Raise unless these are tokens of the layer's width, device and dtype; autocast takes others of the last."""
     if not (isinstance(given, Tensor) and given.is_floating_point()):
         require_floating(name, given, "its tokens are projected")
-    if given.ndim != 3 or given.shape[2] != dim:
+    if given.ndim != 3 or given.shape[2] != layer.dim:
         raise ValueError(
-            f"{name} must have shape (batch, sequence, {dim}), since the layer was made with dim={dim}; got shape "
-            f"{tuple(given.shape)}."
+            f"{name} must have shape (batch, sequence, {layer.dim}), since the layer was made with dim={layer.dim}; "
+            f"got shape {tuple(given.shape)}."
+        )
+    if type(layer.key) is not nn.Linear:  # a projection of one's own has its own rules
+        return
+    weight = layer.key.weight
+    if given.device != weight.device:
+        require_same_device(name, given, "the layer", weight)
+    if given.dtype != weight.dtype and not is_autocast(given.device.type):
+        raise TypeError(
+            f"{name} must have the dtype of the layer's weights, {weight.dtype}, since it meets them; got "
+            f"{given.dtype}. Use {name}.to({weight.dtype}), or torch.autocast."
+        )
+
+
+def _require_columns(mask: Tensor, positions: Positions) -> None:
+    """Raise unless the columns of a mask are those of the keys in a cache, where padding takes no slot."""
+    valid = positions.valid
+    if valid is None or positions.side == "right" or mask.ndim == 0 or mask.shape[-1] == 1:
+        return
+    if is_ahead_of_tokens(valid):
+        raise ValueError(
+            f"mask must have one column for all keys where a cache is given and padding stands on the left, since "
+            f"padding takes no slot in the cache; got shape {tuple(mask.shape)} and {positions!r}. Pad on the right."
         )
 
 

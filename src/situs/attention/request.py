@@ -120,7 +120,26 @@ def make_request(
     require_positions(of_queries, of_keys, query.shape[0])
     if mask is not None:
         require_mask(mask, (*query.shape[:3], key.shape[2]), query.device)
-        mask = mask[(None,) * (4 - mask.ndim)]
+    acting = as_encodings(encoding)
+    return resolve(query, key, value, acting, of_queries, of_keys, causal, window, mask, scale, dropout, offsets)
+
+
+def resolve(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    acting: Sequence[Encoding],
+    of_queries: Positions,
+    of_keys: Positions,
+    causal: bool,
+    window: int | None,
+    mask: Tensor | None,
+    scale: float | None,
+    dropout: float,
+    offsets: OffsetCache | None,
+) -> Request:
+    """Resolve what is known to belong together; only encodings are checked, against queries, keys and values."""
+    mask = None if mask is None else mask[(None,) * (4 - mask.ndim)]
     encodings: list[Encoding] = []
     rotations: list[QueryKeyEncoding] = []
     biases: list[BiasEncoding] = []
@@ -129,7 +148,7 @@ def make_request(
     values: list[ValueEncoding] = []
     adds = False
     spans: list[float] = []
-    for each in as_encodings(encoding):
+    for each in acting:
         if isinstance(each, InputEncoding):
             continue
         require_fit(each, query, key, value, (of_queries, of_keys))

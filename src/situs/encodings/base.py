@@ -205,11 +205,14 @@ def _drop_legacy_keys(
             del state[key]
 
 
+def is_autocast(device: str) -> bool:
+    """Whether autocast is on for this kind of device."""
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
 def autocast_off(device: str) -> AbstractContextManager[object]:
     """Compute within it in the dtypes that tensors have, on this device."""
-    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
-        return torch.autocast(device, enabled=False)
-    return nullcontext()
+    return torch.autocast(device, enabled=False) if is_autocast(device) else nullcontext()
 
 
 def without_autocast(function: F) -> F:

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import torch
 from jaxtyping import Float, Int, Num
 from torch import Tensor
 
-from situs.arguments import require_dtype, require_everywhere, require_real, told
+from situs.arguments import WIDE, require_dtype, require_everywhere, require_real, told
 from situs.encodings.base import Encoding, computing_dtype, without_autocast
 from situs.encodings.fitting import require_axes, require_whole
 from situs.functional.angles import widest
@@ -109,6 +109,15 @@ class OffsetBias(BiasEncoding):
     ) -> Float[Tensor, "heads offsets"]:
         """Form the bias of each offset, key minus query: all that a kernel needs to know. With several axes, offsets
         have their coordinates last."""
+        if self.axes > 1 or not isinstance(offsets, Tensor) or offsets.dtype != torch.int64 or offsets.ndim != 1:
+            self._require_offsets(offsets)
+        dtype = bias_dtype(self, dtype)
+        rule, heads = self.rule(offsets.device, dtype), _heads(self, offsets.device, 1)
+        by_axis = (offsets[None],) if self.axes == 1 else offsets[None].unbind(-1)
+        return rule(*by_axis, heads).to(dtype)
+
+    def _require_offsets(self, offsets: Any) -> None:
+        """Raise unless these are offsets, in a list, that the rule can take."""
         require_real("offsets", offsets, "each gets a bias")
         if offsets.ndim != (1 if self.axes == 1 else 2) or (self.axes > 1 and offsets.shape[-1] != self.axes):
             wanted = "(offsets,)" if self.axes == 1 else f"(offsets, {self.axes})"
@@ -118,10 +127,6 @@ class OffsetBias(BiasEncoding):
                 f"offsets must be whole numbers, since {type(self).__name__} looks them up in a table; got dtype "
                 f"{offsets.dtype}."
             )
-        dtype = bias_dtype(self, dtype)
-        rule = self.rule(offsets.device, dtype)
-        by_axis = (offsets,) if self.axes == 1 else offsets.unbind(-1)
-        return rule(*(each.unsqueeze(0) for each in by_axis), _heads(self, offsets.device, 1)).to(dtype)
 
     @without_autocast
     def forward(
@@ -283,7 +288,8 @@ def bias_dtype(encoding: Encoding, asked: torch.dtype | None) -> torch.dtype:
     """Choose the dtype of a bias: what was asked for, else as wide as the parameters; float32 at least."""
     if asked is None:
         return computing_dtype(next((parameter.dtype for parameter in encoding.parameters()), torch.float32))
-    require_dtype(asked, "a bias is a fraction")
+    if asked not in WIDE:
+        require_dtype(asked, "a bias is a fraction")
     return computing_dtype(asked)
 
 

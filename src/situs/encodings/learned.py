@@ -37,7 +37,6 @@ class Learned(InputEncoding):
     """Add a trained vector for each position."""
 
     tags = frozenset({"unique", "learned", "bounded"})
-    settled = frozenset({"dim", "max_length", "offset"})
     usable_length: int
 
     def __init__(

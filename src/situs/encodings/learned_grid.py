@@ -44,7 +44,6 @@ class LearnedGrid(InputEncoding):
     """Add a trained vector for each patch of an image."""
 
     tags = frozenset({"unique", "learned", "bounded"})
-    settled = frozenset({"dim", "size", "prefix"})
     usable_length: int
 
     def __init__(self, *, dim: int, size: tuple[int, int], prefix: int = 0, init_std: float = 0.02) -> None:

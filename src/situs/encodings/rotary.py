@@ -53,8 +53,6 @@ SAME = 1e-9
 class Rotary(RotationEncoding):
     """Rotate every channel pair of queries and keys by an angle proportional to the position."""
 
-    settled = frozenset({"head_dim", "base", "rotary_dim", "pairing", "scaling", "split"})
-
     def __init__(
         self,
         *,

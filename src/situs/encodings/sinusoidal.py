@@ -52,8 +52,6 @@ from situs.registry import register
 class Sinusoidal(InputEncoding):
     """Add sines and cosines of geometrically growing wavelengths."""
 
-    settled = frozenset({"dim", "base", "layout", "spacing", "axes"})
-
     def __init__(
         self,
         *,

@@ -51,7 +51,6 @@ class XPos(RotationEncoding):
     """Rotate, and let products fade with distance, faster in faster pairs. For causal attention."""
 
     treats_roles_apart = True
-    settled = frozenset({"head_dim", "base", "gamma", "scale_base", "pairing", "centre"})
 
     def __init__(
         self,

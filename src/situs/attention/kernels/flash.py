@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from situs.attention.kernels.inputs import rotated, widened
+from situs.attention.kernels.inputs import widened
 from situs.attention.request import Request
 from situs.functional.heads import grouped
 
@@ -29,7 +29,7 @@ def cannot(request: Request) -> str | None:
 
 def run(request: Request) -> Tensor:
     """Rotated queries and keys, with a causal flag or none."""
-    query, key, value = grouped(*widened(request, *rotated(request)))
+    query, key, value = grouped(*widened(request))
     out = scaled_dot_product_attention(
         query, key, value, is_causal=bool(_causal_flag(request)), scale=request.scale, dropout_p=request.dropout
     )

@@ -30,10 +30,11 @@ def rotated(request: Request) -> tuple[Tensor, Tensor]:
     return query, key
 
 
-def widened(request: Request, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values with the vectors of positions as more channels, where biases are products of them, and
-    values as wide, as kernels want it. Positions have vectors for every query head, so that keys are no longer
-    shared."""
+def widened(request: Request) -> tuple[Tensor, Tensor, Tensor]:
+    """Rotated queries and keys, and values, with the vectors of positions as more channels where biases are products of
+    them, and values as wide, as kernels want it. Positions have vectors for every query head, so that keys are no
+    longer shared."""
+    query, key = rotated(request) if request.rotations else (request.query, request.key)
     if not request.products:
         return query, key, request.value
     heads, dtype = query.shape[1], computing_dtype(query.dtype)

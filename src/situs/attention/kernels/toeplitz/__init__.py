@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from situs.attention.kernels.inputs import rotated, widened
+from situs.attention.kernels.inputs import widened
 from situs.attention.kernels.toeplitz.op import Given, Settings, attend_by_offset
 from situs.attention.offsets import bias_over_offsets, vectors_over_offsets
 from situs.attention.request import Request
@@ -47,7 +47,7 @@ def run(request: Request) -> Tensor:
 
 
 def by_offset(request: Request) -> tuple[Given, Settings]:
-    query, key, value = widened(request, *rotated(request))
+    query, key, value = widened(request)
     if not request.acts_on_scores:
         starts = request.query_positions.first_slot, request.key_positions.first_slot
         tokens = _tokens(request, by_slot=True) if None in starts else (None, None)

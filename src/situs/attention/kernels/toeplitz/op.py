@@ -184,8 +184,13 @@ def _of_key_heads(gradient: Tensor, source: Tensor) -> Tensor:
 
 
 def _resolved(given: Given, settings: Settings) -> tuple[Given, Settings, Tiling | None]:
-    """The tiles, and a bias of zeros where none was given, to hold what is hidden."""
-    tiling = _tiling(given, settings)
+    """The tiles, None where positions are no few runs of neighbours; and a bias of zeros where none was given, to hold
+    what is hidden."""
+    if given.query_tokens is None:
+        starts = settings.query_start, given.query.shape[2], settings.key_start, given.key.shape[2]
+        tiling: Tiling | None = Tiling(tiles_between_ranges(*starts), settings.causal, settings.window)
+    else:
+        tiling = _tiling_of_tokens(given, settings)
     if given.bias is None:
         lowest, highest = (0, 0) if tiling is None else (tiling.lowest, tiling.highest)
         dtype = computing_dtype(given.query.dtype)
@@ -194,17 +199,15 @@ def _resolved(given: Given, settings: Settings) -> tuple[Given, Settings, Tiling
     return given, settings, tiling
 
 
-def _tiling(given: Given, settings: Settings) -> Tiling | None:
-    """The tiles of all tokens; None where positions are no few runs of neighbours."""
-    if given.query_tokens is None or given.key_tokens is None:
-        starts = settings.query_start, given.query.shape[2], settings.key_start, given.key.shape[2]
-        tiles: list[Tile] | None = tiles_between_ranges(*starts)
-    else:
-        tiles = tiles_between_tokens(given.query_tokens, given.key_tokens)
+def _tiling_of_tokens(given: Given, settings: Settings) -> Tiling | None:
+    """The tiles of tokens that are no ranges; None where there would be too many."""
+    assert given.query_tokens is not None
+    assert given.key_tokens is not None
+    tiles = tiles_between_tokens(given.query_tokens, given.key_tokens)
     if tiles is None:
         return None
     tiling = Tiling(tiles, settings.causal, settings.window)
-    if given.bias is None or given.query_tokens is None or not tiles:
+    if given.bias is None or not tiles:
         return tiling
     highest = settings.lowest + given.bias.shape[-1] - 1
     # far offsets that are all alike may be left out: then each pair looks up the nearest that is there
