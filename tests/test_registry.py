@@ -117,7 +117,7 @@ def test_options_of_ones_own_encoding_may_be_assigned(monkeypatch: pytest.Monkey
     monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     add("slope", Slope)
     encoding = situs.create("slope", num_heads=2, slope=1.0)
-    encoding.slope = 3.0  # type: ignore[assignment]
+    encoding.slope = 3.0
     assert encoding(situs.Positions.range(2))[0, 1].tolist() == [[0.0, 3.0], [-3.0, 0.0]]
 
 

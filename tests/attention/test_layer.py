@@ -133,7 +133,8 @@ def test_tokens_of_another_dtype_than_the_weights_are_refused_but_under_autocast
         layer(x.bfloat16(), context=x)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert layer(x).dtype == torch.bfloat16
-    layer.key, layer.query, layer.value = (torch.nn.Identity() for _ in range(3))  # projections of one's own
+    for projection in ("query", "key", "value"):
+        setattr(layer, projection, torch.nn.Identity())  # of one's own, with its own rules
     assert layer(x.bfloat16()).shape == x.shape
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -133,7 +133,7 @@ def require_impl(impl: object) -> None:
         require_choice("impl", impl, ("auto", *KERNELS), "each names a kernel")
 
 
-def _choose(request: Request, impl: str) -> str:
+def _choose(request: Request, impl: Any) -> str:
     """The kernel that was named, or the first that can serve."""
     if isinstance(impl, str) and impl == "auto":
         for name in preferred(request):
@@ -143,4 +143,4 @@ def _choose(request: Request, impl: str) -> str:
     why = KERNELS[impl].cannot(request)
     if why:
         raise ValueError(f'impl="{impl}" cannot serve this call, since {why}. Use impl="auto".')
-    return impl
+    return str(impl)

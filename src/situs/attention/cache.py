@@ -2,7 +2,8 @@
 
 Keys are cached as attention needs them: rotated already, where an encoding rotates them, and the cache knows by which.
 Each row has its own length, so that a batch of unequal prompts decodes without padding between: padding takes no slot,
-whichever side it stands on, and a new token goes right behind its row's last. Memory is allocated once, in the cache's own dtype; attention with it is computed in that dtype.
+whichever side it stands on, and a new token goes right behind its row's last. Memory is allocated once, in the cache's
+own dtype; attention with it is computed in that dtype.
 """
 
 from __future__ import annotations
@@ -155,7 +156,8 @@ class KVCache:
         count, dtype = key.shape[2], self.dtype
         require_queries(query, self.keys, count)
         listed = as_encodings(encodings, "encodings")
-        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+        if not query.dtype == key.dtype == value.dtype == dtype:
+            query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
         admitted = self.admit(positions, count)
         scale = softmax_scale(listed, query.shape[-1])
         rotations, left = _rotations_and_others(listed)
@@ -168,7 +170,7 @@ class KVCache:
             self.rotated_by, self.sequence_length = tuple(rotations), admitted.sequence_length
         keys, values = self._append(key, value, admitted.valid)
         of_keys = self.positions()
-        if left and len(left) == len(listed):  # keys may be rotated now, for this length
+        if not rotations and any(isinstance(each, RotationEncoding) for each in left):  # keys are rotated in each step
             of_keys = replace(of_keys, sequence_length=admitted.sequence_length)
         return Step(query, keys, values, left, admitted, of_keys, scale, before)
 

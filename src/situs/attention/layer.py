@@ -140,7 +140,8 @@ class Attention(nn.Module):
         query = self._heads(self.query(x), self.num_heads, self.query_norm)
         key = self._heads(self.key(source), self.num_kv_heads, self.key_norm)
         value = self._heads(self.value(source), self.num_kv_heads, None)
-        query, key = query.to(value.dtype), key.to(value.dtype)  # norms may be wider under autocast
+        if not query.dtype == key.dtype == value.dtype:  # norms may be wider under autocast
+            query, key = query.to(value.dtype), key.to(value.dtype)
         own = [each for each in self.encodings if isinstance(each, Encoding)]
         causal = self.causal and context is None
         dropout = self.dropout if self.training else 0.0
@@ -159,7 +160,8 @@ class Attention(nn.Module):
             raise
 
     def _project(self, out: Tensor, dtype: torch.dtype) -> Tensor:
-        return self.out(out.to(dtype).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        out = out if out.dtype == dtype else out.to(dtype)
+        return self.out(out.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
     def _require_call(
         self,

@@ -109,8 +109,9 @@ class OffsetBias(BiasEncoding):
     ) -> Float[Tensor, "heads offsets"]:
         """Form the bias of each offset, key minus query: all that a kernel needs to know. With several axes, offsets
         have their coordinates last."""
-        if self.axes > 1 or not isinstance(offsets, Tensor) or offsets.dtype != torch.int64 or offsets.ndim != 1:
-            self._require_offsets(offsets)
+        given: Any = offsets
+        if self.axes > 1 or not isinstance(given, Tensor) or given.dtype != torch.int64 or given.ndim != 1:
+            self._require_offsets(given)
         dtype = bias_dtype(self, dtype)
         rule, heads = self.rule(offsets.device, dtype), _heads(self, offsets.device, 1)
         by_axis = (offsets[None],) if self.axes == 1 else offsets[None].unbind(-1)
@@ -284,11 +285,11 @@ def _ends(positions: Positions, axis: int) -> tuple[Tensor, Tensor]:
     return torch.where(positions.valid, ids, far).amin(-1), torch.where(positions.valid, ids, -far).amax(-1)
 
 
-def bias_dtype(encoding: Encoding, asked: torch.dtype | None) -> torch.dtype:
+def bias_dtype(encoding: Encoding, asked: Any) -> torch.dtype:
     """Choose the dtype of a bias: what was asked for, else as wide as the parameters; float32 at least."""
     if asked is None:
         return computing_dtype(next((parameter.dtype for parameter in encoding.parameters()), torch.float32))
-    if asked not in WIDE:
+    if not isinstance(asked, torch.dtype) or asked not in WIDE:
         require_dtype(asked, "a bias is a fraction")
     return computing_dtype(asked)
 

@@ -112,8 +112,13 @@ class RotationEncoding(QueryKeyEncoding):
     ) -> tuple[Float[Tensor, "batch heads query head_dim"], Float[Tensor, "batch kv_heads key head_dim"]]:
         """Rotate queries and keys of one attention; queries are the last rows of the keys unless told otherwise. A
         ``table`` made before serves both."""
-        require_width(self, "head_dim", query, self.head_dim, "query")
-        require_width(self, "head_dim", key, self.head_dim, "key")
+        both: tuple[Any, Any] = query, key
+        alike = isinstance(both[0], Tensor) and isinstance(both[1], Tensor) and query.dtype == key.dtype
+        if not (alike and query.ndim == key.ndim == 4 and query.shape[-1] == key.shape[-1] == self.head_dim):
+            require_width(self, "head_dim", key, self.head_dim, "key")
+            alike = False
+        if not alike or not query.is_floating_point():
+            require_width(self, "head_dim", query, self.head_dim, "query")
         of_queries: Positions | RotationTable
         of_keys: Positions | RotationTable
         if isinstance(positions, RotationTable):
@@ -128,13 +133,18 @@ class RotationEncoding(QueryKeyEncoding):
             self.require_agreement(of_queries, of_keys)
         if self._forward_hooks or self._forward_pre_hooks:
             return self(query, of_queries), self(key, of_keys, role="key")
-        of_query, of_key = (
-            self._table_for(query, of_queries, "query", "query"),
-            self._table_for(key, of_keys, "key", "key"),
-        )
+        of_query = self._table_for(query, of_queries, "query", "query")
+        if of_keys is of_queries and alike and self._has_one_table and query.device == key.device:
+            return rotate_both_checked(query, key, of_query, self.pairing)
+        of_key = self._table_for(key, of_keys, "key", "key")
         if of_query is of_key:
             return rotate_both_checked(query, key, of_query, self.pairing)
         return rotate_checked(query, of_query, self.pairing), rotate_checked(key, of_key, self.pairing)
+
+    @property
+    def _has_one_table(self) -> bool:
+        """Whether what holds of queries holds of keys at the same positions, so that one table needs one look."""
+        return not self.treats_roles_apart and self.num_heads is None and not self.reaches
 
     def _table_for(
         self, x: Tensor, positions: PositionsLike | RotationTable, role: Role, called: str = "x"

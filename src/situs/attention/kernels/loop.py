@@ -232,7 +232,10 @@ def attend_tiles(
     logsumexp = torch.full(query.shape[:3], -math.inf, dtype=wide, device=query.device)
     scratch, tiles = Scratch(wide, query.device), tiles_of_term(term, blocks, inputs)
     tails = _tails_of(term, tiles)
-    once = not tails and meets_each_query_once(blocks)
+    # parts of a block follow one another: the first finds nothing to be merged with, unless blocks share queries
+    apart = meets_each_query_once(blocks)
+    begins = {(block.rows.start, block.first_query): block.first_key for block in blocks} if apart else {}
+    once = not tails and apart
     formed: dict[int, tuple[Tensor | None, Vjp]] = {}
     scores = sum(tile.of_queries(logsumexp).numel() * tile.keys for tile in tiles)
     keeps = keep is not None and keep(scores)
@@ -248,7 +251,7 @@ def attend_tiles(
             found = _with_gathered(term, tile, own, added, scale) if term.gathers else partial(*own[:3], added, scale)
             if not once:
                 found = found[0], found[1].masked_fill(~term.sees(tile, added), -math.inf)
-        if not once:
+        if begins.get((tile.rows.start, tile.first_query)) != tile.first_key:
             found = merge(tile.of_queries(out), tile.of_queries(logsumexp), *found)
         tile.of_queries(out).copy_(found[0])
         tile.of_queries(logsumexp).copy_(found[1])

@@ -58,7 +58,7 @@ def softmax(
     highest = scores.amax(-1, keepdim=True).clamp_(min=torch.finfo(wide).min)
     total = scores.sub_(highest).exp_().sum(-1, keepdim=True)
     logsumexp = finite((total.log() + highest).squeeze(-1))
-    return scores.div_(total.masked_fill_(total == 0, 1)), logsumexp
+    return scores.div_(total.clamp_(min=1)), logsumexp  # 1 or more, or 0 where no key is seen
 
 
 def partial_backward(
@@ -102,17 +102,17 @@ def merge(
     new_logsumexp: Float[Tensor, "batch heads query"],
 ) -> tuple[Float[Tensor, "batch heads query value_dim"], Float[Tensor, "batch heads query"]]:
     """Join the attention over two parts' keys; a query that saw none of a part has -inf there."""
-    total = torch.logaddexp(logsumexp, new_logsumexp)
-    base = finite(total)
-    old_share, new_share = (logsumexp - base).exp().unsqueeze(-1), (new_logsumexp - base).exp().unsqueeze(-1)
-    both = old_share + new_share  # 1, but for rounding, and where masks are as low as the dtype goes
-    merged = (out * old_share + new_out * new_share) / both.masked_fill(both == 0, 1)
-    return merged, total
+    wide = logsumexp.dtype
+    highest = torch.maximum(logsumexp, new_logsumexp).clamp_(min=torch.finfo(wide).min)  # finite in any row
+    new_weight = (new_logsumexp - highest).exp_()
+    total = (logsumexp - highest).exp_().add_(new_weight)  # 1 to 2, or 0 where neither part was seen
+    share = new_weight.div_(total.clamp(min=1)).unsqueeze(-1)
+    return torch.lerp(out.to(wide), new_out.to(wide), share), highest.add_(total.log_())
 
 
 def finite(logsumexp: Tensor) -> Tensor:
     """Put 0 for queries that see nothing."""
-    return logsumexp.masked_fill(logsumexp == -math.inf, 0)
+    return torch.nan_to_num(logsumexp, nan=math.nan, posinf=math.inf, neginf=0.0)
 
 
 def sees_any(bias: Float[Tensor, "*rows offsets"], keys: int) -> Bool[Tensor, "*rows queries"]:
@@ -121,6 +121,8 @@ def sees_any(bias: Float[Tensor, "*rows offsets"], keys: int) -> Bool[Tensor, "*
     Query i has the ``keys`` offsets that begin with number ``queries - 1 - i``. Counts of those that are not -inf, up
     to each offset, tell it without looking at pairs.
     """
+    if bias.shape[-1] == keys:  # one query
+        return (bias != -math.inf).any(-1, keepdim=True)
     counts = torch.nn.functional.pad((bias != -math.inf).cumsum(-1), (1, 0))
     return (counts[..., keys:] > counts[..., : counts.shape[-1] - keys]).flip(-1)
 
