@@ -36,7 +36,7 @@ pytestmark = pytest.mark.once
 unless_seeds_are_given = pytest.mark.skipif(bool(SEEDS), reason="SITUS_FUZZ_SEED names the cases to run")
 
 
-def verdict(report: Report) -> None:
+def expect_agreement(report: Report) -> None:
     """Fail with what was found."""
     if report.failures:
         pytest.fail(str(report), pytrace=False)
@@ -63,7 +63,7 @@ def one_thread() -> None:
 @pytest.mark.parametrize("name", CORNERS)
 def test_corners_are_as_the_oracle_says(name: str) -> None:
     case = CORNERS[name]
-    verdict(run(case) if isinstance(case, Case) else run_layer(case))
+    expect_agreement(run(case) if isinstance(case, Case) else run_layer(case))
 
 
 @unless_seeds_are_given
@@ -77,7 +77,7 @@ def test_attention_is_as_the_oracle_says(
         if report.comparisons >= QUOTA:
             break
     tell(f"chunk {chunk}", report, capfd, tmp_path_factory.getbasetemp().parent)
-    verdict(report)
+    expect_agreement(report)
 
 
 @unless_seeds_are_given
@@ -91,7 +91,7 @@ def test_layers_and_caches_are_as_the_oracle_says(
         if report.comparisons >= LAYER_QUOTA:
             break
     tell(f"layers {chunk}", report, capfd, tmp_path_factory.getbasetemp().parent)
-    verdict(report)
+    expect_agreement(report)
 
 
 @unless_seeds_are_given
@@ -101,7 +101,7 @@ def test_layers_and_caches_are_as_the_oracle_says(
 def test_flex_is_as_the_oracle_says_or_refuses(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the compiler's own
-        verdict(run_flex(FLEX[name]))
+        expect_agreement(run_flex(FLEX[name]))
 
 
 @pytest.mark.skipif(not SEEDS, reason="no seed was given")
@@ -110,7 +110,7 @@ def test_the_given_seeds_are_as_the_oracle_says(seed: str) -> None:
     number = int(seed.removeprefix("layer:"))
     case = draw_layer(number) if seed.startswith("layer:") else draw(number)
     print(case)
-    verdict(run(case) if isinstance(case, Case) else run_layer(case))
+    expect_agreement(run(case) if isinstance(case, Case) else run_layer(case))
 
 
 def test_every_registered_encoding_is_drawn() -> None:

@@ -28,7 +28,7 @@ def outcomes(work: Work, cells: Sequence[Cell], *, ranks: int, patience: float) 
     return found
 
 
-def require_nothing(wrong: str) -> None:
+def expect_nothing(wrong: str) -> None:
     """Fail the test of a cell with what went wrong in it."""
     if wrong:
         pytest.fail(wrong, pytrace=False)

@@ -41,10 +41,12 @@ def _arguments(name: str, kv_heads: int, **options: Any) -> tuple[Given, Setting
 @pytest.mark.parametrize("name", ["t5", "shaw", "deberta"])
 def test_torch_finds_nothing_wrong_with_the_operator(name: str, positions: str, kv_heads: int) -> None:
     given, settings = _arguments(name, kv_heads, positions=POSITIONS[positions])
-    torch.library.opcheck(torch.ops.situs.attend_by_offset.default, (*given, *settings))
+    found = torch.library.opcheck(torch.ops.situs.attend_by_offset.default, (*given, *settings))
+    assert set(found.values()) == {"SUCCESS"}
 
 
 def test_a_window_and_a_mask_are_checked_too() -> None:
     mask = torch.randn(1, 1, 40, 40, requires_grad=True)
     given, settings = _arguments("alibi", HEADS, positions=None, window=7, mask=mask)
-    torch.library.opcheck(torch.ops.situs.attend_by_offset.default, (*given, *settings))
+    found = torch.library.opcheck(torch.ops.situs.attend_by_offset.default, (*given, *settings))
+    assert set(found.values()) == {"SUCCESS"}

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tests.torch_features.comparing import assert_same, run
-from tests.torch_features.processes import outcomes, require_nothing
+from tests.torch_features.processes import outcomes, expect_nothing
 from tests.torch_features.table import SLOW, Cell, covers
 
 pytestmark = pytest.mark.once
@@ -59,4 +59,4 @@ def found() -> dict[Cell, str]:
 
 @cells
 def test_eight_threads_train_through_one_module(cell: Cell) -> None:
-    require_nothing(found()[cell])
+    expect_nothing(found()[cell])
