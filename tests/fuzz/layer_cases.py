@@ -37,6 +37,9 @@ class LayerCase:
     prompts: tuple[int, ...] | None = None
     """Real tokens of each row of the prompt, where they differ."""
 
+    side: str = "right"
+    """Where padding stands: "right", "left" or "anywhere"."""
+
     padding: str | None = None
     """What padded tokens hold."""
 
@@ -86,7 +89,8 @@ def draw_layer(seed: int) -> LayerCase:
     case = replace(case, chunks=chunks, told=needs.lengths or rng.random() < 0.2)
     if not case.told and rng.random() < 0.4:
         prompts = tuple(rng.randint(1, prompt) for _ in range(case.batch))
-        return replace(case, prompts=prompts, padding=rng.choice(("nan", "inf", "anything", None)))
+        padding, side = rng.choice(("nan", "inf", "anything", None)), rng.choice(("right", "left", "anywhere"))
+        return replace(case, prompts=prompts, padding=padding, side=side)
     by_rotation = not any("Gain" in each for each in encodings)
     if not case.told and by_rotation and rng.random() < 0.4:
         at = rng.randrange(1, len(chunks))

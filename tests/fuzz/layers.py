@@ -113,24 +113,34 @@ def _decode(case: LayerCase, report: Report) -> None:
     for number, count in enumerate(case.chunks):
         chunk = tokens[:, first : first + count].clone()
         positions: Any = Positions.range(total)[first : first + count] if case.told else None
-        real = [count] * case.batch
+        mask = torch.ones(case.batch, count, dtype=torch.bool)
         if number == 0 and case.prompts is not None:
-            mask = torch.arange(count) < torch.tensor(case.prompts)[:, None]
-            positions, real = Positions.from_mask(mask), list(case.prompts)
+            mask = _mask(case, count)
+            positions = Positions.from_mask(mask)
             if case.padding is not None:
                 pool = {"nan": [math.nan], "inf": [math.inf, -math.inf]}.get(
                     case.padding, [math.nan, math.inf, 1e30, 0.0]
                 )
                 chunk[~mask] = torch.tensor(pool, dtype=dtype)[torch.randint(len(pool), chunk[~mask].shape)]
         out = layer(chunk, positions, cache=cache)
-        for row, new in enumerate(real):
-            rows[row] = torch.cat((rows[row], chunk[row, :new]))
-            _check_row(case, layer, rows[row], new, out[row : row + 1], f"chunk {number}, row {row}", total, report)
+        for row, real in enumerate(mask):
+            rows[row] = torch.cat((rows[row], chunk[row, real]))
+            sorted_out, new = torch.cat((out[row, real], out[row, ~real]))[None], int(real.sum())
+            _check_row(case, layer, rows[row], new, sorted_out, f"chunk {number}, row {row}", total, report)
         first += count
         if case.evicted is not None and case.evicted[0] == number + 1:
             _, gone, stay = case.evicted
             cache.evict(gone, sinks=stay)
             rows = [torch.cat((row[:stay], row[stay + gone :])) for row in rows]
+
+
+def _mask(case: LayerCase, count: int) -> Tensor:
+    """Which tokens of the prompt are real."""
+    assert case.prompts is not None
+    mask = torch.arange(count) < torch.tensor(case.prompts)[:, None]
+    if case.side == "left":
+        return mask.flip(-1)
+    return mask[:, torch.randperm(count)] if case.side == "anywhere" else mask
 
 
 def _check_row(
