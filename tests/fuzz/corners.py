@@ -41,6 +41,7 @@ SHAW = "situs.Shaw(num_heads=2, head_dim=8, max_distance=16)"
 SHAW_OF_KEYS = "situs.Shaw(num_heads=2, head_dim=8, max_distance=16, values=False)"
 DEBERTA = "situs.Deberta(dim=6, num_heads=2, head_dim=8, max_distance=16)"
 CLAMPED = "situs.TransformerXL(dim=6, num_heads=2, head_dim=8, clamp_len=16)"
+PRODUCTS_OF_POSITIONS = "situs.Deberta(dim=6, num_heads=2, head_dim=8, max_distance=16, terms=('p2p',))"
 COPE = "situs.CoPE(num_heads=2, head_dim=8, max_position={})"
 BAND = "Blocked(num_heads=2, reach=40, kind='band')"
 TUPE = "situs.Tupe(dim=6, num_heads=2, head_dim=8, max_length=64, relative_buckets=8)"
@@ -50,6 +51,8 @@ FIRE = "situs.Fire(num_heads=2, threshold=4.3)"
 YARN = "situs.Rotary(head_dim=8, scaling=situs.YaRN(factor=16.0, original_length=64, mscale_all_dim=1.0))"
 
 CORNERS: dict[str, Case | LayerCase] = {
+    # a content term that meets neither queries nor keys, beside a rotation
+    "rotary and deberta's products of positions": Case(-1, (ROTARY, PRODUCTS_OF_POSITIONS), queries=15, keys=15),
     # a query that sees no key of one stretch
     "shaw where queries are shifted": Case(-1, (SHAW,), **SHIFTED),
     "shaw of keys where queries are shifted": Case(-1, (SHAW_OF_KEYS,), **SHIFTED),

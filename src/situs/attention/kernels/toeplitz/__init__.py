@@ -78,8 +78,8 @@ def by_offset(request: Request) -> tuple[Given, Settings]:
         offsets = torch.arange(lowest, highest + 1, device=device)
         of_values = _sum(of_values, value_encoding.value_vectors(offsets, dtype))
     tokens = (None, None) if request.are_ranges else _tokens(request, by_slot=False)
-    plain_query = request.query if request.contents and query is not request.query else None
-    plain_key = request.key if request.contents and key is not request.key else None
+    plain_query = request.query if of_queries is not None and query is not request.query else None
+    plain_key = request.key if of_keys is not None and key is not request.key else None
     given = Given(
         query, key, value, plain_query, plain_key, bias, of_queries, of_keys,
         None if of_values is None else _wide(of_values, value.shape[-1]), request.mask, *tokens,
