@@ -87,6 +87,18 @@ class Rounding:
         backward = gather(weights, value)
         return backward + (forward - backward).detach()
 
+    def of_vectors(self, vectors: Tensor, weights: Tensor) -> Tensor:
+        """Vectors that weights gather; backward, sums over all queries, rounded at every step.
+
+        Shapes: vectors (h or 1, rows, d), weights (b, h, n, rows).
+        """
+        if not vectors.requires_grad:
+            return vectors
+        size = (weights.detach().transpose(-2, -1) @ self.pull).sum(0).sum_to_size(*vectors.shape[:2], 1)
+        summed, vectors = self.wide_unit * size * self._draw(vectors), vectors.clone()
+        vectors.register_hook(lambda gradient: gradient + summed)
+        return vectors
+
     def _draw(self, x: Tensor) -> Tensor:
         return 2 * torch.rand(x.shape, generator=self.generator, dtype=torch.float64) - 1
 
@@ -103,6 +115,10 @@ class Reader:
 
     def __call__(self, parameter: Tensor) -> Tensor:
         return self.find(parameter)
+
+    def gathered(self, vectors: Tensor, weights: Tensor) -> Tensor:
+        """Vectors that are to be gathered by these weights."""
+        return vectors if self.rounding is None else self.rounding.of_vectors(vectors, weights)
 
     def rounded(self, x: Tensor) -> Tensor:
         """A number on the way to a bias or term, where it is summed up or cancels."""
