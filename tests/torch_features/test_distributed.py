@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tests.torch_features.comparing import assert_same
 from tests.torch_features.forms import Form, Layer
-from tests.torch_features.processes import outcomes, expect_nothing
+from tests.torch_features.processes import expect_nothing, outcomes
 from tests.torch_features.table import Cell, covers
 
 pytestmark = pytest.mark.once

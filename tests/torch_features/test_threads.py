@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tests.torch_features.comparing import assert_same, run
-from tests.torch_features.processes import outcomes, expect_nothing
+from tests.torch_features.processes import expect_nothing, outcomes
 from tests.torch_features.table import SLOW, Cell, covers
 
 pytestmark = pytest.mark.once
