@@ -177,3 +177,41 @@ def test_prompts_padded_anywhere_are_cached_and_decoded_as_if_alone(name: str, p
         expected = layer(alone)[0]
         torch.testing.assert_close(out[row][valid[row]], expected[:-more], atol=1e-11, rtol=0)
         torch.testing.assert_close(steps[row], expected[-more:], atol=1e-11, rtol=0)
+
+
+@pytest.mark.parametrize("given", [torch.arange(100, 106), torch.arange(0, 12, 2), torch.tensor([[0, 1, 2, 1, 1, 1]])])
+@torch.no_grad()
+def test_where_positions_do_not_count_the_tokens_the_next_must_be_told(given: torch.Tensor) -> None:
+    layer, x = layer_with("rotary"), tokens(length=8)
+    cache = layer.make_cache(batch=2, max_length=8)
+    with raises_exactly(
+        ValueError,
+        "positions must be given, since those of the 6 tokens in the cache do not count them, and nothing tells which "
+        "come next; got None.",
+    ):
+        (layer(x[:, :6], given, cache=cache), layer(x[:, 6:7], cache=cache))
+    with raises_exactly(
+        ValueError,
+        "positions must count the tokens in the cache to be evicted, since the rest moves up by as many; got tokens "
+        "that were given others.",
+    ):
+        cache.evict(2)
+    assert cache.length == 6
+    later = torch.tensor([[int(given.max()) + 1, int(given.max()) + 2]])
+    steps = [layer(x[:, 6 + step : 7 + step], later[:, step : step + 1], cache=cache) for step in range(2)]
+    whole = Positions.explicit(torch.cat((given.expand(1, -1), later), 1))
+    torch.testing.assert_close(torch.cat(steps, 1), layer(x, whole)[:, 6:], atol=1e-11, rtol=0)
+    cache.reset()
+    layer(x, cache=cache)
+    assert cache.is_counted
+
+
+@torch.no_grad()
+def test_a_step_that_is_withdrawn_leaves_it_open_which_position_is_next() -> None:
+    layer, x = layer_with("rotary"), tokens(length=4)
+    cache = layer.make_cache(batch=2, max_length=8)
+    layer(x[:, :2], cache=cache)
+    with pytest.raises(ValueError, match="mask must"):
+        layer(x[:, 2:], torch.tensor([7, 9]), cache=cache, mask=torch.ones(9, 9) > 0)
+    layer(x[:, 2:], torch.tensor([2, 3]), cache=cache)
+    assert cache.is_counted

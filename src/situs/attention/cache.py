@@ -46,7 +46,7 @@ class Step(NamedTuple):
     query_positions: Positions
     key_positions: Positions
     scale: float
-    before: tuple[int, Tensor | None, tuple[QueryKeyEncoding, ...] | None, int | Tensor | None]
+    before: tuple[int, Tensor | None, tuple[QueryKeyEncoding, ...] | None, int | Tensor | None, bool]
     """What a cache held before this step."""
 
 
@@ -105,6 +105,8 @@ class KVCache:
         """What rotated the keys before they were cached; None where ``append`` was told only of the keys."""
         self.sequence_length: int | Tensor | None = None
         """How long the sequence is for which they were rotated, where that was told."""
+        self.is_counted = True
+        """Whether the positions of all tokens count them, 0, 1, 2, ...; if not, only the caller knows the next ones."""
         self.offsets = OffsetCache()
         """Biases and vectors over offsets, for the steps of one generation."""
         self._tables: dict[object, tuple[int, list[RotationTable]]] = {}
@@ -159,15 +161,17 @@ class KVCache:
         if not query.dtype == key.dtype == value.dtype == dtype:
             query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
         admitted = self.admit(positions, count)
+        is_counted = self.is_counted and (positions is None or _counts_tokens(positions, admitted))
         scale = softmax_scale(listed, query.shape[-1])
         rotations, left = _rotations_and_others(listed)
         _require_counted(admitted, left)
-        before = self.length, self.lengths, self.rotated_by, self.sequence_length
+        before = self.length, self.lengths, self.rotated_by, self.sequence_length, self.is_counted
         if self.length:
             self._require_same_rotations(rotations)
         query, key = self._rotated(query, key, admitted, rotations)
         if not self.length:
             self.rotated_by, self.sequence_length = tuple(rotations), admitted.sequence_length
+        self.is_counted = is_counted
         keys, values = self._append(key, value, admitted.valid)
         of_keys = self.positions()
         if not rotations and any(isinstance(each, RotationEncoding) for each in left):  # keys are rotated in each step
@@ -180,6 +184,11 @@ class KVCache:
         if type(count) is not int or count < 0:
             count = require_count("count", count, "it counts tokens", least=0)
         if positions is None:
+            if not self.is_counted:
+                raise ValueError(
+                    f"positions must be given, since those of the {self.length} tokens in the cache do not count them, "
+                    f"and nothing tells which come next; got None."
+                )
             positions = self.positions_of_next(count)
             if self.lengths is None:
                 return positions
@@ -247,7 +256,7 @@ class KVCache:
     def reset(self) -> None:
         """Forget everything, and begin anew in the same memory."""
         self.length, self.lengths = 0, None
-        self.rotated_by, self.sequence_length = None, None
+        self.rotated_by, self.sequence_length, self.is_counted = None, None, True
         self.keys, self.values = self.keys.detach(), self.values.detach()
         self.offsets.clear()
         self._tables.clear()
@@ -257,6 +266,11 @@ class KVCache:
         Xiao et al. 2023). Keys that were rotated are rotated on to their new positions."""
         require_count("count", count, "it counts tokens")
         require_count("sinks", sinks, "it counts tokens", least=0)
+        if not self.is_counted:
+            raise ValueError(
+                "positions must count the tokens in the cache to be evicted, since the rest moves up by as many; got "
+                "tokens that were given others."
+            )
         length = self._shared_length()
         if not 0 <= count <= length - sinks:
             raise ValueError(
@@ -288,7 +302,7 @@ class KVCache:
     def withdraw(self, step: Step) -> None:
         """Forget the tokens of the last step, as after an error in its attention."""
         require_instance("step", step, Step, "it tells what was there before", "a Step that extend() gave")
-        self.length, self.lengths, self.rotated_by, self.sequence_length = step.before
+        self.length, self.lengths, self.rotated_by, self.sequence_length, self.is_counted = step.before
 
     def _moved(self, keys: Tensor, before: Positions, after: Positions) -> Tensor:
         """Rotate keys on from where they stood to where they stand."""
@@ -369,6 +383,20 @@ class KVCache:
                 f"max_length must be at least {length + count} for {count} more tokens, since the cache holds "
                 f"{length}; got max_length={self.max_length}. Make a larger cache, or evict()."
             )
+
+
+def _counts_tokens(given: PositionsLike, admitted: Positions) -> bool:
+    """Whether positions are the slots that they were admitted to. Of ids that only a device knows it is taken for
+    granted where they were given with slots or as padded rows."""
+    if admitted.start is not None:
+        return True
+    ids, slots, valid = admitted.ids, admitted.given_slots, admitted.valid
+    assert slots is not None
+    if is_deferred(ids):
+        return isinstance(given, Positions) and (given.structure == "padded" or given.given_slots is not None)
+    if admitted.axes > 1:
+        slots, valid = slots.unsqueeze(-1), None if valid is None else valid.unsqueeze(-1)
+    return _agree(ids, slots, valid)
 
 
 def _rotations_and_others(

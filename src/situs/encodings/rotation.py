@@ -144,7 +144,7 @@ class RotationEncoding(QueryKeyEncoding):
     @property
     def _has_one_table(self) -> bool:
         """Whether what holds of queries holds of keys at the same positions, so that one table needs one look."""
-        return not self.treats_roles_apart and self.num_heads is None and not self.reaches
+        return not self.treats_roles_apart and self.num_heads is None and len(self.reaches) == 0
 
     def _table_for(
         self, x: Tensor, positions: PositionsLike | RotationTable, role: Role, called: str = "x"
