@@ -89,6 +89,19 @@ def test_bad_layers_and_calls_say_what_is_wrong() -> None:
     ):
         layer(x, left, cache=cache, mask=mask)
     assert cache.length == 0
+    packed = Positions.packed([5, LENGTH - 5])
+    with raises_exactly(
+        ValueError,
+        f"positions must be of one document per row with a cache, since a row goes on where it ended; got {packed!r}. "
+        f"Give each document a row: Positions.batch([...]).",
+    ):
+        layer(x, packed, cache=cache)
+    with raises_exactly(
+        TypeError,
+        "x must hold embeddings in a floating-point dtype, since its tokens are projected; got dtype torch.int64. "
+        "Embed token ids first.",
+    ):
+        layer(torch.zeros(2, 5, dtype=torch.int64))
     elsewhere = Positions.range(LENGTH, start=3)
     with raises_exactly(
         ValueError,

@@ -148,7 +148,8 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "KVCache.positions_of_next": lambda: {"count": 2},
     "KVCache.withdraw": lambda: {
         "step": Step(
-            heads(2), heads(2), heads(2), [], Positions.range(2), Positions.range(2), 1.0, before=(0, None, (), None)
+            heads(2), heads(2), heads(2), [], Positions.range(2), Positions.range(2), 1.0,
+            before=(0, None, (), None, True),
         )
     },
 }  # fmt: skip

@@ -77,8 +77,8 @@ MET: list[tuple[type[Exception], Callable[[], object], str]] = [
     (
         TypeError,
         lambda: layer()(TOKENS.long()),
-        "x must be of a real floating-point dtype, since its tokens are projected; got torch.int64. Convert it with "
-        "x.float().",
+        "x must hold embeddings in a floating-point dtype, since its tokens are projected; got dtype torch.int64. "
+        "Embed token ids first.",
     ),
     (
         TypeError,

@@ -25,10 +25,10 @@ from situs.arguments import (
 from situs.attention.fitting import require_new_keys, require_queries, require_valid
 from situs.attention.offsets import OffsetCache
 from situs.attention.request import softmax_scale
+from situs.attention.rotated_keys import moved_keys, require_same_rotations, rotations_and_others
+from situs.attention.slots import agree, counts_tokens, is_ahead_of_tokens, require_counted, slots_without_padding
 from situs.encodings.base import Encoding, Encodings, QueryKeyEncoding, as_encodings, computing_dtype
 from situs.encodings.rotation import RotationEncoding
-from situs.encodings.score import ScoreEncoding
-from situs.functional.angles import widest
 from situs.positions import Positions, PositionsLike, is_deferred
 from situs.rotation import RotationTable
 
@@ -161,13 +161,13 @@ class KVCache:
         if not query.dtype == key.dtype == value.dtype == dtype:
             query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
         admitted = self.admit(positions, count)
-        is_counted = self.is_counted and (positions is None or _counts_tokens(positions, admitted))
+        is_counted = self.is_counted and (positions is None or counts_tokens(positions, admitted))
         scale = softmax_scale(listed, query.shape[-1])
-        rotations, left = _rotations_and_others(listed)
-        _require_counted(admitted, left)
+        rotations, left = rotations_and_others(listed)
+        require_counted(admitted, left)
         before = self.length, self.lengths, self.rotated_by, self.sequence_length, self.is_counted
         if self.length:
-            self._require_same_rotations(rotations)
+            require_same_rotations(rotations, self.rotated_by)
         query, key = self._rotated(query, key, admitted, rotations)
         if not self.length:
             self.rotated_by, self.sequence_length = tuple(rotations), admitted.sequence_length
@@ -195,12 +195,17 @@ class KVCache:
         admitted = Positions.of(positions, count, batch=self.batch, device=self.keys.device)
         if admitted.start is not None and self.lengths is None and admitted.start == self.length:
             return admitted
+        if admitted.documents is not None:
+            raise ValueError(
+                f"positions must be of one document per row with a cache, since a row goes on where it ended; got "
+                f"{admitted!r}. Give each document a row: Positions.batch([...])."
+            )
         valid, told, slots = admitted.valid, admitted.slots, self._slots_of_next(count)
         if valid is not None and count:
             slots = slots[:, :1] + (valid.cumsum(-1) - 1).clamp(min=0)
             if told is not None and admitted.given_slots is None:
-                told = _without_padding(told, valid, slots if self.length else None)
-        if told is not None and not _agree(told, slots, valid):
+                told = slots_without_padding(told, valid, slots if self.length else None)
+        if told is not None and not agree(told, slots, valid):
             raise ValueError(
                 f"positions must follow those in the cache, {self.length} so far, since a token sees what stands "
                 f"before it; got {admitted!r}. Leave them out, or slice those of the whole sequence: "
@@ -284,44 +289,14 @@ class KVCache:
             replace(Positions.range(left, start=start, device=keys.device), sequence_length=self.sequence_length)
             for start in (sinks + count, sinks)
         )
-        self.keys[:, :, new] = self._moved(keys, before, after)
+        self.keys[:, :, new] = moved_keys(keys, self.rotated_by or (), before, after)
         self.values[:, :, new] = self.values[:, :, old].clone()
         self.length, self.lengths = length - count, None
-
-    def _require_same_rotations(self, rotations: Sequence[QueryKeyEncoding]) -> None:
-        """Raise if cached keys were rotated otherwise than new ones would be."""
-        held = rotations if self.rotated_by is None else self.rotated_by
-        if len(rotations) == len(held) and all(map(_rotate_alike, rotations, held)):
-            return
-        raise ValueError(
-            f"encodings must rotate new keys as those in the cache were, since their products would mix two rotations; "
-            f"got {_told(rotations)} for keys rotated by {_told(held)}. Use a cache for each layer, or "
-            f"reset()."
-        )
 
     def withdraw(self, step: Step) -> None:
         """Forget the tokens of the last step, as after an error in its attention."""
         require_instance("step", step, Step, "it tells what was there before", "a Step that extend() gave")
         self.length, self.lengths, self.rotated_by, self.sequence_length, self.is_counted = step.before
-
-    def _moved(self, keys: Tensor, before: Positions, after: Positions) -> Tensor:
-        """Rotate keys on from where they stood to where they stand."""
-        rotated_by = self.rotated_by or ()
-        rotations = [each for each in rotated_by if isinstance(each, RotationEncoding)]
-        others = [each for each in rotated_by if not isinstance(each, RotationEncoding)]
-        if others:
-            raise TypeError(
-                f"keys must be rotated by a RotationEncoding to be moved, since others cannot be rotated on; got "
-                f"{type(others[0]).__name__}."
-            )
-        if len(rotations) == 1:
-            return rotations[0].rerotate(keys, before, after)
-        moved = keys.to(widest(keys.device))  # of several rotations the last is undone first, since they do not commute
-        for each in reversed(rotations):
-            moved = each.inverse(moved, before, role="key")
-        for each in rotations:
-            moved = each(moved, after, role="key")
-        return moved.to(keys.dtype)
 
     def _rotated(
         self, query: Tensor, key: Tensor, positions: Positions, encodings: Sequence[Encoding]
@@ -342,7 +317,7 @@ class KVCache:
         """The cosines and sines of one next token, out of those of many that are made at once; None where queries and
         keys, or lengths, have their own."""
         start = positions.start
-        if start is None or positions.length > 1 or torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if start is None or positions.length != 1 or torch.is_grad_enabled() or torch.compiler.is_compiling():
             return None
         if encoding.treats_roles_apart or encoding.by_length:
             return None
@@ -381,81 +356,5 @@ class KVCache:
         if length + count > self.max_length:
             raise ValueError(
                 f"max_length must be at least {length + count} for {count} more tokens, since the cache holds "
-                f"{length}; got max_length={self.max_length}. Make a larger cache, or evict()."
+                f"{length}; got max_length={self.max_length}. Make a larger cache{', or evict()' if length else ''}."
             )
-
-
-def _counts_tokens(given: PositionsLike, admitted: Positions) -> bool:
-    """Whether positions are the slots that they were admitted to. Of ids that only a device knows it is taken for
-    granted where they were given with slots or as padded rows."""
-    if admitted.start is not None:
-        return True
-    ids, slots, valid = admitted.ids, admitted.given_slots, admitted.valid
-    assert slots is not None
-    if is_deferred(ids):
-        return isinstance(given, Positions) and (given.structure == "padded" or given.given_slots is not None)
-    if admitted.axes > 1:
-        slots, valid = slots.unsqueeze(-1), None if valid is None else valid.unsqueeze(-1)
-    return _agree(ids, slots, valid)
-
-
-def _rotations_and_others(
-    encodings: Sequence[Encoding],
-) -> tuple[Sequence[QueryKeyEncoding], Sequence[Encoding]]:
-    """Tell what rotates keys before they are cached from what acts in every step. Terms by content meet keys that are
-    not rotated: with them, everything is done anew in each step."""
-    rotations: list[QueryKeyEncoding] = []
-    others: list[Encoding] = []
-    for each in encodings:
-        if isinstance(each, ScoreEncoding):
-            return (), encodings
-        if isinstance(each, QueryKeyEncoding):
-            rotations.append(each)
-        else:
-            others.append(each)
-    return rotations, others
-
-
-def _require_counted(positions: Positions, encodings: Sequence[Encoding]) -> None:
-    """Raise unless new tokens have the positions that encodings of the scores read off a key's slot in the cache."""
-    if not encodings or positions.start is not None:
-        return
-    assert positions.given_slots is not None
-    if positions.axes > 1 or not _agree(positions.ids, positions.given_slots, positions.valid):
-        raise ValueError(
-            f"positions must count the tokens in the cache, since {type(encodings[0]).__name__} reads a key's position "
-            f"off its slot; got {positions!r}."
-        )
-
-
-def is_ahead_of_tokens(valid: Tensor) -> bool:
-    """Whether padding stands before real tokens, or may where only a device knows."""
-    return is_deferred(valid) or bool((valid[:, 1:] & ~valid[:, :-1]).any())
-
-
-def _without_padding(slots: Tensor, valid: Tensor, next_slots: Tensor | None) -> Tensor:
-    """Slots as a cache gives them, where padding takes none. ``next_slots`` are those behind tokens that came before:
-    how much padding stood among these is told by nobody, so that rows may lie farther along by it."""
-    counted = slots - (~valid).cumsum(-1)
-    if next_slots is None:
-        return counted
-    ahead = (counted - next_slots).masked_fill(~valid, torch.iinfo(torch.int64).max).amin(-1, keepdim=True)
-    return counted - ahead.clamp(min=0)
-
-
-def _rotate_alike(one: QueryKeyEncoding, other: QueryKeyEncoding) -> bool:
-    """Whether two encodings of rotation have the same options."""
-    both = isinstance(one, RotationEncoding) and isinstance(other, RotationEncoding)
-    return one is other or (both and one.identity == other.identity)
-
-
-def _told(rotations: Sequence[QueryKeyEncoding]) -> str:
-    return " and ".join(f"{type(each).__name__}({each.extra_repr()})" for each in rotations) or "none"
-
-
-def _agree(given: Tensor, slots: Tensor, valid: Tensor | None) -> bool:
-    """Whether real tokens have these slots, as far as can be told without a wait."""
-    if is_deferred(given) or is_deferred(slots):
-        return True
-    same = given == slots
-    return bool((same if valid is None else same | ~valid).all())

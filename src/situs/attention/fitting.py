@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from situs.arguments import (
     refuse,
@@ -85,6 +85,11 @@ def require_fit(
     """Raise unless queries have the heads and channels, and positions the coordinates, that an encoding is made for."""
     name, heads, width = type(encoding).__name__, encoding.num_heads, encoding.head_dim
     for parameter in encoding.parameters():
+        if type(parameter) not in (nn.Parameter, Tensor) and hasattr(parameter, "placements"):
+            raise TypeError(
+                f"encoding must have whole parameters here, since attention reads them without calling it; got {name} "
+                f"sharded by itself. Shard the layer that it belongs to: fully_shard(attention)."
+            )
         if parameter.device != query.device:
             raise ValueError(
                 f"encoding must be on the query's device, {query.device}, since its parameters meet queries there; got "

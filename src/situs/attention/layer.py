@@ -26,11 +26,12 @@ from situs.arguments import (
     told,
 )
 from situs.attention.attend import Impl, attend_request, require_impl
-from situs.attention.cache import KVCache, is_ahead_of_tokens
+from situs.attention.cache import KVCache
 from situs.attention.fitting import require_mask, require_numbers, require_window
 from situs.attention.request import make_request, resolve
+from situs.attention.slots import is_ahead_of_tokens
 from situs.encodings.base import Encoding, Encodings, as_encodings, is_autocast
-from situs.positions import Positions, PositionsLike
+from situs.positions import Positions, PositionsLike, is_deferred
 from situs.positions.require import like as require_like
 
 
@@ -104,7 +105,8 @@ class Attention(nn.Module):
 
     def make_cache(self, *, batch: int, max_length: int) -> KVCache:
         """An empty cache of this layer's sizes, dtype and device."""
-        like = self.key.weight
+        floats = (each for part in (self.key, self) for each in part.parameters() if each.is_floating_point())
+        like = next(floats, torch.empty(0))  # a projection that was replaced may have no weight
         return KVCache(
             batch=batch,
             num_heads=self.num_kv_heads,
@@ -127,6 +129,9 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "batch sequence dim"]:
         """Attend to the tokens themselves, and to those in ``cache``, which they join; or to those of ``context``.
 
+        With a context, ``causal`` plays no part, and positions of both count from 0 unless told: a decoder that goes
+        step by step tells where its tokens stand. A window holds there too.
+
         With a cache, positions follow those in it unless told otherwise; of padded rows, on whichever side, only real
         tokens stay, and attention is computed in the cache's dtype.
         """
@@ -142,7 +147,7 @@ class Attention(nn.Module):
         value = self._heads(self.value(source), self.num_kv_heads, None)
         if not query.dtype == key.dtype == value.dtype:  # norms may be wider under autocast
             query, key = query.to(value.dtype), key.to(value.dtype)
-        own = [each for each in self.encodings if isinstance(each, Encoding)]
+        own = as_encodings(self.encodings, "encodings")
         causal = self.causal and context is None
         dropout = self.dropout if self.training else 0.0
         if cache is None:
@@ -155,7 +160,7 @@ class Attention(nn.Module):
         try:
             request = resolve(*step[:6], causal, self.window, mask, step.scale, dropout, cache.offsets)
             return self._project(attend_request(request, impl), value.dtype)
-        except Exception:
+        except BaseException:  # Ctrl-C too
             cache.withdraw(step)
             raise
 
@@ -214,8 +219,13 @@ class Attention(nn.Module):
 
 def _require_tokens(name: str, given: Any, layer: Attention) -> None:
     """Raise unless these are tokens of the layer's width, device and dtype; autocast takes others of the last."""
-    if not (isinstance(given, Tensor) and given.is_floating_point()):
+    if not isinstance(given, Tensor):
         require_floating(name, given, "its tokens are projected")
+    if not given.is_floating_point():
+        refuse(
+            TypeError, name, "hold embeddings in a floating-point dtype", "its tokens are projected",
+            f"dtype {given.dtype}", "Embed token ids first.",
+        )  # fmt: skip
     if given.ndim != 3 or given.shape[2] != layer.dim:
         raise ValueError(
             f"{name} must have shape (batch, sequence, {layer.dim}), since the layer was made with dim={layer.dim}; "
@@ -226,7 +236,8 @@ def _require_tokens(name: str, given: Any, layer: Attention) -> None:
     weight = layer.key.weight
     if given.device != weight.device:
         require_same_device(name, given, "the layer", weight)
-    if given.dtype != weight.dtype and not is_autocast(given.device.type):
+    double = torch.float64 in (given.dtype, weight.dtype)  # which autocast leaves alone
+    if given.dtype != weight.dtype and (double or not is_autocast(given.device.type)):
         raise TypeError(
             f"{name} must have the dtype of the layer's weights, {weight.dtype}, since it meets them; got "
             f"{given.dtype}. Use {name}.to({weight.dtype}), or torch.autocast."
@@ -236,9 +247,9 @@ def _require_tokens(name: str, given: Any, layer: Attention) -> None:
 def _require_columns(mask: Tensor, positions: Positions) -> None:
     """Raise unless the columns of a mask are those of the keys in a cache, where padding takes no slot."""
     valid = positions.valid
-    if valid is None or positions.side == "right" or mask.ndim == 0 or mask.shape[-1] == 1:
+    if valid is None or mask.ndim == 0 or mask.shape[-1] == 1:
         return
-    if is_ahead_of_tokens(valid):
+    if is_ahead_of_tokens(valid) and not (positions.side == "right" and is_deferred(valid)):
         raise ValueError(
             f"mask must have one column for all keys where a cache is given and padding stands on the left, since "
             f"padding takes no slot in the cache; got shape {tuple(mask.shape)} and {positions!r}. Pad on the right."

@@ -7,20 +7,23 @@ new ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from situs.encodings.base import Encoding
 from situs.encodings.bias import OffsetBias, PositionProduct
 from situs.encodings.score import OffsetScore, OffsetVectors
 from situs.positions import Positions
 
 Made = TypeVar("Made")
-State = Sequence[tuple[Tensor, int]]
-"""Parameters, and how often each was written to."""
+State = Sequence[tuple[object, object]]
+"""Parameters and how often each was written to; plain attributes by name, where they may be assigned to."""
+PLAIN = (int, float, str, bool, tuple, torch.dtype, type(None))
 
 
 class OffsetCache:
@@ -42,9 +45,7 @@ class OffsetCache:
         """What ``make`` makes of ``lowest .. highest``, out of what it made before of a ``wider`` range."""
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return make(lowest, highest)
-        state = [
-            (each, _version(each)) for encoding in encodings for each in (*encoding.parameters(), *encoding.buffers())
-        ]
+        state: State = [state for encoding in encodings for state in _state_of(encoding)]
         before, first, last, made = self._made.get(name, ([], 0, -1, None))
         if made is None or lowest < first or highest > last or not _same(before, state):
             first, last = wider
@@ -57,9 +58,15 @@ class OffsetCache:
         self._made.clear()
 
 
-def _version(parameter: Tensor) -> int:
-    """How often a parameter was written to; those of inference mode are not counted by torch."""
-    return -1 if parameter.is_inference() else parameter._version
+def _state_of(module: nn.Module) -> Iterator[tuple[object, object]]:
+    """List all that a module computes with, as far as it can be seen to change."""
+    for each in (*module.parameters(), *module.buffers()):
+        # torch does not count what is written to tensors of inference mode: they are never taken for the same
+        yield each, math.nan if each.is_inference() else each._version
+    if isinstance(module, Encoding) and not module.settled:
+        for name, value in vars(module).items():
+            if isinstance(value, PLAIN):
+                yield name, value
 
 
 def _same(before: State, state: State) -> bool:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from situs.attention.fitting import require_fit, require_mask, require_numbers, require_positions, require_tensors
@@ -16,6 +17,7 @@ from situs.encodings.score import OffsetScore, ScoreEncoding, ValueEncoding
 from situs.positions import Positions, PositionsLike, align, is_deferred
 from situs.rotation.watching import is_plain
 
+LOW = -1e3  # of a mask, below which float32 rounds off what scores tell
 OFFSETS_PER_TOKEN = 4  # of which a number each is made at most, so that memory follows the tokens and not their span
 
 
@@ -139,7 +141,7 @@ def resolve(
     offsets: OffsetCache | None,
 ) -> Request:
     """Resolve what is known to belong together; only encodings are checked, against queries, keys and values."""
-    mask = None if mask is None else mask[(None,) * (4 - mask.ndim)]
+    mask = None if mask is None else _raised(mask[(None,) * (4 - mask.ndim)])
     encodings: list[Encoding] = []
     rotations: list[QueryKeyEncoding] = []
     biases: list[BiasEncoding] = []
@@ -190,6 +192,15 @@ def resolve(
         adds or bool(contents or values),
         offsets,
     )
+
+
+def _raised(mask: Tensor) -> Tensor:
+    """Raise rows of a float mask that are low at every key, so that the highest is 0: softmax does not see it, and a
+    log-sum-exp near -1e9 would have no room for the number of keys."""
+    if mask.dtype == torch.bool or not mask.shape[-1]:
+        return mask
+    highest = mask.detach().amax(-1, keepdim=True)
+    return mask - torch.where((highest < LOW) & highest.isfinite(), highest, 0)
 
 
 def softmax_scale(encodings: Sequence[Encoding], head_dim: int) -> float:

@@ -93,18 +93,16 @@ class ALiBi(OffsetBias):
         self.num_heads = num_heads
         self.bias_max = bias_max
         self.factor = factor
-        self.slopes = slopes
+        self.slopes = None if slopes is None else _checked("slopes", slopes, total)
         self.asymmetric = asymmetric
-        self.slopes_ahead = slopes_ahead
+        self.slopes_ahead = None if slopes_ahead is None else _checked("slopes_ahead", slopes_ahead, total)
         self.learned = learned
         self.first_head = first_head
         self.all_heads = all_heads
         own = slice(first_head, last_head)
-        behind = alibi_slopes(total, bias_max) if slopes is None else _checked("slopes", slopes, total)
+        behind = alibi_slopes(total, bias_max) if self.slopes is None else _host(self.slopes)
         self._behind = (behind * factor)[own]
-        self._ahead = (
-            self._behind if slopes_ahead is None else (_checked("slopes_ahead", slopes_ahead, total) * factor)[own]
-        )
+        self._ahead = self._behind if self.slopes_ahead is None else (_host(self.slopes_ahead) * factor)[own]
         if learned:
             self.behind = nn.Parameter(torch.empty(num_heads))
             self.ahead = nn.Parameter(torch.empty(num_heads)) if asymmetric else None
@@ -138,9 +136,14 @@ class ALiBi(OffsetBias):
         return fall
 
 
-def _checked(name: str, slopes: Sequence[float], heads: int) -> Tensor:
+def _host(slopes: Sequence[float]) -> Tensor:
+    return torch.tensor(slopes, dtype=torch.float64, device="cpu")
+
+
+def _checked(name: str, slopes: Sequence[float], heads: int) -> tuple[float, ...]:
+    """Slopes as numbers of one's own, which nobody else can change."""
     reason = "there is one a head"
     numbers = [require_number(name, slope, reason) for slope in require_several(name, slopes, reason)]
     if len(numbers) != heads:
         raise ValueError(f"{name} must be {heads} numbers, since {reason}; got {numbers}.")
-    return torch.tensor(numbers, dtype=torch.float64, device="cpu")
+    return tuple(numbers)

@@ -32,7 +32,7 @@ def batched(rows: Sequence[Positions], side: Side) -> dict[str, Any]:
         "documents": _joined(whole, "documents", 0),
         "valid": _joined(whole, "valid", 0),
         "sequence_length": _joined_lengths(whole, 0),
-        "side": side if uneven else None,
+        "side": side if uneven and all(row.valid is None for row in rows) else None,
         "below": _shared_bound(rows),
         "in_order": all(row.in_order for row in rows),
     }
