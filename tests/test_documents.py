@@ -16,7 +16,8 @@ import pytest
 import situs
 
 ROOT = pathlib.Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+DOCUMENTS += [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "course").glob("*.md"))]
 FENCED = re.compile(r"^```([^`\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 END_OF_BLOCK = "---- the block ends here ----"
 
@@ -186,5 +187,6 @@ def test_page_of_encodings_is_what_the_registry_and_the_probes_say() -> None:
 
 def test_committed_figures_are_those_that_make_figures_makes() -> None:
     folder = ROOT / "docs"
-    assert {str(path.relative_to(folder)) for path in folder.glob("figures/*")} == set(maker().wanted())
+    wanted = {*maker().wanted(), *maker().course()}
+    assert {str(path.relative_to(folder)) for path in folder.glob("figures/*")} == wanted
     assert all(path.stat().st_size < 64 * 1024 for path in folder.glob("figures/*"))
