@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -94,14 +95,19 @@ def course() -> dict[str, tuple[Callable[..., Figure], bool]]:
     docs/course/draw_*.py, and whether it is for dark pages."""
     found = {}
     for file in sorted((FOLDER / "course").glob("draw_*.py")):
-        spec = importlib.util.spec_from_file_location(file.stem, file)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        for name, draw in module.PICTURES.items():
+        for name, draw in loaded(file).PICTURES.items():
             found |= {f"figures/course-{name}{'-dark' * dark}.png": (draw, dark) for dark in (False, True)}
     return found
+
+
+def loaded(file: Path) -> ModuleType:
+    """Import a file that is in no package."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def encodings() -> str:

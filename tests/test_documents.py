@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 import situs
+from tests.anchors import anchors_of
 
 ROOT = pathlib.Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
@@ -119,6 +120,15 @@ def test_links_lead_to_files() -> None:
         targets = re.findall(r"\]\(([^)#:]+)\)", text) + re.findall(r'(?:src|srcset)="([^":]+)"', text)
         for target in targets:
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def test_links_to_headings_lead_to_headings() -> None:
+    for document in DOCUMENTS:
+        for target, anchor in re.findall(
+            r"\]\(([^)#:]*)#([^)]+)\)", FENCED.sub("", document.read_text(encoding="utf-8"))
+        ):
+            page = document.parent / target if target else document
+            assert anchor in anchors_of(page), f"{document.name} links to {target}#{anchor}"
 
 
 def commands_of(document: pathlib.Path) -> list[list[str]]:

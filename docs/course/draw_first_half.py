@@ -1,4 +1,4 @@
-"""Draw the pictures of chapters 1 to 5, each from the objects that the chapter's code uses.
+"""Draw the pictures of chapters 1 to 4, each from the objects that the chapter's code uses.
 
 ``PICTURES`` names them for ``python docs/make.py figures``, which writes docs/figures/course-NAME.png and
 course-NAME-dark.png.
@@ -7,23 +7,20 @@ course-NAME-dark.png.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Arc, Circle, FancyBboxPatch, Rectangle
+from matplotlib.patches import Arc, Circle, FancyBboxPatch
 from torch import Tensor
 
 import situs
-from situs.checks.measures import draw_small_parameters
 from situs.plots import style
 from situs.plots.panels import Colours, Map, Panels
 from situs.plots.style import MARGIN, SMALL, Sheet
 
 SENTENCES = ("the cat chased the dog", "the dog chased the cat")
-DIM = 16
 
 
 def order(*, dark: bool = False) -> Figure:
@@ -31,7 +28,11 @@ def order(*, dark: bool = False) -> Figure:
     torch.manual_seed(0)
     vectors = {word: torch.randn(32) for word in ("the", "cat", "chased", "dog")}
     project = torch.randn(2, 32, 32) / math.sqrt(32)
-    ways = {"no positions": (None, False), "no positions, causal mask": (None, True), "sinusoids": ("added", False)}
+    ways = {
+        "no positions": (None, False),
+        "no positions, causal mask": (None, True),
+        "positions added": ("added", False),
+    }
     left, wide, gap, high = 0.62, 2.14, 0.13, 1.3
     with style.figure(
         "The same words in two orders",
@@ -66,8 +67,9 @@ def order(*, dark: bool = False) -> Figure:
 def _number_cells(axes: Axes, weights: Tensor, sheet: Sheet) -> None:
     for (row, column), weight in np.ndenumerate(weights.numpy()):
         if weight > 0.005:
-            colour = sheet.theme.paper if weight > 0.4 else sheet.theme.ink
-            axes.text(column, row, f"{weight:.2f}"[1:], ha="center", va="center", size=7.5, color=colour)
+            colour = sheet.theme.paper if weight > 0.5 else sheet.theme.ink
+            said = f"{weight:.2f}".removeprefix("0")
+            axes.text(column, row, said, ha="center", va="center", size=7.5, color=colour)
 
 
 def places(*, dark: bool = False) -> Figure:
@@ -80,25 +82,32 @@ def places(*, dark: bool = False) -> Figure:
         for place in ("input", "score", "value")
     }
     acting["query and key"] = [name for name in situs.names() if situs.entry(name).place == "query and key"]
+    line, head = 0.165, 1.2  # inches: of a name, and above the first
+    height = head + line * max(map(len, acting.values()))
     with style.figure(
         "Where position enters attention",
         "the steps from a word to its output; in colour, the places where position can be added",
-        "x: word; p: vector of a position; R: rotation; b: number or term for a pair of positions; r: vector for a "
-        "distance; a: attention weights.",
-        height=3.25,
+        "x: word; p: vector of a position; R: rotation; b: number or term for a pair of positions; a: "
+        "attention weight; r: vector of a distance.",
+        height=height,
         dark=dark,
     ) as sheet:
-        axes = sheet.axes(left=MARGIN, below=0.0)
+        axes = sheet.axes(left=0.0, right=0.0, below=0.0)
         axes.set_axis_off()
-        room = sheet.width - 2 * MARGIN
-        axes.set(xlim=(0, room), ylim=(-3.25, 0))
-        gap = (room - sum(widths)) / (len(steps) - 1)
-        x = 0.0
+        axes.set(xlim=(0, sheet.width), ylim=(-height, 0))
+        gap = (sheet.width - 2 * MARGIN - sum(widths)) / (len(steps) - 1)
+        x = MARGIN
         for number, (step, width) in enumerate(zip(steps, widths, strict=True)):
             place = named.get(number)
             hue = sheet.theme.faint if place is None else sheet.theme.hues[list(named).index(number)]
             box = FancyBboxPatch(
-                (x + 0.05, -0.55), width - 0.1, 0.35, boxstyle="round,pad=0.05", fill=False, edgecolor=hue, linewidth=1.6
+                (x + 0.05, -0.55),
+                width - 0.1,
+                0.35,
+                boxstyle="round,pad=0.05",
+                fill=False,
+                edgecolor=hue,
+                linewidth=1.6,
             )
             axes.add_patch(box)
             axes.text(x + width / 2, -0.385, step, ha="center", va="center", size=SMALL)
@@ -108,8 +117,8 @@ def places(*, dark: bool = False) -> Figure:
             if place is not None:
                 axes.plot([x + width / 2] * 2, [-0.62, -0.85], color=hue, linewidth=1.6)
                 axes.text(x + width / 2, -0.98, place, ha="center", va="center", weight="bold", color=hue)
-                names = "\n".join(acting[place])
-                axes.text(x + width / 2, -1.12, names, ha="center", va="top", size=SMALL, linespacing=1.25)
+                for below, name in enumerate(acting[place]):
+                    axes.text(x + width / 2, -head - line * below, name, ha="center", va="center", size=SMALL)
             x += width + gap
     return sheet.figure
 
@@ -140,10 +149,12 @@ def sinusoids(*, dark: bool = False) -> Figure:
             strip.set(xlim=(0, length - 1), ylim=(-1.15, 1.15), xticks=[], yticks=[0], yticklabels=[""])
             words = f"channel {channel}\n{waves[channel // 2]:,.0f} positions\nper wave"
             strip.text(1.04, 0.5, words, transform=strip.transAxes, va="center", size=SMALL, linespacing=1.1)
-        curve = sheet.inches(left, sheet.bottom + 0.5, 3.1, height - 2.45)
+        curve = sheet.inches(left, sheet.bottom + 0.5, 2.1, height - 2.45)
         alike = table @ table[64] / 32
         curve.plot(alike, color=sheet.theme.hues[0], linewidth=1.5)
         curve.set(xlim=(0, length - 1), ylim=(0, 1.05), yticks=[0, 0.5, 1])
+        words = "cosine with\nposition 64"
+        curve.text(1.04, 0.5, words, transform=curve.transAxes, va="center", size=SMALL, linespacing=1.1)
         curve.set_xlabel("position", labelpad=2, loc="left")
     return sheet.figure
 
@@ -169,7 +180,9 @@ def clock_hands(*, dark: bool = False) -> Figure:
             speed = float(frequencies[pair])
             for colour, start, radius in zip(sheet.theme.hues, starts, (0.5, 0.72), strict=False):
                 for position, width in ((start, 1.0), (start + step, 2.4)):
-                    sine, cosine = encoding.encode(situs.Positions.explicit(torch.tensor([position])))[0, 0, 2 * pair :][:2]
+                    sine, cosine = encoding.encode(situs.Positions.explicit(torch.tensor([position])))[
+                        0, 0, 2 * pair :
+                    ][:2]
                     axes.plot([0, float(cosine)], [0, float(sine)], color=colour, linewidth=width)
                 first, last = (math.degrees(speed * each) for each in (start, start + step))
                 arc = Arc((0, 0), 2 * radius, 2 * radius, theta1=first, theta2=last, color=colour, linewidth=1.4)
@@ -236,120 +249,11 @@ def _train_on_neighbours(learned: situs.Learned, length: int, steps: int = 600) 
         optimiser.step()
 
 
-def terms(*, dark: bool = False) -> Figure:
-    """Draw the four terms of the score for ten words, and which of them each method keeps."""
-    columns = ("word, word", "word, position", "position, word", "position, position")
-    found = _terms()
-    left, wide, high, gap = 1.3, 1.4, 0.82, 0.14
-    with style.figure(
-        "Which terms of the score each method keeps",
-        "each map: queries down, keys to the right, ten random words; colours are scaled map by map",
-        "A term that depends on the distance alone has one colour along each diagonal. Where a map is missing, the "
-        "method has no such term.",
-        height=len(found) * (high + 0.28) + 0.2,
-        dark=dark,
-    ) as sheet:
-        top = float(sheet.figure.get_figheight()) - sheet.top
-        for row, (method, maps) in enumerate(found.items()):
-            y = top - 0.2 - (row + 1) * (high + 0.28) + 0.06
-            for column, (name, found_term) in enumerate(zip(columns, maps, strict=True)):
-                axes = sheet.inches(left + column * (wide + gap), y, wide, high)
-                axes.set_axis_off()
-                if row == 0:
-                    axes.text(0.5, 1.36, name, transform=axes.transAxes, ha="center", weight="bold", size=SMALL)
-                if column == 0:
-                    axes.text(-0.08, 0.5, method, transform=axes.transAxes, ha="right", va="center", weight="bold")
-                if found_term is None:
-                    axes.text(0.5, 0.5, "–", transform=axes.transAxes, ha="center", color=sheet.theme.faint)
-                    continue
-                formula, values = found_term
-                reach = float(values.abs().max())
-                axes.imshow(values, cmap=sheet.theme.signed, vmin=-reach, vmax=reach, aspect="auto")
-                at: Any = {"transform": axes.transAxes, "ha": "center", "size": 8.0, "color": sheet.theme.faint}
-                axes.text(0.5, 1.06, style.minus(formula), **at)
-    return sheet.figure
-
-
-Term = tuple[str, Tensor] | None
-
-
-@torch.no_grad()
-def _terms() -> dict[str, list[Term]]:
-    """Compute each method's terms for the same words, in the order word-word, word-position, position-word, rest."""
-    torch.manual_seed(0)
-    words, heads = 10, {"num_heads": 1, "head_dim": DIM}
-    x, p = torch.randn(2, words, DIM)
-    project_query, project_key = torch.randn(2, DIM, DIM) / math.sqrt(DIM)
-    q, k, pq, pk = x @ project_query, x @ project_key, p @ project_query, p @ project_key
-    shaw, xl = situs.Shaw(max_distance=4, **heads), situs.TransformerXL(dim=DIM, **heads)
-    deberta, t5 = situs.Deberta(dim=DIM, max_distance=8, **heads), situs.T5Bias(num_heads=1)
-    tupe = situs.Tupe(dim=DIM, untie_cls=False, **heads)
-    draw_small_parameters([shaw, xl, t5, tupe, deberta])
-    offsets = torch.arange(1 - words, words)
-    rows = torch.arange(words) - torch.arange(words)[:, None] + words - 1  # of each pair among the offsets
-    positions = situs.Positions.range(words)
-
-    def of_query(vectors: Tensor | None) -> Tensor:
-        assert vectors is not None
-        return torch.einsum("mc,mnc->mn", q, vectors[0, rows])
-
-    def of_key(vectors: Tensor | None) -> Tensor:
-        assert vectors is not None
-        return torch.einsum("nc,mnc->mn", k, vectors[0, rows])
-
-    of_shaw, of_xl, of_deberta = (each.vectors(offsets, torch.float32) for each in (shaw, xl, deberta))
-    assert of_xl.for_every_key is not None
-    assert of_xl.alone is not None
-    content: Term = ("q · k", q @ k.T)
-    from_anywhere = (k @ of_xl.for_every_key[0]).expand(words, -1)
-    return {
-        "absolute": [content, ("q · W p(n)", q @ pk.T), ("W p(m) · k", pq @ k.T), ("W p(m) · W p(n)", pq @ pk.T)],
-        "Shaw": [content, ("q · a(n - m)", of_query(of_shaw.for_query)), None, None],
-        "Transformer-XL": [
-            content, ("q · W r(m - n)", of_query(of_xl.for_query)), ("u · k", from_anywhere),
-            ("v · W r(m - n)", of_xl.alone[0, rows]),
-        ],
-        "T5": [content, None, None, ("b(n - m)", t5(positions)[0, 0])],
-        "TUPE": [content, None, None, ("U p(m) · U' p(n)", tupe(positions)[0, 0])],
-        "DeBERTa": [
-            content, ("q · K(m - n)", of_query(of_deberta.for_query)), ("Q(m - n) · k", of_key(of_deberta.for_key)), None,
-        ],
-    }  # fmt: skip
-
-
-def buckets(*, dark: bool = False) -> Figure:
-    """Draw which distances share a row of T5's table, and of a clipped one."""
-    length, high = 161, 0.42
-    tables = {"T5": situs.T5Bias(num_heads=1), "clipped": situs.T5Bias(num_heads=1, buckets="clipped")}
-    with style.figure(
-        "Which distances share a row of the table",
-        "how far the key lies behind the query; each block is one row",
-        "T5 has eight rows for single distances, then eight that cover more and more, the last for everything from 113 "
-        "on. The table that is often called T5's has a row for every distance up to 128.",
-        height=2 * (high + 0.2) + 0.4,
-        dark=dark,
-    ) as sheet:
-        for number, (name, encoding) in enumerate(tables.items()):
-            axes = sheet.inches(0.75, sheet.bottom + 0.5 + (1 - number) * (high + 0.2), sheet.width - 0.9, high)
-            rows = encoding.rows_of(-torch.arange(length))
-            starts = [0, *(1 + each for each in range(length - 1) if rows[each] != rows[each + 1]), length]
-            for block, (first, last) in enumerate(zip(starts, starts[1:], strict=False)):
-                colour = sheet.theme.hues[0] if block % 2 else sheet.theme.grid
-                axes.add_patch(Rectangle((first - 0.5, 0), last - first, 1, facecolor=colour, linewidth=0))
-            axes.set(xlim=(-0.5, length - 0.5), ylim=(0, 1), yticks=[])
-            axes.text(-0.012, 0.5, name, transform=axes.transAxes, ha="right", va="center", weight="bold", size=SMALL)
-            axes.tick_params(labelbottom=number == 1)
-        axes.set_xlabel("distance", labelpad=2, loc="left")
-    return sheet.figure
-
-
 PICTURES = {
     "order": order,
     "places": places,
     "sinusoids": sinusoids,
     "clock-hands": clock_hands,
     "learned-tables": learned_tables,
-    "terms": terms,
-    "buckets": buckets,
 }
-"""Every picture of the first half by its name."""
+"""Every picture of these chapters by its name."""
