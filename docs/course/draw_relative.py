@@ -63,7 +63,8 @@ Term = tuple[str, Tensor] | None
 def _terms() -> dict[str, list[Term]]:
     """Compute each method's terms for the same words, in the order word-word, word-position, position-word, rest."""
     torch.manual_seed(0)
-    words, heads = 10, {"num_heads": 1, "head_dim": DIM}
+    words = 10
+    heads: dict[str, Any] = {"num_heads": 1, "head_dim": DIM}
     x, p = torch.randn(2, words, DIM)
     project_query, project_key = torch.randn(2, DIM, DIM) / math.sqrt(DIM)
     q, k, pq, pk = x @ project_query, x @ project_key, p @ project_query, p @ project_key
