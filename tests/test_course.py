@@ -67,28 +67,50 @@ def signed(number: float) -> str:
     return f"{number:+.3f}".replace("0.", ".", 1)
 
 
-def measured_row(row: dict[str, Any]) -> str:
-    """A line of the table of chapter 5."""
+def cells_of(row: dict[str, Any]) -> list[str]:
+    """Loss and changes of a measured method, as the tables of chapter 5 write them."""
     lengths = list(row["change"].values())
     changes = ["table ends", "", "", ""] if lengths[0] is None else [signed(each[0]) for each in lengths]
-    passkey = "" if row["passkey"]["1024"] is None else f"{row['passkey']['1024']:.0%}".replace("%", " %")
-    loss, parameters = f"{row['loss']:.2f}", f"{row['parameters']:,}"
-    return f"| {' | '.join([row['encoding'], loss, *changes, passkey, parameters])} |"
+    return [f"{row['loss']:.2f}", *changes]
+
+
+def measured() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((COURSE / "measured.json").read_text(encoding="utf-8"))
+    return found
+
+
+def chapter_5(mark: str) -> tuple[str, list[list[str]]]:
+    """The text of the chapter, and the rows of the table between two marks."""
+    chapter = (COURSE / "05-relative-positions.md").read_text(encoding="utf-8")
+    table = re.search(rf"<!-- {mark} -->\n(.*?)<!-- /{mark} -->", chapter, re.DOTALL)
+    assert table is not None
+    return chapter, [cells(line) for line in table[1].strip().splitlines()[2:]]
 
 
 def test_the_table_of_chapter_5_is_what_was_measured() -> None:
-    measured = json.loads((COURSE / "measured.json").read_text(encoding="utf-8"))
-    chapter = (COURSE / "05-relative-positions.md").read_text(encoding="utf-8")
-    assert f"    {measured['command']}\n" in chapter
-    table = re.search(r"<!-- measured -->\n(.*?)\n<!-- /measured -->", chapter, re.DOTALL)
-    assert table is not None
-    rows = sorted(measured["rows"], key=lambda row: row["loss"])
-    assert table[1].strip().splitlines()[2:] == [measured_row(row) for row in rows]
+    record, (chapter, table) = measured(), chapter_5("measured")
+    rows = sorted(record["rows"], key=lambda row: float(row["loss"]))
+    passkeys = ["" if row["passkey"]["1024"] is None else f"{100 * row['passkey']['1024']:.0f} %" for row in rows]
+    assert table == [
+        [row["encoding"], *cells_of(row), passkey, f"{row['parameters']:,}"]
+        for row, passkey in zip(rows, passkeys, strict=True)
+    ]
+    assert f"    {record['command']}\n" in chapter
 
 
-def test_the_text_about_the_table_of_chapter_5_repeats_its_numbers() -> None:
-    measured = json.loads((COURSE / "measured.json").read_text(encoding="utf-8"))
-    chapter = (COURSE / "05-relative-positions.md").read_text(encoding="utf-8")
-    known = {signed(each[0]) for row in measured["rows"] for each in row["change"].values() if each is not None}
-    known |= {signed(each[0]) for row in measured["clipped elsewhere"] for each in row["change"].values()}
+def test_the_table_of_clipped_distances_in_chapter_5_is_what_was_measured() -> None:
+    record, (chapter, table) = measured(), chapter_5("clipping")
+    named = {row["encoding"]: row for row in [*record["rows"], *record["clipping"]["rows"]]}
+    expected = {
+        ("Shaw", "16"): "shaw", ("Shaw", "64"): "shaw(max_distance=64)",
+        ("DeBERTa", "16"): "deberta(max_distance=16)", ("DeBERTa", "64"): "deberta",
+    }  # fmt: skip
+    assert table == [[*which, *cells_of(named[name])] for which, name in expected.items()]
+    assert f"    {record['clipping']['command']}\n" in chapter
+
+
+def test_the_text_about_the_tables_of_chapter_5_repeats_their_numbers() -> None:
+    record, (chapter, _) = measured(), chapter_5("measured")
+    rows = [*record["rows"], *record["clipping"]["rows"]]
+    known = {signed(each[0]) for row in rows for each in row["change"].values() if each is not None}
     assert set(re.findall(r"[+-]\d?\.\d{3}\b", chapter)) <= known
