@@ -9,15 +9,20 @@ python docs/make.py torch
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import inspect
+import itertools
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+from matplotlib.figure import Figure
 
 import situs
 from situs.cli.listing import learned_in_words, summary
@@ -83,6 +88,26 @@ def figure(names: str, kind: str, dark: bool) -> bytes:
     chosen = KINDS[kind or suiting(sitters_of(methods, {}, length=2)[0])[0]]
     sitters = sitters_of(methods, {}, length=chosen.default_length or LONGER)
     return png(chosen.draw(sitters, dark=dark), dpi=DPI)
+
+
+def course() -> dict[str, tuple[Callable[..., Figure], bool]]:
+    """Every picture of the course by its path under docs/: the function that draws it, from the tables ``PICTURES`` in
+    docs/course/draw_*.py, and whether it is for dark pages."""
+    found: dict[str, tuple[Callable[..., Figure], bool]] = {}
+    for file in sorted((FOLDER / "course").glob("draw_*.py")):
+        for name, draw in loaded(file).PICTURES.items():
+            found |= {f"figures/course-{name}{'-dark' * dark}.png": (draw, dark) for dark in (False, True)}
+    return found
+
+
+def loaded(file: Path) -> ModuleType:
+    """Import a file that is in no package."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def encodings() -> str:
@@ -232,8 +257,9 @@ def main() -> int:
     """Remake one of them."""
     what = sys.argv[1:]
     if what == ["figures"]:
-        for path, choice in wanted().items():
-            data = figure(*choice)
+        drawn = ((path, figure(*choice)) for path, choice in wanted().items())
+        taught = ((path, png(draw(dark=dark), dpi=DPI)) for path, (draw, dark) in course().items())
+        for path, data in itertools.chain(drawn, taught):
             (FOLDER / path).parent.mkdir(exist_ok=True)
             (FOLDER / path).write_bytes(data)
             print(f"{FOLDER.name}/{path}  {len(data) // 1024} KiB")

@@ -14,9 +14,11 @@ from typing import NamedTuple
 import pytest
 
 import situs
+from tests.anchors import anchors_of
 
 ROOT = pathlib.Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+DOCUMENTS += [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "course").glob("*.md"))]
 FENCED = re.compile(r"^```([^`\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 END_OF_BLOCK = "---- the block ends here ----"
 
@@ -67,7 +69,7 @@ def differences(document: pathlib.Path) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_code_blocks_run_in_order(document: pathlib.Path) -> None:
     printed = "".join(printed_by(document))
-    if document.name == "README.md":
+    if document == ROOT / "README.md":
         assert "Sway(num_heads=4) keeps the contract: " in printed
 
 
@@ -114,10 +116,19 @@ def test_measured_numbers_that_pages_repeat_are_those_of_the_readme() -> None:
 
 def test_links_lead_to_files() -> None:
     for document in DOCUMENTS:
-        text = document.read_text(encoding="utf-8")
+        text = FENCED.sub("", document.read_text(encoding="utf-8"))  # code may look like a link
         targets = re.findall(r"\]\(([^)#:]+)\)", text) + re.findall(r'(?:src|srcset)="([^":]+)"', text)
         for target in targets:
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def test_links_to_headings_lead_to_headings() -> None:
+    for document in DOCUMENTS:
+        for target, anchor in re.findall(
+            r"\]\(([^)#:]*)#([^)]+)\)", FENCED.sub("", document.read_text(encoding="utf-8"))
+        ):
+            page = document.parent / target if target else document
+            assert anchor in anchors_of(page), f"{document.name} links to {target}#{anchor}"
 
 
 def commands_of(document: pathlib.Path) -> list[list[str]]:
@@ -186,5 +197,6 @@ def test_page_of_encodings_is_what_the_registry_and_the_probes_say() -> None:
 
 def test_committed_figures_are_those_that_make_figures_makes() -> None:
     folder = ROOT / "docs"
-    assert {str(path.relative_to(folder)) for path in folder.glob("figures/*")} == set(maker().wanted())
+    wanted = {*maker().wanted(), *maker().course()}
+    assert {str(path.relative_to(folder)) for path in folder.glob("figures/*")} == wanted
     assert all(path.stat().st_size < 64 * 1024 for path in folder.glob("figures/*"))
