@@ -1,23 +1,28 @@
-"""Remake what is committed under docs/: the figures, the page of encodings, which is written from the registry, and the
-page of torch features, which is written from what their tests record.
+"""Remake what is committed under docs/: the figures, the page of encodings, which is written from the registry, the
+course's table of encodings, and the page of torch features, which is written from what their tests record.
 
 python docs/make.py figures
 python docs/make.py encodings
+python docs/make.py course
 python docs/make.py torch
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import inspect
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+from matplotlib.figure import Figure
 
 import situs
 from situs.cli.listing import learned_in_words, summary
@@ -33,6 +38,7 @@ from situs.plots import KINDS, suiting
 from situs.plots.style import png
 
 FOLDER = Path(__file__).parent
+COURSE = "course"  # the kind of a figure that the course draws for itself
 DPI = 150  # twice what most screens show, and still small files
 LONGER = 8192  # where a kind leaves the text's length open
 HERO = "sinusoidal,learned,rotary,xpos,alibi,kerple,t5,sandwich,fire,shaw,transformer_xl,deberta"
@@ -67,9 +73,25 @@ ASKED = {
 }
 
 
+def of_course() -> dict[str, Callable[..., Figure]]:
+    """Functions that draw the figures of the course, by file name: the tables PICTURES in docs/course/draw_*.py."""
+    files = sorted((FOLDER / "course").glob("draw_*.py"))
+    return {name: draw for file in files for name, draw in _loaded(file).PICTURES.items()}
+
+
+def _loaded(file: Path) -> ModuleType:
+    """Import a file that is in no package."""
+    spec = importlib.util.spec_from_file_location(f"docs_{file.stem}", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def wanted() -> dict[str, tuple[str, str, bool]]:
     """Every committed figure by its path under docs/: names, kind, and whether it is for dark pages."""
-    chosen = {name: (name, "") for name in situs.names()} | FIGURES
+    chosen = {name: (name, "") for name in situs.names()} | FIGURES | {name: (name, COURSE) for name in of_course()}
     return {
         f"figures/{file}{'-dark' * dark}.png": (names, kind, dark)
         for file, (names, kind) in chosen.items()
@@ -79,6 +101,8 @@ def wanted() -> dict[str, tuple[str, str, bool]]:
 
 def figure(names: str, kind: str, dark: bool) -> bytes:
     """One of them; a portrait where no kind is named."""
+    if kind == COURSE:
+        return png(of_course()[names](dark=dark), dpi=DPI)
     methods = parse_all(names)
     chosen = KINDS[kind or suiting(sitters_of(methods, {}, length=2)[0])[0]]
     sitters = sitters_of(methods, {}, length=chosen.default_length or LONGER)
@@ -240,6 +264,10 @@ def main() -> int:
         return 0
     if what == ["encodings"]:
         (FOLDER / "encodings.md").write_text(encodings(), encoding="utf-8")
+        return 0
+    if what == ["course"]:
+        choosing = _loaded(FOLDER / "course" / "table_of_encodings.py")
+        (FOLDER / "course" / "10-choosing.md").write_text(choosing.page(), encoding="utf-8")
         return 0
     if what == ["torch"]:
         sys.path.insert(0, str(FOLDER.parent))  # where the tests are

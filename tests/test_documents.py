@@ -16,7 +16,7 @@ import pytest
 import situs
 
 ROOT = pathlib.Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCED = re.compile(r"^```([^`\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 END_OF_BLOCK = "---- the block ends here ----"
 
@@ -64,14 +64,14 @@ def differences(document: pathlib.Path) -> list[tuple[str, str]]:
     return [(block.said, printed) for block, printed in both if block.said is not None and block.said != printed]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_code_blocks_run_in_order(document: pathlib.Path) -> None:
     printed = "".join(printed_by(document))
-    if document.name == "README.md":
+    if document == ROOT / "README.md":
         assert "Sway(num_heads=4) keeps the contract: " in printed
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_text_blocks_are_what_the_code_before_them_prints(document: pathlib.Path) -> None:
     assert differences(document) == []
     if document.name == "mistakes.md":

@@ -1,0 +1,105 @@
+"""Pictures of chapters 6 to 10 of the course; ``python docs/make.py figures`` writes them.
+
+Each function computes with Situs' own objects, or reads the record of the comparison, and returns a figure.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Arc, Circle, Rectangle, Wedge
+from matplotlib.ticker import FuncFormatter
+
+import situs
+from situs.attention.visibility import visibility
+from situs.plots import style
+from situs.plots.panels import name
+from situs.plots.style import MARGIN, SMALL, Sheet, Theme, minus
+
+PAIR = 4  # of the picture of rotary: its steps can be seen well
+RECORD = Path(__file__).parent / "choosing.json"
+
+
+def rotary(*, dark: bool = False) -> Figure:
+    """Draw a query and a key in one pair before and after both move, and their score over the distance."""
+    head = situs.Rotary(head_dim=64, pairing="interleaved")
+    query, key = (1.0, 0.25), (0.6, -0.2)
+    shifts = ((3, 1), (7, 5))
+    with style.figure(
+        "Rotary: both arrows rotate, the angle between them stays",
+        f"left: pair {PAIR} of a head of 64, {float(head.frequencies[0, PAIR]):.2f} radians per position; right: "
+        "the score of equal vectors",
+        "Four positions on, both arrows have rotated by the same angle. Their lengths and the angle between them are "
+        "the same, and so is the score. A single pair repeats; the 32 pairs of a head, each at its own speed, do not.",
+        height=2.75,
+        dark=dark,
+    ) as sheet:
+        theme, size, low = sheet.theme, 2.1, sheet.bottom + 0.3
+        for number, (m, n) in enumerate(shifts):
+            axes = sheet.inches(0.15 + number * (size + 0.2), low, size, size)
+            name(axes, f"m = {m}, n = {n}", f"m {minus('-')} n = {m - n}", theme)
+            _plane(axes, 1.15)
+            ends = [_rotated(head, vector, position) for vector, position in ((query, m), (key, n))]
+            for end, label, hue in zip(ends, ("query", "key"), theme.hues, strict=False):
+                _arrow(axes, end, label, hue)
+            first, second = sorted(math.degrees(math.atan2(y, x)) % 360 for x, y in ends)
+            first, second = (second, first + 360) if second - first > 180 else (first, second)
+            axes.add_patch(Arc((0, 0), 0.5, 0.5, theta1=first, theta2=second, color=theme.ink, linewidth=1.2))
+            middle = math.radians((first + second) / 2)
+            said = f"{second - first:.0f}°"
+            axes.text(0.4 * math.cos(middle), 0.4 * math.sin(middle), said, size=SMALL, ha="center", va="center")
+        left = 0.15 + 2 * (size + 0.2) + 0.35
+        _scores(sheet.inches(left, low + 0.1, sheet.width - left - MARGIN, size - 0.35), theme)
+    return sheet.figure
+
+
+def _scores(axes: Axes, theme: Theme) -> None:
+    """Draw the score of equal vectors over the distance: of one pair, and of a head of 64 channels."""
+    distances = torch.arange(0, 33)
+    for label, head_dim, hue, dashes in (("one pair", 2, 3, style.DASHES[1]), ("32 pairs", 64, 2, "solid")):
+        encoding, ones = situs.Rotary(head_dim=head_dim), torch.ones(1, 1, 33, head_dim, dtype=torch.float64)
+        score = (encoding(ones, 0)[:, :, :1] * encoding(ones, -distances)).sum(-1).flatten() / head_dim
+        axes.plot(distances, score, color=theme.hues[hue], linestyle=dashes, linewidth=1.6, label=label)
+    axes.set_xlim(0, 32)
+    axes.set_ylim(-1.05, 1.05)
+    axes.set_xlabel(f"m {minus('-')} n", labelpad=2, loc="left")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: minus(f"{number:g}")))
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.05, 1.0), ncol=2, frameon=False, fontsize=SMALL, handlelength=1.8)
+
+
+def _rotated(encoding: situs.Rotary, vector: tuple[float, float], position: int) -> tuple[float, float]:
+    """Rotate one pair of a head whose other channels are 0."""
+    x = torch.zeros(1, 1, 1, encoding.head_dim, dtype=torch.float64)
+    x[..., 2 * PAIR : 2 * PAIR + 2] = torch.tensor(vector)
+    first, second = encoding(x, position)[..., 2 * PAIR : 2 * PAIR + 2].flatten().tolist()
+    return first, second
+
+
+def _plane(axes: Axes, reach: float) -> None:
+    axes.set_xlim(-reach, reach)
+    axes.set_ylim(-reach, reach)
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+
+
+def _arrow(axes: Axes, end: tuple[float, float], label: str, colour: str) -> None:
+    length = math.hypot(*end)
+    props = {"arrowstyle": "-|>", "color": colour, "linewidth": 2.0, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", end, (0, 0), arrowprops=props, zorder=3)
+    axes.add_patch(Circle((0, 0), length, fill=False, color=colour, linewidth=0.6, linestyle=(0, (1, 3))))
+    where = [each * (1 + 0.14 / length) for each in end]
+    axes.text(*where, label, size=SMALL, color=colour, ha="center", va="center")
+
+
+PICTURES: dict[str, Callable[..., Figure]] = {
+    "course-rotary": rotary,
+}
+"""File names, without their ending, and what draws them."""
