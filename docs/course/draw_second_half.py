@@ -99,7 +99,52 @@ def _arrow(axes: Axes, end: tuple[float, float], label: str, colour: str) -> Non
     axes.text(*where, label, size=SMALL, color=colour, ha="center", va="center")
 
 
+def reach(*, dark: bool = False) -> Figure:
+    """Draw ALiBi's biases over the distance, and where each head passes -5."""
+    alibi, distances = situs.ALiBi(num_heads=8), torch.arange(1, 2049)
+    biases = alibi.by_offset(-distances).numpy()
+    reaches = [5 / slope for slope in alibi.resolved["slopes"]]
+    with style.figure(
+        "ALiBi: how far each head sees",
+        "left: the bias of eight heads over the distance; right: the distance at which it passes \u22125",
+        "A bias of \u22125 leaves a key less than a hundredth of the weight of an equal key at distance 0. At 1024 tokens "
+        "one head of eight is not yet blind.",
+        height=2.9,
+        dark=dark,
+    ) as sheet:
+        theme, low, high = sheet.theme, sheet.bottom + 0.45, 2.3
+        width = (sheet.width - 0.55 - 0.75 - 0.55) / 2
+        lines, bars = sheet.inches(0.55, low, width, high), sheet.inches(0.55 + width + 0.75, low, width, high)
+        shades = [theme.colormap(0.35 + 0.65 * head / 7) for head in range(8)]
+        for head, each in enumerate(biases):
+            lines.plot(distances, each, color=shades[head], linewidth=1.6)
+            lines.text(reaches[head] * 1.06, -5.25, str(head + 1), size=SMALL, color=shades[head], va="top")
+        lines.axhline(-5, color=theme.ink, linewidth=1.0, linestyle=(0, (3, 2)))
+        lines.set_ylim(-8, 0.2)
+        _log_distances(lines, 1, 2048)
+        lines.yaxis.set_major_formatter(FuncFormatter(lambda number, _: minus(f"{number:g}")))
+        bars.barh(range(1, 9), reaches, color=shades, height=0.66)
+        for head, each in enumerate(reaches, 1):
+            bars.text(each * 1.1, head, f"{each:,.0f}", size=SMALL, va="center", color=theme.ink)
+        for length, said in ((64, "trained"), (1024, "tested")):
+            bars.axvline(length, color=theme.ink, linewidth=1.0, linestyle=(0, (3, 2)))
+            bars.text(length / 1.08, 0.35, said, size=SMALL, ha="right", va="center", color=theme.faint)
+        bars.set_ylim(8.6, 0.0)
+        bars.set_yticks(range(1, 9), [f"head {head}" for head in range(1, 9)])
+        bars.grid(visible=False)
+        _log_distances(bars, 4, 2600)
+    return sheet.figure
+
+
+def _log_distances(axes: Axes, low: float, high: float) -> None:
+    axes.set_xscale("log", base=4)
+    axes.set_xlim(low, high)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.0f}"))
+    axes.set_xlabel("distance", labelpad=3, loc="left")
+
+
 PICTURES: dict[str, Callable[..., Figure]] = {
     "course-rotary": rotary,
+    "course-reach": reach,
 }
 """File names, without their ending, and what draws them."""
