@@ -118,14 +118,15 @@ def reach(*, dark: bool = False) -> Figure:
         shades = [theme.colormap(0.35 + 0.65 * head / 7) for head in range(8)]
         for head, each in enumerate(biases):
             lines.plot(distances, each, color=shades[head], linewidth=1.6)
-            lines.text(reaches[head] * 1.06, -5.25, str(head + 1), size=SMALL, color=shades[head], va="top")
+            lines.text(reaches[head] * 1.08, -4.9, str(head + 1), size=SMALL, color=theme.ink, va="bottom")
         lines.axhline(-5, color=theme.ink, linewidth=1.0, linestyle=(0, (3, 2)))
         lines.set_ylim(-8, 0.2)
         _log_distances(lines, 1, 2048)
         lines.yaxis.set_major_formatter(FuncFormatter(lambda number, _: minus(f"{number:g}")))
         bars.barh(range(1, 9), reaches, color=shades, height=0.66)
         for head, each in enumerate(reaches, 1):
-            bars.text(each * 1.1, head, f"{each:,.0f}", size=SMALL, va="center", color=theme.ink)
+            paper = {"facecolor": theme.paper, "edgecolor": "none", "pad": 1.5}
+            bars.text(each * 1.12, head, f"{each:,.0f}", size=SMALL, va="center", color=theme.ink, bbox=paper)
         for length, said in ((64, "trained"), (1024, "tested")):
             bars.axvline(length, color=theme.ink, linewidth=1.0, linestyle=(0, (3, 2)))
             bars.text(length / 1.08, 0.35, said, size=SMALL, ha="right", va="center", color=theme.faint)
@@ -143,8 +144,73 @@ def _log_distances(axes: Axes, low: float, high: float) -> None:
     axes.set_xlabel("distance", labelpad=3, loc="left")
 
 
+def longer(*, dark: bool = False) -> Figure:
+    """Draw one step of the fastest pair, and the angles of two slow ones, plain and with three scalings."""
+    trained, tested = 2048, 8192
+    stretch: dict[str, Any] = {"original_length": trained, "target_length": tested}
+    plain = situs.Rotary(head_dim=64)
+    scalings = {
+        "plain": None,
+        "interpolation": situs.LinearScaling(**stretch),
+        "NTK": situs.NTKScaling(**stretch),
+        "YaRN": situs.YaRN(**stretch),
+    }
+    with style.figure(
+        f"Rotary trained at {trained:,} tokens and tested at {tested:,}",
+        "top: one step of the fastest pair. Below: angles seen in training (outer ring) and met in the test (inner ring)",
+        "Angles that training never showed are orange. Interpolation has none of them, but neighbours come closer than "
+        "the model knows them. NTK keeps neighbours and repairs the slowest pair only. YaRN does both.",
+        height=4.5,
+        dark=dark,
+    ) as sheet:
+        theme, size, left = sheet.theme, 1.32, 0.95
+        gap = (sheet.width - left - MARGIN - 4 * size) / 3
+        for column, (label, scaling) in enumerate(scalings.items()):
+            speeds = situs.Rotary(head_dim=64, scaling=scaling).frequencies[0]
+            for row, pair in enumerate((0, 23, 31)):
+                low = sheet.bottom + (2 - row) * (size + 0.08)
+                axes = sheet.inches(left + column * (size + gap), low, size, size)
+                _plane(axes, 1.1)
+                if row == 0:
+                    axes.text(0, 1.3, label, size=SMALL, weight="bold", ha="center", va="bottom")
+                    _step(axes, float(speeds[pair]), theme)
+                else:
+                    _rings(axes, trained * float(plain.frequencies[0, pair]), tested * float(speeds[pair]), theme)
+                if column == 0:
+                    axes.text(-1.35, 0, f"pair {pair}", size=SMALL, ha="right", va="center")
+    return sheet.figure
+
+
+def _step(axes: Axes, radians: float, theme: Theme) -> None:
+    """Draw a vector at two neighbouring positions."""
+    axes.add_patch(Circle((0, 0), 1.0, fill=False, color=theme.grid, linewidth=1.0))
+    for angle in (0.0, radians):
+        end = math.cos(angle), math.sin(angle)
+        props = {"arrowstyle": "-|>", "color": theme.hues[0], "linewidth": 1.6, "shrinkA": 0, "shrinkB": 0}
+        axes.annotate("", end, (0, 0), arrowprops=props)
+    axes.text(-0.12, -0.35, f"{math.degrees(radians):.0f}°", size=SMALL, ha="center", va="center")
+
+
+def _rings(axes: Axes, seen: float, met: float, theme: Theme) -> None:
+    """Draw which angles a pair showed in training and which it shows in a test, both in radians."""
+    whole = math.tau * 0.9999  # a full circle is the most that can be seen
+    seen, met = min(seen, whole), min(met, whole)
+    for radius in (1.0, 0.76):
+        axes.add_patch(Circle((0, 0), radius - 0.1, fill=False, color=theme.grid, linewidth=6.0))
+    for radius, start, end, colour in (
+        (1.0, 0.0, seen, theme.hues[2]),
+        (0.76, 0.0, min(met, seen), theme.hues[0]),
+        (0.76, seen, met, theme.hues[1]),
+    ):
+        if end > start * 1.001:
+            degrees = math.degrees(start), math.degrees(end)
+            axes.add_patch(Wedge((0, 0), radius, *degrees, width=0.2, facecolor=colour, edgecolor="none"))
+    axes.text(0, 0, f"{math.degrees(met):.0f}°", size=SMALL, ha="center", va="center")
+
+
 PICTURES: dict[str, Callable[..., Figure]] = {
     "course-rotary": rotary,
     "course-reach": reach,
+    "course-longer": longer,
 }
 """File names, without their ending, and what draws them."""
