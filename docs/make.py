@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import inspect
+import itertools
 import json
 import os
 import subprocess
@@ -38,7 +39,6 @@ from situs.plots import KINDS, suiting
 from situs.plots.style import png
 
 FOLDER = Path(__file__).parent
-COURSE = "course"  # the kind of a figure that the course draws for itself
 DPI = 150  # twice what most screens show, and still small files
 LONGER = 8192  # where a kind leaves the text's length open
 HERO = "sinusoidal,learned,rotary,xpos,alibi,kerple,t5,sandwich,fire,shaw,transformer_xl,deberta"
@@ -73,25 +73,9 @@ ASKED = {
 }
 
 
-def of_course() -> dict[str, Callable[..., Figure]]:
-    """Functions that draw the figures of the course, by file name: the tables PICTURES in docs/course/draw_*.py."""
-    files = sorted((FOLDER / "course").glob("draw_*.py"))
-    return {name: draw for file in files for name, draw in _loaded(file).PICTURES.items()}
-
-
-def _loaded(file: Path) -> ModuleType:
-    """Import a file that is in no package."""
-    spec = importlib.util.spec_from_file_location(f"docs_{file.stem}", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def wanted() -> dict[str, tuple[str, str, bool]]:
     """Every committed figure by its path under docs/: names, kind, and whether it is for dark pages."""
-    chosen = {name: (name, "") for name in situs.names()} | FIGURES | {name: (name, COURSE) for name in of_course()}
+    chosen = {name: (name, "") for name in situs.names()} | FIGURES
     return {
         f"figures/{file}{'-dark' * dark}.png": (names, kind, dark)
         for file, (names, kind) in chosen.items()
@@ -101,12 +85,30 @@ def wanted() -> dict[str, tuple[str, str, bool]]:
 
 def figure(names: str, kind: str, dark: bool) -> bytes:
     """One of them; a portrait where no kind is named."""
-    if kind == COURSE:
-        return png(of_course()[names](dark=dark), dpi=DPI)
     methods = parse_all(names)
     chosen = KINDS[kind or suiting(sitters_of(methods, {}, length=2)[0])[0]]
     sitters = sitters_of(methods, {}, length=chosen.default_length or LONGER)
     return png(chosen.draw(sitters, dark=dark), dpi=DPI)
+
+
+def course() -> dict[str, tuple[Callable[..., Figure], bool]]:
+    """Every picture of the course by its path under docs/: the function that draws it, from the tables ``PICTURES`` in
+    docs/course/draw_*.py, and whether it is for dark pages."""
+    found = {}
+    for file in sorted((FOLDER / "course").glob("draw_*.py")):
+        for name, draw in loaded(file).PICTURES.items():
+            found |= {f"figures/course-{name}{'-dark' * dark}.png": (draw, dark) for dark in (False, True)}
+    return found
+
+
+def loaded(file: Path) -> ModuleType:
+    """Import a file that is in no package."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def encodings() -> str:
@@ -256,8 +258,9 @@ def main() -> int:
     """Remake one of them."""
     what = sys.argv[1:]
     if what == ["figures"]:
-        for path, choice in wanted().items():
-            data = figure(*choice)
+        drawn = ((path, figure(*choice)) for path, choice in wanted().items())
+        taught = ((path, png(draw(dark=dark), dpi=DPI)) for path, (draw, dark) in course().items())
+        for path, data in itertools.chain(drawn, taught):
             (FOLDER / path).parent.mkdir(exist_ok=True)
             (FOLDER / path).write_bytes(data)
             print(f"{FOLDER.name}/{path}  {len(data) // 1024} KiB")
@@ -266,8 +269,8 @@ def main() -> int:
         (FOLDER / "encodings.md").write_text(encodings(), encoding="utf-8")
         return 0
     if what == ["course"]:
-        choosing = _loaded(FOLDER / "course" / "table_of_encodings.py")
-        (FOLDER / "course" / "10-choosing.md").write_text(choosing.page(), encoding="utf-8")
+        page = loaded(FOLDER / "course" / "table_of_encodings.py").page()
+        (FOLDER / "course" / "10-choosing.md").write_text(page, encoding="utf-8")
         return 0
     if what == ["torch"]:
         sys.path.insert(0, str(FOLDER.parent))  # where the tests are

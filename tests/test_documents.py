@@ -16,7 +16,8 @@ import pytest
 import situs
 
 ROOT = pathlib.Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+DOCUMENTS += [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "course").glob("*.md"))]
 FENCED = re.compile(r"^```([^`\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 END_OF_BLOCK = "---- the block ends here ----"
 
@@ -64,14 +65,14 @@ def differences(document: pathlib.Path) -> list[tuple[str, str]]:
     return [(block.said, printed) for block, printed in both if block.said is not None and block.said != printed]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_code_blocks_run_in_order(document: pathlib.Path) -> None:
     printed = "".join(printed_by(document))
     if document == ROOT / "README.md":
         assert "Sway(num_heads=4) keeps the contract: " in printed
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_text_blocks_are_what_the_code_before_them_prints(document: pathlib.Path) -> None:
     assert differences(document) == []
     if document.name == "mistakes.md":
@@ -186,5 +187,6 @@ def test_page_of_encodings_is_what_the_registry_and_the_probes_say() -> None:
 
 def test_committed_figures_are_those_that_make_figures_makes() -> None:
     folder = ROOT / "docs"
-    assert {str(path.relative_to(folder)) for path in folder.glob("figures/*")} == set(maker().wanted())
+    wanted = {*maker().wanted(), *maker().course()}
+    assert {str(path.relative_to(folder)) for path in folder.glob("figures/*")} == wanted
     assert all(path.stat().st_size < 64 * 1024 for path in folder.glob("figures/*"))

@@ -209,8 +209,8 @@ def _rings(axes: Axes, seen: float, met: float, theme: Theme) -> None:
 
 
 PICTURES: dict[str, Callable[..., Figure]] = {
-    "course-rotary": rotary,
-    "course-reach": reach,
-    "course-longer": longer,
+    "rotary": rotary,
+    "reach": reach,
+    "longer": longer,
 }
-"""File names, without their ending, and what draws them."""
+"""What follows ``figures/course-`` in a picture's file name, and what draws it."""
