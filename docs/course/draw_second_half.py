@@ -208,9 +208,79 @@ def _rings(axes: Axes, seen: float, met: float, theme: Theme) -> None:
     axes.text(0, 0, f"{math.degrees(met):.0f}°", size=SMALL, ha="center", va="center")
 
 
+def practice(*, dark: bool = False) -> Figure:
+    """Draw positions of tokens as they lie in memory, and which keys their queries see."""
+    mask = torch.tensor([[1, 1, 1, 1, 1, 0, 0, 0]])
+    right = situs.Positions.from_mask(mask, side="right")
+    left = situs.Positions.from_mask(mask.flip(-1), side="left")
+    packed = situs.Positions.packed([5, 3])
+    mixed = situs.Positions.mixed([3, situs.Vision(time=1, height=2, width=3), 2])
+    of_image = [int(3 <= token < 9) for token in range(mixed.length)]
+    with style.figure(
+        "The index of a token is not its position",
+        "left: tokens as they lie in memory, with their positions; right: which keys (columns) a query (row) sees",
+        "Padding has no position and is seen by nobody. Packed documents count from 0 each, and do not see each other. "
+        "Six patches of an image take three positions, and the text goes on behind the largest number.",
+        height=3.3,
+        dark=dark,
+    ) as sheet:
+        axes = sheet.inches(MARGIN, sheet.bottom + 0.05, 5.3, 3.15)
+        axes.set_xlim(-3.7, 11.1)
+        axes.set_ylim(8.8, 0)
+        axes.set_axis_off()
+        for top, label, row, groups in (
+            (0.1, "padded right", right.ids[0], _padding(right)),
+            (1.5, "padded left", left.ids[0], _padding(left)),
+            (2.9, "packed", packed.ids[0], packed.documents[0].tolist() if packed.documents is not None else []),
+            (4.7, "image: time", mixed.ids[0, :, 0], of_image),
+            (5.8, "height", mixed.ids[0, :, 1], of_image),
+            (6.9, "width", mixed.ids[0, :, 2], of_image),
+        ):
+            _strip(axes, top, label, row.tolist(), groups, sheet.theme)
+        for number, (label, positions) in enumerate((("padded left", left), ("packed", packed))):
+            low = sheet.bottom + 0.05 + (1 - number) * 1.6
+            _seen(sheet.inches(sheet.width - MARGIN - 1.5, low, 1.3, 1.3), label, positions, sheet)
+    return sheet.figure
+
+
+def _padding(positions: situs.Positions) -> list[int]:
+    """Mark padding by -1, and real tokens by 0."""
+    assert positions.valid is not None
+    return [int(real) - 1 for real in positions.valid[0].tolist()]
+
+
+def _strip(axes: Axes, top: float, label: str, ids: list[int], groups: list[int], theme: Theme) -> None:
+    """Draw a row of tokens; a group of -1 is padding."""
+    axes.text(-0.35, top + 0.5, label, size=SMALL, ha="right", va="center")
+    for index, (position, group) in enumerate(zip(ids, groups, strict=True)):
+        colour = theme.paper if group < 0 else theme.hues[(0, 2)[group % 2]]
+        box = Rectangle((index + 0.04, top), 0.92, 0.92, facecolor=colour, edgecolor=theme.faint, linewidth=0.7)
+        box.set_alpha(0.3 if group >= 0 else None)
+        axes.add_patch(box)
+        said = "\u2013" if group < 0 else str(position)
+        axes.text(index + 0.5, top + 0.48, said, size=SMALL, ha="center", va="center")
+
+
+def _seen(axes: Axes, label: str, positions: situs.Positions, sheet: Sheet) -> None:
+    """Draw which keys each query sees under a causal mask."""
+    allowed = visibility(positions, positions, causal=True)
+    assert allowed is not None
+    seen = allowed[0].double().numpy()
+    axes.imshow(seen, cmap=sheet.theme.colormap, vmin=0, vmax=1.25, interpolation="nearest")
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.grid(visible=False)
+    axes.spines["bottom"].set_visible(False)
+    for line in np.arange(0.5, len(seen) - 1):
+        axes.axhline(line, color=sheet.theme.paper, linewidth=0.8)
+        axes.axvline(line, color=sheet.theme.paper, linewidth=0.8)
+    name(axes, label, "", sheet.theme)
+
+
 PICTURES: dict[str, Callable[..., Figure]] = {
     "rotary": rotary,
     "reach": reach,
     "longer": longer,
+    "practice": practice,
 }
 """What follows ``figures/course-`` in a picture's file name, and what draws it."""
