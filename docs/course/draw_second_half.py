@@ -277,10 +277,56 @@ def _seen(axes: Axes, label: str, positions: situs.Positions, sheet: Sheet) -> N
     name(axes, label, "", sheet.theme)
 
 
+def choosing(*, dark: bool = False) -> Figure:
+    """Draw three numbers of every method in the table of chapter 10."""
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    short, long = record["lengths"][0], record["lengths"][-1]
+    rows = sorted(record["rows"], key=lambda row: (row["ends"], row["changes"].get(str(long), 0.0)))
+    columns: list[tuple[str, Callable[[dict[str, Any]], float | None], str]] = [
+        (f"loss at {short}, as trained", lambda row: row["loss"], "{:.2f}"),
+        (f"change of the loss at {long}", lambda row: row["changes"].get(str(long)), "{:+.3f}"),
+        (f"passkeys found at {long}", lambda row: row["passkey"], "{:.0%}"),
+    ]
+    with style.figure(
+        "Good at the trained length, good beyond it, and able to find far things",
+        f"decoders of two layers, trained on {short} bytes; left and middle: nats per byte, less is better",
+        "No method is first in all three. Ordered by the middle column; where a table ends there is no number.",
+        height=0.21 * len(rows) + 0.55,
+        dark=dark,
+    ) as sheet:
+        theme, left, gap = sheet.theme, 1.15, 0.5
+        width = (sheet.width - left - 2 * gap - 0.55) / 3
+        for number, (title, value, form) in enumerate(columns):
+            low = sheet.bottom + 0.05
+            axes = sheet.inches(left + number * (width + gap), low, width, 0.21 * len(rows))
+            _bars(axes, [value(row) for row in rows], form, theme.hues[(0, 1, 2)[number]], theme)
+            name(axes, title, "", theme)
+            if not number:
+                axes.set_yticks(range(len(rows)), [row["name"] for row in rows])
+    return sheet.figure
+
+
+def _bars(axes: Axes, values: list[float | None], form: str, colour: str, theme: Theme) -> None:
+    """Draw a bar and its number for each value that there is."""
+    most = max(value for value in values if value is not None)
+    for row, value in enumerate(values):
+        if value is not None:
+            axes.barh(row, max(value, 0.0), color=colour, height=0.62)
+            said = minus(form.format(value))
+            axes.text(max(value, 0.0) + 0.03 * most, row, said, size=SMALL - 1, va="center", color=theme.ink)
+    axes.set_ylim(len(values) - 0.5, -0.6)
+    axes.set_xlim(0, 1.05 * most)
+    axes.set_yticks([])
+    axes.set_xticks([])
+    axes.grid(visible=False)
+    axes.spines["bottom"].set_visible(False)
+
+
 PICTURES: dict[str, Callable[..., Figure]] = {
     "rotary": rotary,
     "reach": reach,
     "longer": longer,
     "practice": practice,
+    "choosing": choosing,
 }
 """What follows ``figures/course-`` in a picture's file name, and what draws it."""
