@@ -94,7 +94,7 @@ def figure(names: str, kind: str, dark: bool) -> bytes:
 def course() -> dict[str, tuple[Callable[..., Figure], bool]]:
     """Every picture of the course by its path under docs/: the function that draws it, from the tables ``PICTURES`` in
     docs/course/draw_*.py, and whether it is for dark pages."""
-    found = {}
+    found: dict[str, tuple[Callable[..., Figure], bool]] = {}
     for file in sorted((FOLDER / "course").glob("draw_*.py")):
         for name, draw in loaded(file).PICTURES.items():
             found |= {f"figures/course-{name}{'-dark' * dark}.png": (draw, dark) for dark in (False, True)}

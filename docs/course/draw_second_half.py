@@ -95,20 +95,20 @@ def _arrow(axes: Axes, end: tuple[float, float], label: str, colour: str) -> Non
     props = {"arrowstyle": "-|>", "color": colour, "linewidth": 2.0, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", end, (0, 0), arrowprops=props, zorder=3)
     axes.add_patch(Circle((0, 0), length, fill=False, color=colour, linewidth=0.6, linestyle=(0, (1, 3))))
-    where = [each * (1 + 0.14 / length) for each in end]
-    axes.text(*where, label, size=SMALL, color=colour, ha="center", va="center")
+    x, y = (each * (1 + 0.14 / length) for each in end)
+    axes.text(x, y, label, size=SMALL, color=colour, ha="center", va="center")
 
 
 def reach(*, dark: bool = False) -> Figure:
     """Draw ALiBi's biases over the distance, and where each head passes -5."""
     alibi, distances = situs.ALiBi(num_heads=8), torch.arange(1, 2049)
     biases = alibi.by_offset(-distances).numpy()
-    reaches = [5 / slope for slope in alibi.resolved["slopes"]]
+    reaches = (5 / -alibi.by_offset(torch.tensor([-1]))[:, 0]).tolist()
     with style.figure(
         "ALiBi: how far each head sees",
         "left: the bias of eight heads over the distance; right: the distance at which it passes \u22125",
-        "A bias of \u22125 leaves a key less than a hundredth of the weight of an equal key at distance 0. At 1024 tokens "
-        "one head of eight is not yet blind.",
+        "A bias of \u22125 leaves a key less than a hundredth of the weight of an equal key at distance 0. At 1024 "
+        "tokens one head of eight is not yet blind.",
         height=2.9,
         dark=dark,
     ) as sheet:
@@ -157,7 +157,8 @@ def longer(*, dark: bool = False) -> Figure:
     }
     with style.figure(
         f"Rotary trained at {trained:,} tokens and tested at {tested:,}",
-        "top: one step of the fastest pair. Below: angles seen in training (outer ring) and met in the test (inner ring)",
+        "top: one step of the fastest pair. Below: angles seen in training (outer ring) and met in the test (inner "
+        "ring)",
         "Angles that training never showed are orange. Interpolation has none of them, but neighbours come closer than "
         "the model knows them. NTK keeps neighbours and repairs the slowest pair only. YaRN does both.",
         height=4.5,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -50,36 +51,31 @@ def page() -> str:
     before, _, rest = text.partition(BEGIN)
     _, mark, after = rest.partition(END)
     if not mark:
-        raise ValueError(f"{PAGE.name} must have the marks {BEGIN} and {END}, since the table stands between; got none.")
+        raise ValueError(
+            f"{PAGE.name} must have the marks {BEGIN} and {END}, since the table stands between; got none."
+        )
     return f"{before}{BEGIN}\n{table(json.loads(RECORD.read_text(encoding='utf-8')))}\n{END}{after}"
 
 
 def table(record: dict[str, Any]) -> str:
     """Write the table, and below it how it was measured."""
     short, long = record["lengths"][0], record["lengths"][-1]
-    times = long // short
     heads = [
         "encoding", "applied to", "encodes", "parameters", f"loss at {short}", f"change at {2 * short}",
         f"change at {long}", "loss holds", f"passkey at {long}", "time", "used in",
     ]  # fmt: skip
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     lines += [f"| {' | '.join(_cells(row, short, long))} |" for row in record["rows"]]
-    seeds, model = record["seeds"], record["model"]
-    return "\n".join(
-        [
-            *lines,
-            "",
-            f"Loss in nats per byte, and its change on the same bytes as more text stands before them; the loss holds up to "
-            f"the longest length, of up to {times} times the training length, at which it has changed by less than 0.05. "
-            f"Passkeys found, in percent. Time of a forward pass through attention at {record['cost_length']} "
-            f"tokens, over that without positions. Parameters are those of this model: {model['layers']} layers, "
-            f"{model['heads']} heads, width {model['dim']}. Means of {seeds} seeds, measured on {record['date']} with torch "
-            f"{record['torch']} and Python {record['python']} by",
-            "",
-            f"    {record['command']}",
-            "",
-        ]
+    model = record["model"]
+    said = (
+        f"Loss in nats per byte, and its change on the same bytes as more text stands before them. The loss holds up "
+        f"to a length if it changes by less than 0.05 up to there; {long // short}× is the longest that was tested. "
+        f"Passkeys are those found, in percent. Time is that of a forward pass through attention at "
+        f"{record['cost_length']} tokens, over that without positions. Parameters are those of this model: "
+        f"{model['layers']} layers, {model['heads']} heads, width {model['dim']}. Means of {record['seeds']} seeds, "
+        f"measured on {record['date']} with torch {record['torch']} and Python {record['python']} by"
     )
+    return "\n".join([*lines, "", *textwrap.wrap(said, 120), "", f"    {record['command']}", ""])
 
 
 def _cells(row: dict[str, Any], short: int, long: int) -> list[str]:
@@ -94,7 +90,7 @@ def _cells(row: dict[str, Any], short: int, long: int) -> list[str]:
         "table ends" if ends else _signed(row["changes"][str(2 * short)]),
         "" if ends else _signed(row["changes"][str(long)]),
         f"{row['holds'] // short}×",
-        "" if row["passkey"] is None else f"{100 * row['passkey']:.0f} %",
+        "" if row["passkey"] is None else f"{100 * row['passkey']:.0f} %{' (one seed)' * (row['passkey_seeds'] == 1)}",
         "" if row["time"] is None else f"{row['time']:.1f}×",
         MODELS.get(name, ""),
     ]
@@ -155,6 +151,7 @@ def _trimmed_row(row: Row, long: int, cost_length: int) -> dict[str, Any]:
         "holds": farthest(text),
         "ends": any(not each.exists for each in text.levels.values()),
         "passkey": round(found.mean, 6) if found.exists else None,
+        "passkey_seeds": len(found.seeds),
         "time": None if row.cost is None else row.cost.lengths[cost_length].time,
     }
 
