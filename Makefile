@@ -41,8 +41,9 @@ bench: $(READY) ## measure against peers; ARGS is passed on to the benchmarks
 figures: $(READY) ## remake every committed figure
 	$(BIN)/python docs/make.py figures
 
-docs: $(READY) ## write docs/encodings.md from the registry
+docs: $(READY) ## write docs/encodings.md from the registry, and the table of the course
 	$(BIN)/python docs/make.py encodings
+	$(BIN)/python docs/make.py course
 
 names: $(READY) ## write the lists of public names, after adding an encoding
 	$(BIN)/python docs/names.py

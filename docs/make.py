@@ -1,8 +1,9 @@
-"""Remake what is committed under docs/: the figures, the page of encodings, which is written from the registry, and the
-page of torch features, which is written from what their tests record.
+"""Remake what is committed under docs/: the figures, the page of encodings, which is written from the registry, the
+course's table of encodings, and the page of torch features, which is written from what their tests record.
 
 python docs/make.py figures
 python docs/make.py encodings
+python docs/make.py course
 python docs/make.py torch
 """
 
@@ -266,6 +267,10 @@ def main() -> int:
         return 0
     if what == ["encodings"]:
         (FOLDER / "encodings.md").write_text(encodings(), encoding="utf-8")
+        return 0
+    if what == ["course"]:
+        page = loaded(FOLDER / "course" / "table_of_encodings.py").page()
+        (FOLDER / "course" / "10-choosing.md").write_text(page, encoding="utf-8")
         return 0
     if what == ["torch"]:
         sys.path.insert(0, str(FOLDER.parent))  # where the tests are
