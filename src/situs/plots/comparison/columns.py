@@ -90,7 +90,12 @@ def _of_ranking(view: View) -> list[Column]:
     )
     if length == view.train_length:
         return [level, compared]
-    return [level, compared, loss_at_first(view, task), change_at(view, task, length, f"change at {times}")]
+    return [
+        level,
+        compared,
+        loss_at_first(view, task, intervals=False),
+        change_at(view, task, length, f"change at {times}"),
+    ]
 
 
 def _seeds(view: View, point: Point) -> str:
@@ -100,7 +105,7 @@ def _seeds(view: View, point: Point) -> str:
     )
 
 
-def loss_at_first(view: View, task: str) -> Column:
+def loss_at_first(view: View, task: str, *, intervals: bool = True) -> Column:
     """Make the column of the loss at the training length."""
     explained = (
         f"Loss at the training length, {view.train_length:,}, in {unit(task)}. A high loss here has less room to grow: "
@@ -108,9 +113,10 @@ def loss_at_first(view: View, task: str) -> Column:
     )
 
     def level(point: Point) -> Cell:
-        return Cell(f"{point.mean:.2f}", interval(point, "{:.2f}".format))
+        return Cell(f"{point.mean:.2f}", interval(point, "{:.2f}".format) if intervals else "")
 
-    return Column("loss at 1×", explained, points(view, task, "levels", view.train_length, level))
+    cell = points(view, task, "levels", view.train_length, level)
+    return Column("loss at 1×", explained, cell, wide=not intervals)
 
 
 def change_at(view: View, task: str, length: int, head: str) -> Column:
@@ -191,14 +197,14 @@ def of_costs(view: View) -> list[Column]:
     found = []
     if any(row.parameters is not None for row in view.rows):
         explained = "Parameters that the encodings add to the model, over all layers."
-        found.append(Column("parameters", explained, _parameters))
+        found.append(Column("parameters", explained, _parameters, wide=True))
     for number, length in enumerate(view.cost_lengths):
         found += [_time_at(view, length), _memory_at(view, length, wide=number == 0)]
     if any(row.cost is not None and row.cost.decode.time is not None for row in view.rows):
         explained = (
             "Time per token of decoding behind a cache, attention layers only, divided by the time without positions."
         )
-        found.append(Column("decoding time", explained, _decode))
+        found.append(Column("decoding", explained, _decode))
     return found
 
 

@@ -59,7 +59,7 @@ def report_html(records: Comparison | View) -> str:
         "contents": " ".join(f'<a href="#{name}">{text}</a>' for name, text in sections.items() if text),
         "facts": _facts(view),
         "findings": _list(found or ["No trial has a result, so that there is nothing to report."]),
-        "choices": " ".join(f'<a href="#{each.name}">{escape(each.title)}</a>' for each in tables(view)),
+        "choices": " ".join(f'<a href="#{each.name}">{escape(each.title)}</a>' for each in tables(view) if each.about),
         "tables": tables_html(view),
         "meanings": _meanings(explanations(view)),
         "figures": drawn,
