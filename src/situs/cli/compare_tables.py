@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -21,10 +22,10 @@ def print_tables(view: View, folder: Path, console: Console) -> None:
     """Print the headline, a table for each task, costs and properties, what went wrong, and where the report is."""
     console.print(headline(view) + ".", style="bold", markup=False, highlight=False)
     for task in view.tasks:
-        _print(console, _title(view, task), view.ranked, lambda exact, task=task: _of_task(view, task, exact=exact))
+        _print(console, _title(view, task), view.ranked, partial(_of_task, view, task))
     if view.cost_lengths:
         title = "costs, as multiples of attention without positions, and properties that were measured"
-        _print(console, title, view.ranked, lambda exact: _of_costs(view, exact=exact))
+        _print(console, title, view.ranked, partial(_of_costs, view))
     for line in _remarks(view):
         console.print(line, markup=False, highlight=False)
     console.print(f"Report: {folder / 'report.html'}", soft_wrap=True, markup=False)
@@ -57,7 +58,7 @@ def _title(view: View, task: str) -> str:
     return f"{said}; ordered by {by} at {view.times(ranking.length)}, {best} first"
 
 
-def _of_task(view: View, task: str, *, exact: bool) -> list[Column]:
+def _of_task(view: View, task: str, exact: bool) -> list[Column]:
     """Make the columns of a task: for losses the first, every change, and the last loss; for answers each length."""
     first, rows = view.train_length, view.ranked
 
@@ -110,7 +111,7 @@ def _share(share: Point, exact: bool) -> str:
     return f"{share.mean:.0%}{half}"
 
 
-def _of_costs(view: View, *, exact: bool) -> list[Column]:
+def _of_costs(view: View, exact: bool) -> list[Column]:
     """Make the columns of costs, and one that lists the properties that hold."""
     rows, lengths = view.ranked, view.cost_lengths
     columns = [Column("parameters", [NOTHING if row.cost is None else str(row.cost.parameters) for row in rows])]
@@ -152,6 +153,7 @@ def _remarks(view: View) -> list[str]:
     said = [f"{name} ends at {end}: its table of positions has no more entries." for name, end in ended.items()]
     said += [f"{row.name}: {problem}" for row in view.rows for problem in row.problems]
     for row in view.rows:
-        costs = {} if row.cost is None else {**row.cost.lengths, "decoding": row.cost.decode}
-        said += [f"{row.name}, cost at {at}: {cost.error}" for at, cost in costs.items() if cost.error is not None]
+        if row.cost is not None:
+            costs = [*row.cost.lengths.items(), ("decoding", row.cost.decode)]
+            said += [f"{row.name}, cost at {at}: {cost.error}" for at, cost in costs if cost.error is not None]
     return ["", *said] if said else [""]

@@ -234,7 +234,8 @@ def test_the_page_says_what_must_be_said(view: View, parsed: Parsed) -> None:
     for words in (
         headline(view), "situs compare --preset quick", "ab12cd34ef56", "torch 2.13.0", "Seeds0, 1", "2 cores",
         "the literature says", "measured here", "second-hand", "arXiv:2108.12409",
-        "Models that were trained too little look robust", "some would do better with another", "on other files than those that are scored", "cope, on text, seed 1: diverged",
+        "Models that were trained too little look robust", "some would do better with another",
+        "on other files than those that are scored", "cope, on text, seed 1: diverged",
         "xpos, on copy, seed 0: RuntimeError", "In the paper rotary is ahead of sinusoidal",
     ):  # fmt: skip
         assert words in parsed.text, words
