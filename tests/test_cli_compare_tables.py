@@ -108,12 +108,11 @@ def test_columns_chooses_the_width_where_there_is_no_terminal(
 def test_a_small_table_is_as_it_should_be() -> None:
     columns = [Column("loss\n1×", ["2.01", "–"]), Column("in words", ["it holds", "it is not known why"], words=True)]
     assert render(["alibi", "rotary+yarn(factor=4.0)"], columns, 48) == [
-        "             loss",
-        "encoding       1×  in words",
-        "───────────  ────  ───────────────────",
-        "alibi        2.01  it holds",
-        "rotary+         –  it is not known why",
-        "yarn(",
+        "              loss",
+        "encoding        1×  in words",
+        "────────────  ────  ───────────────────",
+        "alibi         2.01  it holds",
+        "rotary+yarn(     –  it is not known why",
         "factor=4.0)",
     ]
     lines = render(["alibi"], [columns[0]], 44)

@@ -22,8 +22,8 @@ Key = Literal["level", "change"]
 
 
 @dataclass(frozen=True)
-class Place:
-    """Hold a method's place in a ranking: the number it is ranked by, and how far that is behind the first's."""
+class Entry:
+    """Hold a method's entry in a ranking: the number it is ranked by, and how far that is behind the first's."""
 
     row: Row
     point: Point
@@ -43,22 +43,22 @@ class Ranking:
     task: str
     length: int
     key: Key
-    places: list[Place]
+    entries: list[Entry]
     rest: list[Row]
 
     @property
     def rows(self) -> list[Row]:
         """All methods: the ranked ones, then those without a number."""
-        return [*(place.row for place in self.places), *self.rest]
+        return [*(entry.row for entry in self.entries), *self.rest]
 
     @property
-    def first(self) -> list[Place]:
+    def first(self) -> list[Entry]:
         """The first, and all that tie with it."""
-        return [place for place in self.places if place.ties]
+        return [entry for entry in self.entries if entry.ties]
 
-    def place(self, row: Row) -> Place | None:
-        """Look up the place of a method, if it has one."""
-        return next((place for place in self.places if place.row.name == row.name), None)
+    def entry(self, row: Row) -> Entry | None:
+        """Look up the entry of a method, if it has one."""
+        return next((entry for entry in self.entries if entry.row.name == row.name), None)
 
 
 def rank(comparison: Comparison, rows: Sequence[Row], task: str, length: int, key: Key = "level") -> Ranking:
@@ -71,9 +71,9 @@ def rank(comparison: Comparison, rows: Sequence[Row], task: str, length: int, ke
         if scores is not None and found is not None and found.exists and math.isfinite(found.mean):
             known.append((-found.mean if scores.measure == ACCURACY else found.mean, row, found))
     known.sort(key=lambda each: each[0])
-    places = [Place(row, found, _behind(comparison, known[0][1], row, task, length, key)) for _, row, found in known]
-    named = {place.row.name for place in places}
-    return Ranking(task, length, key, places, [row for row in rows if row.name not in named])
+    entries = [Entry(row, found, _behind(comparison, known[0][1], row, task, length, key)) for _, row, found in known]
+    named = {entry.row.name for entry in entries}
+    return Ranking(task, length, key, entries, [row for row in rows if row.name not in named])
 
 
 def _behind(comparison: Comparison, first: Row, row: Row, task: str, length: int, key: Key) -> Point:

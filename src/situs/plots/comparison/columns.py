@@ -65,14 +65,14 @@ def _of_ranking(view: View) -> list[Column]:
     loss = view.loss_task is not None
 
     def behind(row: Row) -> Cell:
-        place = ranking.place(row)
-        if place is None:
+        entry = ranking.entry(row)
+        if entry is None:
             return Cell(NOTHING)
-        if place is ranking.places[0]:
+        if entry is ranking.entries[0]:
             return Cell("first", tone="good")
-        between = change_interval(place.behind) if loss else interval(place.behind, _points_of_percent)
-        said = signed(place.behind.mean) if loss else _points_of_percent(place.behind.mean)
-        return Cell(said, f"tie: {between}" if place.ties else between, tone="good" if place.ties else "")
+        between = change_interval(entry.behind) if loss else interval(entry.behind, _points_of_percent)
+        said = signed(entry.behind.mean) if loss else _points_of_percent(entry.behind.mean)
+        return Cell(said, f"tie: {between}" if entry.ties else between, tone="good" if entry.ties else "")
 
     compared = Column(
         "behind the first",

@@ -18,7 +18,7 @@ def headline(view: View) -> str:
     before = _before(view, ranking)
     if view.loss_task is None:
         said = f"{before}Most right answers on {ranking.task} {where}: {leading(ranking, percent)}"
-        best = ranking.places[0].point.mean
+        best = ranking.entries[0].point.mean
         return said if best >= FINDS else f"{said}; {percent(FINDS)} would count as solved"
     lowest = leading(ranking, lambda loss: f"{loss:.2f} {unit(view.loss_task)}")
     said = f"{before}Lowest loss {where}: {lowest}"
@@ -32,7 +32,7 @@ def _far(view: View, ranking: Ranking) -> str:
 
 
 def _before(view: View, ranking: Ranking) -> str:
-    """Say what must be known before the best is named: that nothing longer was tested, or that nobody holds."""
+    """Say what must be known before the best is named: that nothing longer was tested, or that no loss holds."""
     if not view.beyond:
         return "Only the training length was tested. "
     if ranking.length == view.train_length:
@@ -67,9 +67,9 @@ def _lowest(view: View) -> str:
 
 def _ranked(ranking: Ranking, where: str, what: str) -> str:
     """Say the lowest loss of a ranking, its ties, and the next that does not tie."""
-    first, *others = ranking.places
-    tied = [called(place.row.name) for place in others if place.ties]
-    after = next((place for place in others if not place.ties), None)
+    first, *others = ranking.entries
+    tied = [called(entry.row.name) for entry in others if entry.ties]
+    after = next((entry for entry in others if not entry.ties), None)
     said = f"{where} {called(first.row.name)} has the lowest loss, {first.point.mean:.2f} {what}."
     if tied:
         tie = "ties" if len(tied) == 1 else "tie"
@@ -85,14 +85,14 @@ def _increase(view: View) -> str:
     ranking = view.increases
     if ranking is None:
         return ""
-    first = ranking.places[0]
+    first = ranking.entries[0]
     start = view.at(first.row.scores[ranking.task].levels, view.train_length)
-    lowest = min(place.row.scores[ranking.task].levels[view.train_length].mean for place in ranking.places)
+    lowest = min(entry.row.scores[ranking.task].levels[view.train_length].mean for entry in ranking.entries)
     said = (
         f"From 1× to {view.times(ranking.length)} the loss of {called(first.row.name)} grows least, by "
         f"{signed(first.point.mean)}"
     )
-    tied = [called(place.row.name) for place in ranking.first if place is not first]
+    tied = [called(entry.row.name) for entry in ranking.first if entry is not first]
     said += f"; {listed(tied)} {'ties' if len(tied) == 1 else 'tie'} with it." if tied else "."
     if start is not None and start.mean - lowest >= HOLDS:
         said += f" But it starts from {start.mean:.2f}, where the lowest loss at 1× is {lowest:.2f}."
@@ -117,7 +117,7 @@ def _near(view: View) -> str:
     if view.loss_task is None:
         return ""
     ranking = view.rank(view.loss_task, view.train_length, scaled=False)
-    return _ranked(ranking, "At the training length", unit(view.loss_task)) if ranking.places else ""
+    return _ranked(ranking, "At the training length", unit(view.loss_task)) if ranking.entries else ""
 
 
 def _needle(view: View) -> str:
@@ -151,11 +151,11 @@ def _needle(view: View) -> str:
 def answers(view: View, task: str) -> str:
     """Say how many methods answer a task at the longest length, which is worst there, and which have no number."""
     ranking = view.rank(task, view.longest)
-    if not ranking.places or not view.beyond:
+    if not ranking.entries or not view.beyond:
         return ""
-    right = sum(place.point.mean >= FINDS for place in ranking.places)
-    first, last = ranking.places[0], ranking.places[-1]
-    where, total = f"At {view.times(view.longest)}", len(ranking.places)
+    right = sum(entry.point.mean >= FINDS for entry in ranking.entries)
+    first, last = ranking.entries[0], ranking.entries[-1]
+    where, total = f"At {view.times(view.longest)}", len(ranking.entries)
     without = [called(row.name) for row in ranking.rest]
     missing = f" Without a number there: {listed(without, 3)}." if without else ""
     if not right:
@@ -171,8 +171,8 @@ def _scaled(view: View) -> str:
     """Say what scaling a trained model's frequencies brings."""
     losses: dict[Method, float] = {}
     if view.beyond and view.loss_task is not None:
-        places = view.rank(view.loss_task, view.longest).places
-        losses = {place.row.method: place.point.mean for place in places}
+        entries = view.rank(view.loss_task, view.longest).entries
+        losses = {entry.row.method: entry.point.mean for entry in entries}
     best = next((method for method in losses if method.scaling is not None), None)
     if best is None or best.trained not in losses:
         return ""

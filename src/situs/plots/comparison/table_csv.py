@@ -51,10 +51,10 @@ def _plain(view: View, row: Row) -> dict[str, Any]:
 
 
 def _rank(view: View, row: Row) -> Any:
-    """Give the place in the report's ranking; methods that tie with the first all have 1."""
-    places = [] if view.ranking is None else view.ranking.places
-    found = ((number, place) for number, place in enumerate(places, 1) if place.row.name == row.name)
-    return next((1 if place.ties else number for number, place in found), "")
+    """Give the rank in the report's ranking; methods that tie with the first all have 1."""
+    entries = [] if view.ranking is None else view.ranking.entries
+    found = ((number, entry) for number, entry in enumerate(entries, 1) if entry.row.name == row.name)
+    return next((1 if entry.ties else number for number, entry in found), "")
 
 
 def _empty(value: Any) -> Any:

@@ -40,11 +40,11 @@ def cost_and_loss(records: Comparison | View, *, dark: bool = False, narrow: boo
         return None
     length = view.cost_lengths[-1]
     spots: dict[str, Spot] = {}
-    for place in view.rank(view.loss_task, view.longest).places:
-        cost = view.cost(place.row, length)
+    for entry in view.rank(view.loss_task, view.longest).entries:
+        cost = view.cost(entry.row, length)
         if cost.time is not None:
             low, high = (cost.time if end is None else end for end in (cost.time_low, cost.time_high))
-            spots[place.row.name] = Spot(cost.time, low, high, place.point.mean)
+            spots[entry.row.name] = Spot(cost.time, low, high, entry.point.mean)
     if not spots:
         return None
     left_out = [name for name in view.names if name not in spots]

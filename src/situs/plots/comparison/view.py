@@ -117,7 +117,7 @@ class View:
         """The order of the table: by the first loss, or else the first answers, at the longest length with a number."""
         task = self.loss_task or next(iter(self.answer_tasks), None)
         found = (self.rank(task, length) for length in reversed(self.lengths)) if task is not None else iter(())
-        return next((ranking for ranking in found if ranking.places), None)
+        return next((ranking for ranking in found if ranking.entries), None)
 
     @cached_property
     def increases(self) -> Ranking | None:
@@ -125,7 +125,7 @@ class View:
         if self.loss_task is None or self.ranking is None or self.ranking.length == self.train_length:
             return None
         found = rank(self.records, self.rows, self.loss_task, self.ranking.length, "change")
-        return found if found.places else None
+        return found if found.entries else None
 
     @property
     def ranked(self) -> list[Row]:

@@ -52,8 +52,8 @@ def interval(point: Point, form: Callable[[float], str]) -> str:
 
 def leading(ranking: Ranking, form: Callable[[float], str]) -> str:
     """Name the first of a ranking with its number, and all methods that tie with it."""
-    first, *others = ranking.places
-    tied = [called(place.row.name) for place in others if place.ties]
+    first, *others = ranking.entries
+    tied = [called(entry.row.name) for entry in others if entry.ties]
     return f"{called(first.row.name)}, {form(first.point.mean)}" + (f" (tie: {listed(tied, 3)})" if tied else "")
 
 
