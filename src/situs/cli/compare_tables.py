@@ -154,6 +154,5 @@ def _remarks(view: View) -> list[str]:
     said += [f"{row.name}: {problem}" for row in view.rows for problem in row.problems]
     for row in view.rows:
         if row.cost is not None:
-            costs = [*row.cost.lengths.items(), ("decoding", row.cost.decode)]
-            said += [f"{row.name}, cost at {at}: {cost.error}" for at, cost in costs if cost.error is not None]
+            said += [f"{row.name}, cost at {at}: {error}" for at, error in row.cost.errors.items()]
     return ["", *said] if said else [""]

@@ -65,3 +65,9 @@ class Costs:
     parameters: int
     lengths: dict[int, Cost]
     decode: DecodeCost
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """What went wrong, by the length or the decoding that it went wrong at."""
+        found = {str(length): cost.error for length, cost in self.lengths.items()} | {"decoding": self.decode.error}
+        return {where: error for where, error in found.items() if error is not None}

@@ -158,7 +158,7 @@ def _small(text: str) -> str:
 
 def _failures(view: View) -> str:
     found = [f"{row.name}, on {problem}" for row in view.rows for problem in row.problems]
-    costs = {row.name: [*row.cost.lengths.items(), ("decoding", row.cost.decode)] for row in view.rows if row.cost}
-    found += [f"{name}, cost at {at}: {cost.error}" for name, each in costs.items() for at, cost in each if cost.error]
+    costs = [(row.name, row.cost.errors) for row in view.rows if row.cost is not None]
+    found += [f"{name}, cost at {at}: {error}" for name, errors in costs for at, error in errors.items()]
     body = f"<ul>\n{_list(found)}\n</ul>" if found else "<p>None: every trial has a result.</p>"
     return f'<section aria-labelledby="missing">\n<h2 id="missing">What has no result</h2>\n{body}\n</section>'
