@@ -47,7 +47,7 @@ def loss_by_length(records: Records, *, dark: bool = False, narrow: bool = False
     if not view.beyond or not lines:
         return None
     theme = style.DARK if dark else style.LIGHT
-    chart = Chart(lines, view.looks(theme), "1× loss")
+    chart = Chart(lines, view.looks(theme), "loss at 1×")
     with style.figure(
         "Loss beyond the training length",
         f"change in {words.unit(view.loss_task)} from 1×, on the same bytes; bands: range of seeds",

@@ -155,16 +155,16 @@ def answers(view: View, task: str) -> str:
         return ""
     right = sum(entry.point.mean >= FINDS for entry in ranking.entries)
     first, last = ranking.entries[0], ranking.entries[-1]
-    where, total = f"At {view.times(view.longest)}", len(ranking.entries)
+    where, total = f"At {view.times(view.longest)},", len(ranking.entries)
     without = [called(row.name) for row in ranking.rest]
     missing = f" Without a number there: {listed(without, 3)}." if without else ""
     if not right:
         best = f"{called(first.row.name)} comes nearest, {percent(first.point.mean)}"
-        return f"{where} no method answers {percent(FINDS)} of the {task} examples; {best}.{missing}"
+        return f"{where} no method answers {percent(FINDS)} of the {task} examples correctly; {best}.{missing}"
     does = "answers" if total == 1 or right == 1 else "answer"
     worst = f"; {called(last.row.name)} answers fewest, {percent(last.point.mean)}" if right < total else ""
     of = f"{right} of {total} methods" if total > 1 else called(first.row.name)
-    return f"{where} {of} {does} at least {percent(FINDS)} of the {task} examples{worst}.{missing}"
+    return f"{where} {of} {does} at least {percent(FINDS)} of the {task} examples correctly{worst}.{missing}"
 
 
 def _scaled(view: View) -> str:

@@ -24,11 +24,11 @@ NIGHT = "(prefers-color-scheme: dark)"
 READING = {
     "loss-by-length": "One line per method. All start at 0, since changes are measured from 1×; the number beside a "
     "name is the method's loss at 1×. A flat line is good only if that number is low.",
-    "loss-by-position": "The loss of every method first falls, since the first tokens have little text before them to "
-    "predict from. Compare methods with each other, not with their own beginning: a scaled method is scaled for the "
+    "loss-by-position": "Losses usually fall at first, since the first tokens have little text before them to predict "
+    "from. Compare methods with each other, not with their own beginning: a scaled method is scaled for the "
     "whole text, so that its loss may be high, and flat, from the first token on.",
-    "by-depth": "Each cell is a length and a depth; the darker its colour (by night: the lighter), the more answers "
-    "are right. Hatched: no number, for the reason above the map.",
+    "by-depth": "Each cell is a length and a depth; the stronger its colour, the more answers are right. "
+    "Hatched: no number, for the reason above the map.",
     "by-length": "An example counts only if its whole answer is right.",
     "cost-and-loss": "Times are of a forward pass of the attention layers of this small model, projections included, "
     "on the machine named below; the costs above say how sizes matter.",

@@ -58,7 +58,9 @@ def cost_and_loss(records: Comparison | View, *, dark: bool = False, narrow: boo
     ) as sheet:
         axes = sheet.axes(below=0.5)
         _scales(sheet, axes, spots)
-        axes.set_xlabel(f"time of attention over {length:,} tokens, divided by plain", labelpad=3, loc="left")
+        axes.set_xlabel(
+            f"time of attention over {length:,} tokens, divided by that without positions", labelpad=3, loc="left"
+        )
         looks = view.looks(sheet.theme)
         for name, spot in spots.items():
             look = looks[name]
