@@ -144,7 +144,7 @@ def test_headlines_of_other_outcomes(records: dict[str, Any], expected: str) -> 
 
 def test_scaled_methods_are_not_rivals_of_the_model_that_they_scale() -> None:
     said = " ".join(findings(view_of(text(methods=("rotary", "fire", "rotary+yarn", "none")))))
-    assert "At the training length rotary has the lowest loss, 1.98 nats per byte. fire ties with it" in said
+    assert "At the training length, rotary has the lowest loss, 1.98 nats per byte. fire ties with it" in said
     assert "rotary+yarn tie" not in said
 
 
@@ -176,7 +176,7 @@ def test_a_method_called_none_is_not_taken_for_nobody(view: View) -> None:
 
 def test_nothing_is_said_of_what_was_not_measured() -> None:
     assert findings(view_of(text(methods=("alibi",), multiples=(1,), costs=False))) == [
-        "At the training length alibi has the lowest loss, 2.08 nats per byte."
+        "At the training length, alibi has the lowest loss, 2.08 nats per byte."
     ]
 
 

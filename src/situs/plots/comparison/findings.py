@@ -62,7 +62,7 @@ def _lowest(view: View) -> str:
     ranking = view.ranking
     if ranking is None or view.loss_task is None or ranking.length == view.train_length:
         return ""
-    return _ranked(ranking, f"At {_far(view, ranking)}", unit(view.loss_task))
+    return _ranked(ranking, f"At {_far(view, ranking)},", unit(view.loss_task))
 
 
 def _ranked(ranking: Ranking, where: str, what: str) -> str:
@@ -117,7 +117,7 @@ def _near(view: View) -> str:
     if view.loss_task is None:
         return ""
     ranking = view.rank(view.loss_task, view.train_length, scaled=False)
-    return _ranked(ranking, "At the training length", unit(view.loss_task)) if ranking.entries else ""
+    return _ranked(ranking, "At the training length,", unit(view.loss_task)) if ranking.entries else ""
 
 
 def _needle(view: View) -> str:

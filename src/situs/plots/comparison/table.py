@@ -142,10 +142,11 @@ def _attributes(classes: str, title: str) -> str:
 
 def explanations(view: View) -> list[tuple[str, str]]:
     """Explain each kind of column; columns that mean the same share a sentence."""
-    found: dict[str, list[str]] = {}
-    for table in tables(view):
+    first, *details = tables(view)
+    found: dict[str, list[str]] = {column.explained: [] for table in (first, *details) for column in table.columns}
+    for table in (*details, first):  # which have the columns of all lengths, in their order
         for column in table.columns:
-            heads = found.setdefault(column.explained, [])
+            heads = found[column.explained]
             if column.head not in heads:
                 heads.append(column.head)
     return [(_named(heads), explained) for explained, heads in found.items()]

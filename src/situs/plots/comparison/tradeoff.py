@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from situs.lab.comparing.records import Comparison
@@ -64,7 +65,10 @@ def cost_and_loss(records: Comparison | View, *, dark: bool = False, narrow: boo
         looks = view.looks(sheet.theme)
         for name, spot in spots.items():
             look = looks[name]
-            axes.plot([spot.low, spot.high], [spot.loss] * 2, color=look.colour, linewidth=1.2, label="_interval")
+            axes.plot(
+                [spot.low, spot.high], [spot.loss] * 2, color=look.colour, linewidth=1.2, alpha=0.6, zorder=1.5,
+                label="_interval",
+            )  # fmt: skip
             axes.plot(
                 [spot.time], [spot.loss], color=look.colour, marker=look.marker, markersize=7, linestyle="none",
                 label=name,
@@ -146,5 +150,5 @@ def _name(sheet: Sheet, axes: Axes, points: Mapping[str, tuple[float, float]]) -
         )  # fmt: skip
         axes.text(
             at[0] / width, (at[1] + at[3]) / 2 / height, name, transform=axes.transAxes, va="center_baseline",
-            size=SMALL, gid="label",
+            size=SMALL, gid="label", path_effects=[withStroke(linewidth=2.5, foreground=sheet.theme.paper)],
         )  # fmt: skip

@@ -41,8 +41,9 @@ def unit(task: str | None) -> str:
 
 
 def change_interval(point: Point) -> str:
-    """Write the 95 % interval of a change, with as many decimals as `signed` writes its mean with."""
-    return interval(point, f"{{:+.{3 if abs(point.mean) < 0.0095 else 2}f}}".format)
+    """Write the 95 % interval of a change, with three decimals where two would hide on which side of 0 an end lies."""
+    least = min(abs(number) for number in (point.low, point.mean, point.high))
+    return interval(point, f"{{:+.{3 if least < 0.0095 else 2}f}}".format)
 
 
 def interval(point: Point, form: Callable[[float], str]) -> str:
