@@ -58,10 +58,9 @@ def cost_and_loss(records: Comparison | View, *, dark: bool = False, narrow: boo
         narrow=narrow,
     ) as sheet:
         axes = sheet.axes(below=0.5)
+        divided = ", without positions: 1×" if narrow else ", as a multiple of the time without positions"
         _scales(sheet, axes, spots)
-        axes.set_xlabel(
-            f"time of attention over {length:,} tokens, divided by that without positions", labelpad=3, loc="left"
-        )
+        axes.set_xlabel(f"time over {length:,} tokens{divided}", labelpad=3, loc="left")
         looks = view.looks(sheet.theme)
         for name, spot in spots.items():
             look = looks[name]
