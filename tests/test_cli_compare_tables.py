@@ -85,6 +85,13 @@ def test_missing_lengths_and_costs_that_failed_are_told() -> None:
     assert "alibi, cost at decoding: MemoryError: no room" in printed(view_of(records), 100)
 
 
+def test_no_report_is_named_where_none_was_written(view: View) -> None:
+    file = StringIO()
+    compare_display.show(view, None, Console(file=file, width=100))
+    assert "Report" not in file.getvalue()
+    assert "Report: folder/report.html" in printed(view, 100)
+
+
 def test_answers_alone_are_ordered_by_the_most_that_are_right() -> None:
     view = view_of(make_records(methods=("rotary", "none"), tasks=("passkey",), windows=8, costs=False))
     lines = printed(view, 160)

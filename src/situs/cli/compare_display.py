@@ -22,7 +22,7 @@ from situs.plots.comparison.view import View
 
 
 def watch(*, quiet: bool) -> LineWatcher | LiveWatcher:
-    """Choose who is told: a live view on a terminal, lines elsewhere; on the error stream, so that output is free."""
+    """Choose what is shown: a live view on a terminal, lines elsewhere; on the error stream, apart from the output."""
     console = Console(stderr=True, quiet=quiet)
     return LiveWatcher(console) if console.is_terminal and not quiet else LineWatcher(console)
 
@@ -160,10 +160,10 @@ def _say_what_is_kept(console: Console, problem: object) -> None:
         console.print("Stopped. What is finished is kept; the same command goes on from here.")
 
 
-def show(view: View, folder: Path) -> None:
-    """Print the tables and where the report is. Without a terminal, lines are as long as they need to be."""
+def show(view: View, folder: Path | None, console: Console | None = None) -> None:
+    """Print the tables, and where the report is if it was written. Without a terminal, tables are 200 columns wide."""
     chosen = sys.stdout.isatty() or "COLUMNS" in os.environ
-    print_tables(view, folder, Console(width=None if chosen else 200))
+    print_tables(view, folder, console or Console(width=None if chosen else 200, emoji=False, markup=False))
 
 
 def _duration(seconds: float) -> str:

@@ -18,7 +18,7 @@ from situs.plots.comparison.words import unit
 NOTHING = "–"
 
 
-def print_tables(view: View, folder: Path, console: Console) -> None:
+def print_tables(view: View, folder: Path | None, console: Console) -> None:
     """Print the headline, a table for each task, costs and properties, what went wrong, and where the report is."""
     console.print(headline(view) + ".", style="bold", markup=False, highlight=False)
     for task in view.tasks:
@@ -28,7 +28,8 @@ def print_tables(view: View, folder: Path, console: Console) -> None:
         _print(console, title, view.ranked, partial(_of_costs, view))
     for line in _remarks(view):
         console.print(line, markup=False, highlight=False)
-    console.print(f"Report: {folder / 'report.html'}", soft_wrap=True, markup=False)
+    if folder is not None:
+        console.print(f"Report: {folder / 'report.html'}", soft_wrap=True, markup=False)
 
 
 def _print(console: Console, title: str, rows: Sequence[Row], columns: Callable[[bool], list[Column]]) -> None:

@@ -45,7 +45,7 @@ class Point:
     error: str | None = None
 
     @staticmethod
-    def missing(*, ends: int | None = None, error: str | None = None) -> Point:
+    def nothing(*, ends: int | None = None, error: str | None = None) -> Point:
         """Make a point without a number, with the reason."""
         return Point(math.nan, math.nan, math.nan, (), ends, error)
 
@@ -120,7 +120,10 @@ def _row(method: Method, comparison: Comparison) -> Row:
         seconds=sum(first) / len(first) if first else None,
         cost=comparison.costs.get(method.name),
         properties={**comparison.properties.get(method.name, {}), **_extrapolating(scores, lengths)},
-        problems=tuple(problem for record in records for problem in _problems(method, record, lengths)),
+        problems=(
+            *(problem for record in records for problem in _problems(method, record, lengths)),
+            *getattr(comparison, "problems", {}).get(method.name, ()),
+        ),
         verdict=verdict(scores, lengths[0], [status for each in unfinished.values() for status in each]),
         unfinished=unfinished,
     )
@@ -131,14 +134,15 @@ def _problems(method: Method, record: TrialRecord, lengths: Sequence[int]) -> li
     trial = f"{record.trial.task}, seed {record.trial.seed}"
     said = []
     if record.status != "done":
-        said = [f"{trial}: {_ending(record)}"]
+        said = [f"{trial}: {ending(record)}"]
     if method.name in record.methods:
         found = {length: _reason(record.methods[method.name], length) for length in lengths}
-        said += [f"{trial}, at {length}: {reason}" for length, reason in found.items() if reason is not None]
+        known = (None, *((record.error, NO_RESULT) if said else ()))  # said of the whole trial
+        said += [f"{trial}, at {length}: {reason}" for length, reason in found.items() if reason not in known]
     return said
 
 
-def _ending(record: TrialRecord) -> str:
+def ending(record: TrialRecord) -> str:
     """Say how a trial ended: by its status, and the error where that says more."""
     if record.error is None or record.status == "failed":
         return record.error or record.status
@@ -197,8 +201,8 @@ def _missing(tested: Sequence[Results], length: int) -> Point:
     """Say why no seed has a number at a length."""
     ends = next((one.lengths[length].ends for one in tested if length in one.lengths), None)
     if ends is not None:
-        return Point.missing(ends=ends)
-    return Point.missing(error=next((reason for one in tested if (reason := _reason(one, length))), NO_RESULT))
+        return Point.nothing(ends=ends)
+    return Point.nothing(error=next((reason for one in tested if (reason := _reason(one, length))), NO_RESULT))
 
 
 def _reason(results: Results, length: int) -> str | None:
