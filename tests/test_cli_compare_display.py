@@ -1,21 +1,17 @@
-"""Who is told how a comparison goes, what is shown of it, and the tables at its end."""
+"""What is shown while a comparison runs."""
 
 from io import StringIO
 from typing import Any
 
 import pytest
 from rich.console import Console
-from rich.table import Table
 
 from situs.cli import compare_display
 from situs.cli.compare_display import LineWatcher, LiveWatcher, watch
 from situs.lab.comparing.compare import Follower, Watcher
 from situs.lab.comparing.engines.worker import failed
 from situs.lab.comparing.records import Parameters, Progress, Seconds, Trial, TrialRecord
-from situs.lab.comparing.summary import Row
 from situs.lab.naming import parse
-from situs.lab.probing.costs import LONG
-from situs.lab.probing.findings import Cost, Costs, DecodeCost, Finding
 from situs.lab.settings import Settings
 
 TRIAL = Trial(parse("alibi"), (parse("alibi"),), "copy", 0, 6, Settings())
@@ -102,23 +98,3 @@ def test_whoever_stops_it_is_told_what_is_kept(kind: type[LineWatcher] | type[Li
 
 def test_elsewhere_than_on_a_terminal_lines_are_written() -> None:
     assert isinstance(watch(quiet=True), LineWatcher)
-
-
-def costs(train_length: int) -> Table:
-    at = Cost(time=1.5, memory=2.5)
-    cost = Costs(7, {train_length: at, LONG: at}, DecodeCost(time=1.25))
-    row = Row(parse("alibi"), {}, 7, 1.0, cost, {"norm_preserving": Finding(True, 0.0, "", "")}, (), "")
-    return compare_display._costs([row])
-
-
-@pytest.mark.parametrize("train_length", [64, LONG])
-def test_every_column_of_the_costs_has_a_heading_of_its_own(train_length: int) -> None:
-    table = costs(train_length)
-    times = {64: ["time at 64", "time at 4096"], LONG: ["time at 4096"]}[train_length]
-    heads = [str(column.header) for column in table.columns]
-    assert heads == ["encoding", "parameters", *times, "memory at 4096", "decoding", "properties"]
-    cells = {str(column.header): next(iter(column.cells)) for column in table.columns}
-    assert cells == {
-        "encoding": "alibi", "parameters": "7", **dict.fromkeys(times, "1.50×"), "memory at 4096": "2.50×",
-        "decoding": "1.25×", "properties": "norm-preserving",
-    }  # fmt: skip

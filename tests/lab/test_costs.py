@@ -49,12 +49,15 @@ def test_every_method_has_positive_times_and_memory(name: str) -> None:
     assert from_json(Costs, to_json(found)) == found
     assert list(found.lengths) == [TRAINING, OTHER]
     for numbers in (to_plain(each) for each in found.lengths.values()):
-        assert list(numbers) == ["time", "memory", "plain_milliseconds", "milliseconds", "plain_mib", "mib"]
+        names = ["time", "time_low", "time_high", "rounds", "memory", "plain_milliseconds", "milliseconds"]
+        assert list(numbers) == [*names, "plain_mib", "mib"]
+        assert numbers["time_low"] <= numbers["time"] <= numbers["time_high"]
+        assert numbers["rounds"] >= costs.LEAST
         assert numbers["time"] == pytest.approx(numbers["milliseconds"] / numbers["plain_milliseconds"])
         assert numbers["memory"] == pytest.approx(numbers["mib"] / numbers["plain_mib"])
         assert min(numbers.values()) > 0
     decode = to_plain(found.decode)
-    assert list(decode) == ["time", "plain_microseconds", "microseconds"]
+    assert list(decode) == ["time", "time_low", "time_high", "rounds", "plain_microseconds", "microseconds"]
     assert min(decode.values()) > 0
 
 
@@ -156,11 +159,29 @@ def test_nothing_is_left_changed(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("", "")
 
 
-def test_turns_alternate_and_medians_count() -> None:
+def test_turns_alternate_and_rounds_have_bounds() -> None:
     calls: list[str] = []
-    medians = costs._medians([lambda: calls.append("one"), lambda: calls.append("other")], 0.0)
-    assert calls == ["one", "other", "other", "one"]
-    assert len(medians) == 2
+    taken = costs._rounds([lambda: calls.append("one"), lambda: calls.append("other")], 0.0)
+    assert calls == ["one", "other", "other", "one", "one", "other"]
+    assert [len(each) for each in taken] == [costs.LEAST] * 2
     calls.clear()
-    costs._medians([lambda: calls.append("one")], 10.0)
+    costs._rounds([lambda: calls.append("one")], 10.0)
     assert len(calls) == costs.MOST
+
+
+def test_the_interval_of_a_ratio_draws_rounds_with_both_times() -> None:
+    plain = torch.tensor([1.0, 2.0, 4.0, 8.0], dtype=torch.float64)
+    assert costs.ratio_interval(plain, 3 * plain) == pytest.approx((3.0, 3.0), abs=0.8)
+    steady = torch.full((9,), 2.0, dtype=torch.float64)
+    assert costs.ratio_interval(steady, 1.5 * steady) == (1.5, 1.5)
+
+
+def test_the_interval_of_a_ratio_covers_the_truth_about_as_often_as_it_says() -> None:
+    generator = torch.Generator().manual_seed(0)
+    covered = 0
+    for _ in range(100):
+        plain = 1 + 0.1 * torch.randn(25, generator=generator, dtype=torch.float64)
+        own = 2 * (1 + 0.1 * torch.randn(25, generator=generator, dtype=torch.float64))
+        low, high = costs.ratio_interval(plain, own)
+        covered += low <= 2 <= high
+    assert covered >= 85

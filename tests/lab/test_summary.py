@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -23,6 +23,8 @@ from situs.lab.comparing.records import (
 from situs.lab.comparing.summary import Point, Scores, farthest, point, summarise, verdict
 from situs.lab.naming import parse
 from situs.lab.settings import Settings
+
+pytestmark = pytest.mark.once
 
 SETTINGS = Settings(train_length=8, multiples=(1, 2))
 
@@ -94,6 +96,7 @@ def test_tables_that_end_and_trials_that_fail_are_told() -> None:
     broken = trial("learned", "text", 1, {}, status="failed", error="MemoryError: no room", methods={})
     (row,) = summarise(records([trial("learned", "text", 0, ended), broken], "learned"))
     assert row.scores["text"].levels[16].ends == 8
+    assert row.unfinished == {"text": ("failed",)}
     assert not row.scores["text"].changes[16].exists
     assert math.isnan(row.scores["text"].levels[16].mean)
     assert row.problems == ("text, seed 1: MemoryError: no room",)
@@ -108,6 +111,56 @@ def test_answers_are_kept_by_depth() -> None:
     (row,) = summarise(records([trial("t5", "passkey", 0, lengths, "accuracy")], "t5"))
     assert row.scores["passkey"].depths[16] == {0.0: 0.0, 0.5: 0.5, 1.0: 1.0}
     assert row.verdict == "passkey: right to 1×"
+
+
+@dataclass(frozen=True)
+class Failed(Outcome):
+    """An outcome with the reason why it has no scores."""
+
+    error: str | None = None
+
+
+def test_a_length_without_scores_has_its_reason_and_the_rest_is_kept() -> None:
+    partial = {8: Outcome(scores=[2.0, 2.2]), 16: Failed(error="IndexError: too long")}
+    (row,) = summarise(records([trial("shaw", "text", 0, partial)], "shaw"))
+    found = row.scores["text"]
+    assert found.levels[8].mean == pytest.approx(2.1)
+    assert (found.levels[16].exists, found.levels[16].error) == (False, "IndexError: too long")
+    assert found.changes[16].error == "IndexError: too long"
+    assert row.problems == ("text, seed 0, at 16: IndexError: too long",)
+    assert row.verdict == "loss holds to 1×, no result beyond"
+    assert row.properties["extrapolating"].holds is None
+    assert row.properties["extrapolating"].said == "It has no result at 16 tokens: IndexError: too long."
+
+
+def test_a_length_that_one_seed_lacks_is_averaged_over_the_others() -> None:
+    whole = {8: Outcome(scores=[1.0, 2.0]), 16: Outcome(scores=[1.5, 2.5])}
+    partial = {8: Outcome(scores=[3.0, 4.0])}
+    trials = [trial("alibi", "text", 0, whole), trial("alibi", "text", 1, partial)]
+    (row,) = summarise(records(trials, "alibi"))
+    found = row.scores["text"]
+    assert (found.levels[8].seeds, found.levels[16].seeds) == ((1.5, 3.5), (2.0,))
+    assert found.changes[16].mean == pytest.approx(0.5)
+    assert row.problems == ("text, seed 1, at 16: no result",)
+
+
+def test_trials_without_results_are_counted_by_their_status() -> None:
+    done = trial("alibi", "text", 0, {8: Outcome(scores=[2.0]), 16: Outcome(scores=[2.01])})
+    diverged = trial("alibi", "text", 1, {}, status="diverged", methods={})
+    late = trial("alibi", "text", 2, {}, status="timed out", error="no result after 600 s", methods={})
+    (row,) = summarise(records([done, diverged, late], "alibi"))
+    assert row.verdict == "loss holds to 2×; 1 trial diverged; 1 trial timed out"
+    assert row.problems == ("text, seed 1: diverged", "text, seed 2: timed out: no result after 600 s")
+    assert row.unfinished == {"text": ("diverged", "timed out")}
+
+
+def test_lengths_that_were_tested_before_a_trial_timed_out_are_kept() -> None:
+    found = {8: Outcome(scores=[2.0, 2.0])}
+    late = trial("alibi", "text", 0, found, status="timed out", error="timed out after 600 s")
+    (row,) = summarise(records([late], "alibi"))
+    assert row.scores["text"].levels[8].mean == 2.0
+    assert row.problems == ("text, seed 0: timed out after 600 s",)
+    assert row.verdict == "loss holds to 1×, no result beyond; 1 trial timed out"
 
 
 def test_a_method_without_results_says_so() -> None:
@@ -127,7 +180,7 @@ def scores(measure: Measure, levels: list[float], changes: list[float]) -> Score
     [
         (scores("loss", [2.0, 2.01, 2.02], [0.0, 0.01, 0.02]), 32, "loss holds to 4×"),
         (scores("loss", [2.0, 2.01, 2.5], [0.0, 0.01, 0.5]), 16, "loss holds to 2× only"),
-        (scores("loss", [2.0, 2.9, 2.0], [0.0, 0.9, 0.0]), 8, "loss breaks beyond 1×"),
+        (scores("loss", [2.0, 2.9, 2.0], [0.0, 0.9, 0.0]), 8, "loss rises beyond 1×"),
         (scores("loss", [2.0], [0.0]), 8, "tested at 1× only"),
         (scores("loss", [math.nan, 2.0], [math.nan, math.nan]), 0, "no loss at 1×"),
         (scores("accuracy", [1.0, 0.95, 0.4], []), 16, "x: right to 2×"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,15 +15,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from situs.cli.compare_tables import print_tables
 from situs.lab.comparing import records
 from situs.lab.comparing.records import Trial, TrialRecord
-from situs.lab.comparing.summary import LOSS, Point, Row, Scores
-from situs.lab.probing.findings import Cost
 from situs.plots.comparison.view import View
 
 
 def watch(*, quiet: bool) -> LineWatcher | LiveWatcher:
-    """Choose who is told: a live view on a terminal, lines elsewhere; on the error stream, so that output is free."""
+    """Choose what is shown: a live view on a terminal, lines elsewhere; on the error stream, apart from the output."""
     console = Console(stderr=True, quiet=quiet)
     return LiveWatcher(console) if console.is_terminal and not quiet else LineWatcher(console)
 
@@ -160,76 +160,10 @@ def _say_what_is_kept(console: Console, problem: object) -> None:
         console.print("Stopped. What is finished is kept; the same command goes on from here.")
 
 
-def show(view: View, folder: Path, console: Console | None = None) -> None:
-    """Print the tables and where the rest is. Not on a terminal, lines are as long as they need to be."""
-    console = console or Console(width=None if sys.stdout.isatty() else 200)
-    for task in view.tasks:
-        console.print(_table(task, view))
-    if any(row.cost is not None for row in view.rows):
-        console.print(_costs(view.rows))
-    for row in view.rows:
-        for problem in row.problems:
-            console.print(f"{row.name}: {problem}", markup=False)
-    console.print(f"Report: {folder / 'report.html'}", soft_wrap=True, markup=False)
-
-
-def _table(task: str, view: View) -> Table:
-    seeds, lengths = len(view.records.seeds), view.lengths
-    loss = view.records.tasks[task].measure == LOSS
-    what = "loss in nats a byte, and its change" if loss else "share of answers that are right"
-    table = Table(title=f"{task}: {what}; {seeds} seed{'s' * (seeds > 1)}", title_justify="left")
-    table.add_column("encoding")
-    for length in lengths:
-        table.add_column(f"{length // lengths[0]}× ({length})", justify="right")
-    table.add_column("verdict")
-    for row in view.rows:
-        found = row.scores.get(task)
-        cells = ["–"] * len(lengths) if found is None else [_cell(found, length, lengths[0]) for length in lengths]
-        table.add_row(row.name, *cells, row.verdict if task == view.tasks[0] else "")
-    return table
-
-
-def _cell(scores: Scores, length: int, base: int) -> str:
-    level = scores.levels[length]
-    if not level.exists:
-        return f"ends at {level.ends}"
-    if scores.measure != LOSS:
-        return f"{level.mean:.0%}"
-    return f"{level.mean:.2f}" if length == base else _signed(scores.changes[length])
-
-
-def _signed(change: Point) -> str:
-    return f"{change.mean:+.3f} ±{(change.high - change.low) / 2:.3f}"
-
-
-def _costs(rows: Sequence[Row]) -> Table:
-    table = Table(title="cost over plain attention, and properties that were measured", title_justify="left")
-    lengths = list(dict.fromkeys(length for row in rows if row.cost is not None for length in row.cost.lengths))
-    columns = [
-        ("encoding", "left"), ("parameters", "right"), *((f"time at {length}", "right") for length in lengths),
-        *((f"memory at {length}", "right") for length in lengths[-1:]), ("decoding", "right"), ("properties", "left"),
-    ]  # fmt: skip
-    for name, side in columns:
-        table.add_column(name, justify="right" if side == "right" else "left")
-    for row in rows:
-        cost = row.cost
-        at = {} if cost is None else cost.lengths
-        shown = [at.get(length, Cost()) for length in lengths]
-        table.add_row(
-            row.name,
-            "–" if cost is None else str(cost.parameters),
-            *(_times(each.time, each.ends) for each in shown),
-            *(_times(each.memory, each.ends) for each in shown[-1:]),
-            "–" if cost is None else _times(cost.decode.time, cost.decode.ends),
-            ", ".join(name.replace("_", "-") for name, found in row.properties.items() if found.holds),
-        )
-    return table
-
-
-def _times(number: float | None, ends: int | None) -> str:
-    if ends is not None:
-        return f"ends at {ends}"
-    return "–" if number is None else f"{number:.2f}×"
+def show(view: View, folder: Path | None, console: Console | None = None) -> None:
+    """Print the tables, and where the report is if it was written. Without a terminal, tables are 200 columns wide."""
+    chosen = sys.stdout.isatty() or "COLUMNS" in os.environ
+    print_tables(view, folder, console or Console(width=None if chosen else 200, emoji=False, markup=False))
 
 
 def _duration(seconds: float) -> str:

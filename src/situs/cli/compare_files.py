@@ -5,7 +5,7 @@ from __future__ import annotations
 from situs.lab.comparing.store import Store
 from situs.plots.comparison.figures import figures
 from situs.plots.comparison.report import report_html
-from situs.plots.comparison.table import table_csv
+from situs.plots.comparison.table_csv import table_csv
 from situs.plots.comparison.view import View
 from situs.plots.style import png
 

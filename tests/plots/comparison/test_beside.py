@@ -9,7 +9,7 @@ from situs.plots.comparison.beside import Beside, beside, differences
 from situs.plots.comparison.literature import PUBLISHED
 from situs.plots.comparison.view import View
 from tests.plots.comparison.sample import make_records, view_of
-from tests.plots.comparison.test_words import changed
+from tests.plots.comparison.test_findings import changed
 
 pytestmark = pytest.mark.once
 
@@ -40,9 +40,9 @@ def test_perplexities_become_nats() -> None:
     assert ALIBI.badness("sinusoidal") == math.log(178.97 / 20.05)
     assert ALIBI.others("sinusoidal") == "also 43.54 at 1,012, 76.23 at 1,512, 406.00 at 15,512"
     assert SLIDING.others("sinusoidal") == ""
-    assert ALIBI.said("sinusoidal") == "20.05 → 178.97 at 6.9× (+2.19 nats a token)"
-    assert PI.said("rotary") == "7.20 → >1,000 at 2× (>+4.93 nats a token)"
-    assert YARN.said("rotary+linear") == ">10,000 (>9.21 nats a token)"
+    assert ALIBI.said("sinusoidal") == "20.05 → 178.97 at 6.9× (+2.19 nats per token)"
+    assert PI.said("rotary") == "7.20 → >1,000 at 2× (>+4.93 nats per token)"
+    assert YARN.said("rotary+linear") == ">10,000 (>9.21 nats per token)"
     assert KAZEMNEJAD.said("t5") == "54.4\N{NO-BREAK SPACE}%"
     assert RANDOMISED.said("+random") == "+12.0 points"
 
@@ -71,13 +71,15 @@ def test_close_calls_count_for_neither() -> None:
     each = found(records)[YARN.paper]
     assert each.level + each.same + len(each.differ) == 3
     assert each.level == 1  # the seeds of ntk and linear overlap
-    assert "1 too close to call." in each.said
+    assert "1 is too close to call." in each.said
 
 
 def test_levels_are_compared_at_the_training_length_with_their_spread() -> None:
     each = found(text("none", "learned", "alibi"))[HAVIV.paper]
     assert each.verdict == "same order"
-    assert each.said.endswith("From best to worst it is 0.05 nats a token there, 0.27 nats a byte here.")
+    assert each.said.endswith(
+        "The best and the worst are 0.05 nats per token apart in the paper, 0.27 nats per byte here."
+    )
 
 
 def test_answers_are_averaged_over_tasks_and_lengths() -> None:
@@ -91,7 +93,7 @@ def test_answers_are_averaged_over_tasks_and_lengths() -> None:
     assert [row[3] for row in each.rows] == [
         f"{100 * mean:.0f}\N{NO-BREAK SPACE}% beyond 1×" for mean in (none, rotary)
     ]
-    assert each.said == "Here too."
+    assert each.said == "It is the same here."
 
 
 @pytest.mark.parametrize("name", ["alibi(slopes=1)", "alibi(slopes=1e+0)"])
@@ -115,5 +117,5 @@ def test_what_was_not_measured_is_not_compared(methods: tuple[str, ...]) -> None
 
 def test_one_sentence_tells_whom_the_records_contradict(view: View) -> None:
     said = differences(beside(view))
-    assert "another order than Press et al. 2021, ALiBi, windows side by side and Kazemnejad et al. 2023" in said
-    assert "the same order as Press et al. 2021, ALiBi, sliding window and Haviv et al. 2022" in said
+    assert "the order differs from Press et al. 2021, ALiBi, windows side by side and Kazemnejad et al. 2023" in said
+    assert "the order agrees with Press et al. 2021, ALiBi, sliding window and Haviv et al. 2022" in said

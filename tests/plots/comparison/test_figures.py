@@ -18,20 +18,21 @@ from situs.lab.comparing.summary import summarise
 from situs.lab.plain import from_plain
 from situs.plots.comparison.figures import (
     accuracy_by_length,
-    cost_and_reach,
+    cost_and_loss,
     figures,
     loss_by_length,
     loss_by_position,
     retrieval,
     stretches,
 )
+from situs.plots.comparison.tradeoff import Spot, best_of_both
 from situs.plots.comparison.view import View
 from situs.plots.style import png, short
 from tests.plots.comparison.sample import METHODS, ODD, make_records, view_of
 
 pytestmark = pytest.mark.once
 
-NAMES = ["loss-by-length", "loss-by-position", "passkey-by-depth", "copy-by-length", "cost-and-reach"]
+NAMES = ["loss-by-length", "loss-by-position", "passkey-by-depth", "copy-by-length", "cost-and-loss"]
 Draw = Callable[..., Figure | None]
 
 
@@ -103,7 +104,7 @@ def test_a_method_without_numbers_at_the_end_is_named_below() -> None:
             if trial["trial"]["method"] == "alibi":
                 tested["lengths"]["1024"]["scores"][0] = math.nan
     (axes,) = drawn(loss_by_length(view_of(records))).axes
-    assert "no number beyond 512" in words(axes, "heading")
+    assert "no result beyond 512" in words(axes, "heading")
     assert lines(axes)["alibi"][0] == [64, 128, 256, 512]
 
 
@@ -140,16 +141,46 @@ def test_maps_hold_the_share_found_at_each_depth_and_length(view: View) -> None:
     assert sum(len(axes.patches) for axes in maps.values()) == 4  # learned beyond its table
 
 
-def test_points_of_cost_and_reach_are_time_and_change(view: View) -> None:
-    (axes,) = drawn(cost_and_reach(view)).axes
+def test_points_of_cost_and_loss_are_time_and_loss_with_bars_for_the_time(view: View) -> None:
+    (axes,) = drawn(cost_and_loss(view)).axes
     expected = {
-        row.name: ([view.cost(row, 4096).time], [row.scores["text"].changes[1024].mean])
+        row.name: ([view.cost(row, 4096).time], [row.scores["text"].levels[1024].mean])
         for row in view.rows
-        if row.name not in ("learned", "sandwich")  # without a change, and without costs
+        if row.name not in ("learned", "sandwich")  # without a loss there, and without costs
     }
     assert lines(axes) == expected
+    bars = [[*np.asarray(line.get_xdata())] for line in axes.get_lines() if line.get_label() == "_interval"]
+    costs = [view.cost(row, 4096) for row in view.rows if row.name in expected]
+    assert sorted(bars) == sorted([cost.time_low, cost.time_high] for cost in costs)
     assert len(words(axes, "label")) == len(expected)
     assert "4,096" in axes.get_xlabel()
+
+
+def test_the_caption_of_costs_names_what_no_other_beats_in_both() -> None:
+    spots = {"a": Spot(1.0, 1.0, 1.0, 3.0), "b": Spot(2.0, 2.0, 2.0, 2.0), "c": Spot(2.5, 2.5, 2.5, 2.5)}
+    assert best_of_both(spots) == ["a", "b"]
+    assert best_of_both({**spots, "d": Spot(0.9, 0.9, 0.9, 1.0)}) == ["d"]
+
+
+def test_a_loss_that_explodes_does_not_flatten_costs() -> None:
+    records = make_records(tasks=("text",), methods=("rotary", "alibi"), failures=False)
+    for trial in records["trials"]:
+        if "rotary" in trial["methods"]:
+            at = trial["methods"]["rotary"]["lengths"]["1024"]
+            at["scores"] = [score + 50 for score in at["scores"]]
+    (axes,) = drawn(cost_and_loss(view_of(records))).axes
+    assert axes.get_yscale() == "log"
+
+
+def test_the_caption_of_losses_along_the_text_compares_methods_and_not_their_own_beginnings() -> None:
+    records = make_records(tasks=("text",), methods=("alibi", "rotary+linear"), failures=False)
+    for trial in records["trials"]:
+        for name, tested in trial["methods"].items():
+            tested["lengths"]["1024"]["along"] = [2.9 if name == "rotary+linear" else 2.0 + 0.01 * n for n in range(32)]
+    figure = drawn(loss_by_position(view_of(records)))
+    assert str(figure.get_label()).endswith(
+        "At the end of the text the loss of alibi is lowest, 2.31, and that of rotary+linear highest, 2.90."
+    )
 
 
 def test_right_answers_are_drawn_for_any_task(view: View) -> None:
@@ -198,7 +229,7 @@ def test_each_figure_comes_in_four_kinds(view: View) -> None:
     for dark, narrow in itertools.product((False, True), repeat=2):
         found = figures(view, dark=dark, narrow=narrow)
         assert list(found) == NAMES
-        sizes[dark, narrow] = [each.get_figwidth() for each in found.values()], found["cost-and-reach"].get_facecolor()
+        sizes[dark, narrow] = [each.get_figwidth() for each in found.values()], found["cost-and-loss"].get_facecolor()
     assert sizes[False, False][0] == sizes[True, False][0] != sizes[False, True][0] == sizes[True, True][0]
     assert sizes[False, False][1] == sizes[False, True][1] != sizes[True, False][1] == sizes[True, True][1]
 
@@ -230,6 +261,6 @@ def test_figures_without_numbers_are_left_out(records: dict[str, Any], expected:
     assert list(found) == expected
     for figure in found.values():
         png(figure, dpi=50)
-    for draw in (loss_by_length, loss_by_position, retrieval, accuracy_by_length, cost_and_reach):
+    for draw in (loss_by_length, loss_by_position, retrieval, accuracy_by_length, cost_and_loss):
         name: Draw = draw
         name(view_of(records))

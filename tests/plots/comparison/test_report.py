@@ -5,6 +5,7 @@ import csv
 import io
 import math
 import re
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,15 @@ from PIL import Image
 
 from situs.lab.comparing.summary import TRAINED
 from situs.lab.probing.properties import PROBES
+from situs.plots.comparison.columns import of_properties
+from situs.plots.comparison.findings import headline
 from situs.plots.comparison.report import report_html
-from situs.plots.comparison.table import columns, explanations, table_csv
+from situs.plots.comparison.table import explanations, tables
+from situs.plots.comparison.table_csv import table_csv
 from situs.plots.comparison.view import View
-from situs.plots.comparison.words import headline, percent, signed
+from situs.plots.comparison.words import percent, signed
 from tests.plots.comparison.browser import MISSING, Page, browser
-from tests.plots.comparison.sample import METHODS, ODD, make_records, view_of
+from tests.plots.comparison.sample import METHODS, ODD, make_records, view_of, view_of_losses
 
 pytestmark = pytest.mark.once
 
@@ -104,33 +108,87 @@ def test_odd_names_are_words_and_not_elements(page: str, parsed: Parsed) -> None
     assert "<b>" not in page
 
 
-def test_every_method_stands_in_the_table_with_its_numbers(view: View, parsed: Parsed) -> None:
-    table = {row[0]: row[1:] for row in reversed(parsed.rows) if row}
-    heads = [column.head for column in columns(view)]
+Shown = dict[str, dict[str, str]]
+"""By method and heading, what stands in a table."""
+
+
+def tables_with(parsed: Parsed, methods: Sequence[str]) -> list[Shown]:
+    """The tables in which all of these methods have a row, in the order of the page."""
+    found: list[Shown] = []
+    for row in parsed.rows:
+        if row[0] == "method":
+            heads = row[1:]
+            found.append({})
+        elif found:
+            found[-1][row[0]] = dict(zip(heads, row[1:], strict=True))
+    return [table for table in found if set(table) == set(methods)]
+
+
+def test_every_method_stands_in_every_table_with_its_numbers(view: View, parsed: Parsed) -> None:
+    first, losses, passkey, copy, costs, properties = tables_with(parsed, METHODS)
     for row in view.rows:
-        shown = table[row.name]
-        assert len(shown) == len(heads)
         scores = row.scores["text"]
-        assert shown[0].startswith(f"{scores.levels[64].mean:.2f}")
-        for index, length in enumerate((128, 256, 512, 1024)):
+        level, change = scores.levels[1024], scores.changes[1024]
+        assert first[row.name]["loss at 16×"].startswith(f"{level.mean:.2f}" if level.exists else "ends")
+        assert first[row.name]["change at 16×"].startswith(signed(change.mean) if change.exists else "ends")
+        assert first[row.name]["in words"] == row.verdict
+        assert losses[row.name]["loss at 1×"].startswith(f"{scores.levels[64].mean:.2f}")
+        for times, length in {"2×": 128, "4×": 256, "8×": 512, "16×": 1024}.items():
             point = scores.changes[length]
-            assert shown[1 + index].startswith(signed(point.mean) if point.exists else "ends")
+            assert losses[row.name][f"change at {times}"].startswith(signed(point.mean) if point.exists else "ends")
         found = row.scores["passkey"].levels[1024]
-        assert shown[9] == (percent(found.mean) if found.exists else "ends")
-        assert shown[-1] == row.verdict
-    assert heads[:10] == ["1×", "2×", "4×", "8×", "16×"] * 2
-    assert table["rotary"][heads.index("time 4,096")] == "1.03"
-    assert table["learned"][heads.index("time 4,096")] == "ends"
-    assert table["sandwich"][heads.index("time 4,096")] == "–"
-    assert table["kerple"][heads.index("parameters")] == "16"
-    assert (table["alibi"][heads.index("decaying")], table["rotary"][heads.index("decaying")]) == ("yes", "no")
+        assert passkey[row.name]["16×"].startswith(percent(found.mean) if found.exists else "ends")
+    assert copy["xpos"]["16×"] == "failed"
+    assert first["cope"]["loss at 16×"].endswith("1 of 2 seeds")
+    assert costs["rotary"]["time at 4,096"] == "1.03×1.01 to 1.06"
+    assert costs["learned"]["time at 4,096"] == "ends"
+    assert costs["sandwich"]["time at 4,096"] == "–"
+    assert costs["kerple"]["parameters"] == "16"
+    assert (properties["alibi"]["decaying"], properties["rotary"]["decaying"]) == ("yes", "no")
 
 
-def test_rows_are_ranked_by_the_change_at_the_longest_length(view: View, parsed: Parsed) -> None:
-    shown = list(dict.fromkeys(row[0] for row in parsed.rows if row and row[0] in METHODS))[: len(METHODS)]
-    changes = {row.name: row.scores["text"].changes[1024] for row in view.rows}
-    known = sorted((name for name in METHODS if changes[name].exists), key=lambda name: changes[name].mean)
-    assert shown == [*known, "learned"]
+def test_rows_of_every_table_are_ranked_by_the_loss_at_the_longest_length(view: View, parsed: Parsed) -> None:
+    losses = {row.name: row.scores["text"].levels[1024] for row in view.rows}
+    known = sorted((name for name in METHODS if losses[name].exists), key=lambda name: losses[name].mean)
+    for table in tables_with(parsed, METHODS):
+        assert list(table) == [*known, "learned"]
+    assert "Ordered by the loss at 16×, lowest first." in parsed.text
+
+
+def test_more_lengths_than_fit_go_on_in_another_table() -> None:
+    view = view_of(make_records(methods=("alibi", "t5"), tasks=("text",), multiples=tuple(range(1, 21)), windows=4))
+    losses = [table for table in tables(view) if table.name.startswith("losses")]
+    assert [len(table.columns) for table in losses] == [8, 8, 4]
+    assert [table.title for table in losses] == ["Loss by length", *["Loss by length, continued"] * 2]
+    assert losses[-1].columns[-1].head == "change at 20×"
+
+
+def test_results_that_are_missing_at_some_lengths_are_shown_with_their_reason() -> None:
+    whole, part = [[2.0, 2.1], [2.0, 2.2]], [[2.0, 2.1]]
+    view = view_of_losses(
+        {"alibi": {64: whole, 128: whole, 256: whole}, "t5": {64: whole, 128: part}, "fire": {64: whole, 128: whole}}
+    )
+    page = Parsed(report_html(view))
+    shown = tables_with(page, ("alibi", "t5", "fire"))
+    first = next(table for table in shown if "loss at 4×" in table["t5"])
+    assert [first[name]["loss at 4×"] for name in ("alibi", "t5", "fire")] == ["2.08", "no result", "no result"]
+    losses = next(table for table in shown if "change at 2×" in table["t5"])
+    assert losses["t5"]["change at 2×"].startswith("0.000")
+    assert "t5, on text, seed 1, at 128: no result" in page.text
+    assert "t5, on text, seed 0, at 256: no result" in page.text
+    assert first["fire"]["in words"] == "loss holds to 2×, no result beyond"
+
+
+def test_costs_that_failed_are_listed() -> None:
+    records = make_records(methods=("alibi", "none"), tasks=("text",), windows=4)
+    records["costs"]["alibi"]["lengths"]["4096"] = {"error": "MemoryError: no room"}
+    page = report_html(view_of(records))
+    assert "alibi, cost at 4096: MemoryError: no room" in page
+
+
+def test_the_page_says_what_costs_are_measured_on(view: View, parsed: Parsed) -> None:
+    assert "the attention layers of this model (4 heads of 16 channels), with their projections" in parsed.text
+    assert "weighs more than in larger models" in parsed.text
 
 
 def test_each_column_is_explained(view: View, parsed: Parsed) -> None:
@@ -138,11 +196,12 @@ def test_each_column_is_explained(view: View, parsed: Parsed) -> None:
     for name, explained in told:
         assert name in parsed.text
         assert explained in parsed.text
-    assert {column.explained for column in columns(view)} == {explained for _, explained in told}
+    every = [column for table in tables(view) for column in table.columns]
+    assert {column.explained for column in every} == {explained for _, explained in told}
 
 
 def test_every_property_is_explained_by_what_it_claims(view: View) -> None:
-    told = {column.head: column.explained for column in columns(view) if column.group == "properties"}
+    told = {column.head: column.explained for column in of_properties(view)}
     assert list(told) == [name.replace("_", " ") for name in (*PROBES, *TRAINED)]
     assert told["norm preserving"] == "Measured: inputs, queries and keys keep their length."
     assert told["extrapolating"] == "Measured: the loss holds up to the longest text that was tested."
@@ -151,8 +210,10 @@ def test_every_property_is_explained_by_what_it_claims(view: View) -> None:
 def test_the_page_can_be_used_without_seeing_it(parsed: Parsed) -> None:
     assert all(str(image.get("alt", "")).count(" ") > 4 for image in parsed.all("img"))
     assert all(head.get("scope") in ("row", "col", "colgroup") for head in parsed.all("th"))
-    boxes = [box for box in parsed.all("div") if box.get("class") == "scroll"]
-    assert all(box.get("tabindex") == "0" and box.get("aria-label") for box in boxes)
+    boxes = [box for box in parsed.all("div") if str(box.get("class", "")).startswith("scroll")]
+    assert len(boxes) > 6
+    assert all(box.get("tabindex") == "0" for box in boxes)
+    assert all(box.get("aria-label") or box.get("aria-labelledby") for box in boxes)
     assert [tag for tag, _ in parsed.elements].count("h1") == 1
 
 
@@ -172,8 +233,9 @@ def test_every_figure_is_there_four_times(parsed: Parsed) -> None:
 def test_the_page_says_what_must_be_said(view: View, parsed: Parsed) -> None:
     for words in (
         headline(view), "situs compare --preset quick", "ab12cd34ef56", "torch 2.13.0", "Seeds0, 1", "2 cores",
-        "the literature says", "measured here", "2nd hand", "arXiv:2108.12409", "Undertrained models look robust",
-        "is simple, not fair", "on other files than those that are scored", "cope, on text, seed 1: diverged",
+        "the literature says", "measured here", "second-hand", "arXiv:2108.12409",
+        "Models that were trained too little look robust", "some would do better with another",
+        "on other files than those that are scored", "cope, on text, seed 1: diverged",
         "xpos, on copy, seed 0: RuntimeError", "In the paper rotary is ahead of sinusoidal",
     ):  # fmt: skip
         assert words in parsed.text, words
@@ -214,7 +276,9 @@ def test_the_table_for_programs_holds_full_numbers(view: View) -> None:
     assert table["xpos"]["copy_accuracy_1024"] == ""
     assert "not enough <memory>" in table["xpos"]["problems"]
     assert math.isclose(float(table["rotary"]["time_over_plain_4096"]), 1.03)
+    assert math.isclose(float(table["rotary"]["time_over_plain_4096_low"]), 0.98 * 1.03)
     assert table["alibi"]["decaying"] == "True"
+    assert (table["kerple"]["rank"], table["alibi"]["rank"], table["learned"]["rank"]) == ("1", "2", "")
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +294,7 @@ def opened(page: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [360, 768, 1280])
+@pytest.mark.parametrize("width", [390, 768, 1280])
 def test_a_browser_shows_it_whole(opened: tuple[Page, Path], width: int, dark: bool) -> None:
     window, path = opened
     window.show(path, width=width, dark=dark)
@@ -245,10 +309,26 @@ def test_a_browser_shows_it_whole(opened: tuple[Page, Path], width: int, dark: b
         "each.getBoundingClientRect().right > innerWidth + 0.5).map(each => each.outerHTML.slice(0, 80))"
     )
     assert window.ask(beyond) == []
+    scrolled = "[...document.querySelectorAll('.scroll')].filter(box => box.scrollWidth > box.clientWidth).length"
+    if width != 768:
+        assert window.ask(scrolled) == 0
     paper = "rgb(20, 23, 28)" if dark else "rgb(255, 255, 255)"
     assert window.ask("getComputedStyle(document.body).backgroundColor") == paper
     chosen = window.ask("[...document.images].map(image => image.currentSrc.length)")
     assert min(chosen) > 1000
+
+
+@pytest.mark.slow
+def test_phones_show_intervals_and_all_columns_if_the_reader_asks(opened: tuple[Page, Path]) -> None:
+    window, path = opened
+    hidden = "[...document.querySelectorAll('.tables .wide, .tables small')].filter(each => !each.offsetWidth).length"
+    window.show(path, width=390)
+    assert window.ask(hidden) > 100
+    window.ask("document.getElementById('all').click()")
+    assert window.ask(hidden) == 0
+    window.show(path, width=1280)
+    assert window.ask(hidden) == 0
+    assert window.ask("document.getElementById('all').offsetWidth") == 0
 
 
 @pytest.mark.slow

@@ -1,44 +1,58 @@
 """From records to rows: what each method scored at each length, how much that changed, and how sure one can be.
 
 Changes are paired: the same answers at every length, window by window and seed by seed, so that what is hard for all
-cancels. Intervals are 95 % of a bootstrap that draws seeds and windows anew.
+cancels. Intervals are 95 % intervals of a bootstrap that draws seeds and windows anew. A length may have no number: its
+point then holds where a table of positions ended, or what went wrong. A seed without a number there is left out.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from situs.lab.comparing.records import Comparison, Measure, Results, TrialRecord
+from situs.lab.comparing.records import Comparison, Measure, Outcome, Results, TrialRecord
 from situs.lab.naming.grammar import Method
 from situs.lab.probing.findings import Costs, Finding
 
 DRAWS = 1000
-HOLDS = 0.05  # nats a byte
+HOLDS = 0.05  # nats per byte
 FINDS = 0.9  # of the answers
 LOSS: Measure = "loss"
 ACCURACY: Measure = "accuracy"
+NO_RESULT = "no result"
 TRAINED = {"extrapolating": "the loss holds up to the longest text that was tested"}
 """Properties that only training shows, beside those that are probed, and what each claims."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """Hold a mean with its interval, and the mean of each seed; or where a table ended before it came to this."""
+    """Hold a mean with its 95 % interval, and the mean of each seed; or why there is no number.
+
+    ends: the length of the table of positions, where that is shorter.
+    error: what went wrong, where that is why.
+    """
 
     mean: float
     low: float
     high: float
     seeds: tuple[float, ...]
     ends: int | None = None
+    error: str | None = None
+
+    @staticmethod
+    def nothing(*, ends: int | None = None, error: str | None = None) -> Point:
+        """Make a point without a number, with the reason."""
+        return Point(math.nan, math.nan, math.nan, (), ends, error)
 
     @property
     def exists(self) -> bool:
         """Whether there is a number."""
-        return self.ends is None
+        return self.ends is None and self.error is None
 
 
 @dataclass(frozen=True)
@@ -69,7 +83,10 @@ class Row:
     cost: Costs | None
     properties: Mapping[str, Finding]
     problems: tuple[str, ...]
+    """What went wrong, a sentence for each trial and length."""
     verdict: str
+    unfinished: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """For each task the statuses of trials that were not done: diverged, failed, and so on."""
 
     @property
     def name(self) -> str:
@@ -84,29 +101,52 @@ def summarise(comparison: Comparison) -> list[Row]:
 
 def _row(method: Method, comparison: Comparison) -> Row:
     records = [record for record in comparison.trials if method in record.trial.tested]
-    done = [record for record in records if record.status == "done"]
+    tested = [record for record in records if method.name in record.methods]
     lengths = comparison.settings.lengths
-    scores = {}
+    scores, unfinished = {}, {}
     for task in comparison.tasks:
-        own = [record for record in done if record.trial.task == task]
+        own = [record for record in tested if record.trial.task == task]
         if own:
             scores[task] = _scores(method, own, lengths)
-    problems = tuple(
-        f"{record.trial.task}, seed {record.trial.seed}: {record.error or record.status}"
-        for record in records
-        if record.status != "done"
-    )
-    first = [record.seconds.training for record in done if record.trial.task == next(iter(comparison.tasks))]
+        without = tuple(record.status for record in records if record.trial.task == task and record.status != "done")
+        if without:
+            unfinished[task] = without
+    trained = [record for record in records if record.status == "done"]
+    first = [record.seconds.training for record in trained if record.trial.task == next(iter(comparison.tasks))]
     return Row(
         method=method,
         scores=scores,
-        parameters=done[0].parameters.encodings if done else None,
+        parameters=trained[0].parameters.encodings if trained else None,
         seconds=sum(first) / len(first) if first else None,
         cost=comparison.costs.get(method.name),
         properties={**comparison.properties.get(method.name, {}), **_extrapolating(scores, lengths)},
-        problems=problems,
-        verdict=verdict(scores, lengths[0], problems),
+        problems=(
+            *(problem for record in records for problem in _problems(method, record, lengths)),
+            *getattr(comparison, "problems", {}).get(method.name, ()),
+        ),
+        verdict=verdict(scores, lengths[0], [status for each in unfinished.values() for status in each]),
+        unfinished=unfinished,
     )
+
+
+def _problems(method: Method, record: TrialRecord, lengths: Sequence[int]) -> list[str]:
+    """Say what went wrong in a trial: as a whole, or at single lengths."""
+    trial = f"{record.trial.task}, seed {record.trial.seed}"
+    said = []
+    if record.status != "done":
+        said = [f"{trial}: {ending(record)}"]
+    if method.name in record.methods:
+        found = {length: _reason(record.methods[method.name], length) for length in lengths}
+        known = (None, *((record.error, NO_RESULT) if said else ()))  # said of the whole trial
+        said += [f"{trial}, at {length}: {reason}" for length, reason in found.items() if reason not in known]
+    return said
+
+
+def ending(record: TrialRecord) -> str:
+    """Say how a trial ended: by its status, and the error where that says more."""
+    if record.error is None or record.status == "failed":
+        return record.error or record.status
+    return record.error if record.error.startswith(record.status) else f"{record.status}: {record.error}"
 
 
 def _extrapolating(scores: Mapping[str, Scores], lengths: Sequence[int]) -> dict[str, Finding]:
@@ -115,37 +155,62 @@ def _extrapolating(scores: Mapping[str, Scores], lengths: Sequence[int]) -> dict
     if found is None or len(lengths) < 2:
         return {}
     change, times = found.changes.get(lengths[-1]), lengths[-1] // lengths[0]
-    if change is None or not change.exists:
-        said = f"Its table ends before {lengths[-1]} tokens."
+    if change is None or change.error is not None:
+        said = f"It has no result at {lengths[-1]} tokens: {'' if change is None else change.error}."
+        return {"extrapolating": Finding(None, None, "nats", said)}
+    if not change.exists:
+        said = f"Its table of positions ends before {lengths[-1]} tokens."
         return {"extrapolating": Finding(False, None, "nats", said)}
     said = f"At {times} times the training length the loss changes by {change.mean:+.3f} nats; it holds below {HOLDS}."
     return {"extrapolating": Finding(farthest(found) == lengths[-1], change.mean, "nats", said)}
 
 
 def _scores(method: Method, records: Sequence[TrialRecord], lengths: Sequence[int]) -> Scores:
-    """Sum up what a method scored on one task; ``records`` are of trials that were done, a seed each."""
+    """Sum up what a method scored on one task; ``records`` have results of it, one record per seed."""
     tested = [record.methods[method.name] for record in records]
-    found: dict[int, Tensor] = {}
-    ends: dict[int, int] = {}
+    base = [scored(one, lengths[0]) for one in tested]
+    levels: dict[int, Point] = {}
+    changes: dict[int, Point] = {}
     for length in lengths:
-        each = [one.lengths[length] for one in tested]
-        if each[0].ends is not None:
-            ends[length] = each[0].ends
-        else:
-            found[length] = torch.tensor([one.scores for one in each], dtype=torch.float64)
-    base = found.get(lengths[0])
-    nothing = {length: Point(float("nan"), float("nan"), float("nan"), (), end) for length, end in ends.items()}
-    changes = {} if base is None else {length: point(scores - base) for length, scores in found.items()}
-    stretches = [one.lengths[lengths[-1]].along for one in tested]
-    along = None if stretches[0] is None else torch.tensor(stretches, dtype=torch.float64).mean(0).tolist()
+        found = [scored(one, length) for one in tested]
+        known = [each for each in found if each is not None]
+        pairs = [
+            each - first for each, first in zip(found, base, strict=True) if each is not None and first is not None
+        ]
+        levels[length] = point(torch.stack(known)) if known else _missing(tested, length)
+        changes[length] = point(torch.stack(pairs)) if pairs else _missing(tested, length if not known else lengths[0])
+    stretches = [one.lengths[lengths[-1]].along for one in tested if lengths[-1] in one.lengths]
+    along = [each for each in stretches if each is not None]
     return Scores(
         measure=records[0].measure or LOSS,
-        levels={**{length: point(scores) for length, scores in found.items()}, **nothing},
-        changes={**changes, **nothing},
-        along=along,
+        levels=levels,
+        changes=changes,
+        along=torch.tensor(along, dtype=torch.float64).mean(0).tolist() if along else None,
         depths=_depths(tested, lengths),
         ramps=[one.ramp for one in tested if one.ramp],
     )
+
+
+def scored(results: Results, length: int) -> Tensor | None:
+    """Give the scores of all windows at a length, if there are any."""
+    outcome = results.lengths.get(length, Outcome())
+    return None if outcome.scores is None else torch.tensor(outcome.scores, dtype=torch.float64)
+
+
+def _missing(tested: Sequence[Results], length: int) -> Point:
+    """Say why no seed has a number at a length."""
+    ends = next((one.lengths[length].ends for one in tested if length in one.lengths), None)
+    if ends is not None:
+        return Point.nothing(ends=ends)
+    return Point.nothing(error=next((reason for one in tested if (reason := _reason(one, length))), NO_RESULT))
+
+
+def _reason(results: Results, length: int) -> str | None:
+    """Say what went wrong at a length, if anything did."""
+    outcome = results.lengths.get(length)
+    if outcome is not None and (outcome.scores is not None or outcome.ends is not None):
+        return None
+    return getattr(outcome, "error", None) or NO_RESULT
 
 
 def _depths(tested: Sequence[Results], lengths: Sequence[int]) -> dict[int, dict[float, float]]:
@@ -153,7 +218,7 @@ def _depths(tested: Sequence[Results], lengths: Sequence[int]) -> dict[int, dict
     found: dict[int, dict[float, float]] = {}
     for length in lengths:
         pairs: dict[float, list[float]] = {}
-        for at in (one.lengths[length] for one in tested):
+        for at in (one.lengths[length] for one in tested if length in one.lengths):
             for depth, score in zip(at.depths or (), at.scores or (), strict=True) if at.depths else ():
                 pairs.setdefault(round(depth, 3), []).append(score)
         if pairs:
@@ -186,23 +251,31 @@ def farthest(scores: Scores) -> int:
     return reached
 
 
-def verdict(scores: Mapping[str, Scores], train_length: int, problems: Sequence[str]) -> str:
-    """Say in words how far the loss holds, and how far answers are found."""
-    words = []
-    for task, found in scores.items():
-        reached = farthest(found)
-        times = f"{reached // train_length}×" if reached else ""
-        ended = next((point.ends for point in found.levels.values() if not point.exists), None)
-        longest = reached == max(found.levels)
-        if found.measure == LOSS:
-            phrase = f"loss holds to {times}" + ("" if longest else " only") if reached else "no loss at 1×"
-            if ended is not None and reached == train_length:
-                phrase = f"table ends at {ended}"
-            elif reached == train_length:
-                phrase = "tested at 1× only" if longest else "loss breaks beyond 1×"
-        else:
-            phrase = f"{task}: right to {times}" if reached else f"{task}: not learnt"
-        words.append(phrase)
-    if problems:
-        words.append(f"{len(problems)} trial{'s' * (len(problems) > 1)} failed")
-    return "; ".join(words) or "no result"
+def verdict(scores: Mapping[str, Scores], train_length: int, unfinished: Sequence[str]) -> str:
+    """Say in words how far the loss holds, how far answers are found, and how many trials were not done."""
+    words = [_phrase(task, found, train_length) for task, found in scores.items()]
+    counts = Counter(unfinished)
+    words += [f"{count} trial{'s' * (count > 1)} {status}" for status, count in counts.items()]
+    return "; ".join(words) or NO_RESULT
+
+
+def _phrase(task: str, found: Scores, train_length: int) -> str:
+    """Say how far the loss of one task holds, or its answers are right."""
+    reached = farthest(found)
+    times = f"{reached // train_length}×"
+    next_one = next((found.levels[length] for length in sorted(found.levels) if length > reached), None)
+    error = next_one is not None and next_one.error is not None
+    if found.measure == ACCURACY:
+        if not reached:
+            return f"{task}: {NO_RESULT}" if error else f"{task}: not learnt"
+        return f"{task}: right to {times}" + (", no result beyond" if error else "")
+    if not reached:
+        return "no loss at 1×"
+    if next_one is None:
+        return f"loss holds to {times}" if reached > train_length else "tested at 1× only"
+    if next_one.ends is not None and reached == train_length:
+        return f"table ends at {next_one.ends}"
+    if next_one.ends is not None or error:
+        beyond = "no result" if error else f"table ends at {next_one.ends}"
+        return f"loss holds to {times}, {beyond}" + (" beyond" if error else "")
+    return f"loss holds to {times} only" if reached > train_length else "loss rises beyond 1×"

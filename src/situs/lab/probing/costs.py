@@ -1,13 +1,17 @@
 """Costs: time and memory of a method's attention over plain attention, on the CPU, with one thread.
 
     lengths   a training step at the training length, with the lab's batch; a forward pass of one text at others
-    decode    a token at a time behind a cache, with what is made for many steps at once made anew for every 64
+    decode    one token per step behind a cache, with what is made for many steps at once made anew for every 64
 
 Measured are the attention layers of the lab's model, as many as the method's pattern has, projections included. What a
 method does outside of them counts in full: adding to the input, though a model does that once for all its layers, and
-drawing random positions. Decoding goes by plain positions. Contenders take turns, and medians count, of the thread's
-own time, which others on the machine hardly lengthen. Memory is the most that torch held at once beyond the result,
-allocation by allocation: it is exact, and repeats.
+drawing random positions. Decoding goes by plain positions. The two stacks, with the method and without, run by turns
+in rounds. A time is the ratio of their medians, of the thread's own time, which other processes hardly lengthen; its
+95 % interval comes from a bootstrap that draws the rounds anew. Memory is the most that torch held at once beyond the
+result, allocation by allocation: it is exact, and repeats.
+
+Ratios depend on the size of the model. The lab's heads are small, so that plain attention is cheap and whatever a
+method computes for each pair of positions weighs more than in a large model.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import gc
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from time import get_clock_info, perf_counter, thread_time
 from typing import Any, TypeAlias, TypeVar, cast
@@ -34,7 +39,8 @@ from situs.positions import Positions
 
 LONG = 4096
 CACHED, STEPS = 1024, 64
-LEAST, MOST = 2, 25  # rounds
+LEAST, MOST = 3, 25  # rounds; fewer have no interval
+DRAWS = 1000  # of rounds anew
 SECONDS, SECONDS_IF_LONG = 0.2, 0.5  # for rounds between these bounds
 MIB = 1 << 20
 CLOCK = thread_time if get_clock_info("thread_time").resolution < 1e-6 else perf_counter
@@ -137,12 +143,15 @@ def _at(own: Stack, plain: Stack, length: int) -> Cost:
     runs = [partial(stack.step if trains else stack.whole, x) for stack in (plain, own)]
     with torch.set_grad_enabled(trains):
         plain_bytes, own_bytes = (peak_beyond_result(run) for run in runs)  # which also warms up
-        plain_seconds, own_seconds = _medians(runs, SECONDS if trains else SECONDS_IF_LONG)
+        times = _measured(runs, SECONDS if trains else SECONDS_IF_LONG)
     return Cost(
-        time=own_seconds / plain_seconds,
+        time=times.ratio,
+        time_low=times.low,
+        time_high=times.high,
+        rounds=times.rounds,
         memory=own_bytes / plain_bytes,
-        plain_milliseconds=1e3 * plain_seconds,
-        milliseconds=1e3 * own_seconds,
+        plain_milliseconds=1e3 * times.plain,
+        milliseconds=1e3 * times.own,
         plain_mib=plain_bytes / MIB,
         mib=own_bytes / MIB,
     )
@@ -155,17 +164,52 @@ def _decoding(own: Stack, plain: Stack) -> DecodeCost:
         runs = [stack.generation(token) for stack in (plain, own)]
         for run in runs:
             run()
-        plain_seconds, own_seconds = _medians(runs, SECONDS)
+        times = _measured(runs, SECONDS)
     each = 1e6 / STEPS
     return DecodeCost(
-        time=own_seconds / plain_seconds,
-        plain_microseconds=each * plain_seconds,
-        microseconds=each * own_seconds,
+        time=times.ratio,
+        time_low=times.low,
+        time_high=times.high,
+        rounds=times.rounds,
+        plain_microseconds=each * times.plain,
+        microseconds=each * times.own,
     )
 
 
-def _medians(runs: Sequence[Run], seconds: float) -> list[float]:
-    """Measure the median seconds of each, in turns whose order alternates, so that drift and noise hit all alike."""
+@dataclass(frozen=True)
+class Times:
+    """Hold the median seconds without and with a method, their ratio with its interval, and the number of rounds."""
+
+    plain: float
+    own: float
+    low: float
+    high: float
+    rounds: int
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long it takes with the method."""
+        return self.own / self.plain
+
+
+def _measured(runs: Sequence[Run], seconds: float) -> Times:
+    """Measure two runs, plain and own, in rounds."""
+    plain, own = (torch.tensor(each, dtype=torch.float64) for each in _rounds(runs, seconds))
+    low, high = ratio_interval(plain, own)
+    return Times(statistics.median(plain.tolist()), statistics.median(own.tolist()), low, high, len(plain))
+
+
+def ratio_interval(plain: Tensor, own: Tensor) -> tuple[float, float]:
+    """Find the 95 % interval of the ratio of medians, drawing rounds anew with both of their times."""
+    count = len(plain)
+    drawn = torch.randint(count, (DRAWS, count), generator=torch.Generator().manual_seed(0))
+    ratios = own[drawn].quantile(0.5, 1) / plain[drawn].quantile(0.5, 1)
+    low, high = ratios.quantile(torch.tensor([0.025, 0.975], dtype=ratios.dtype)).tolist()
+    return low, high
+
+
+def _rounds(runs: Sequence[Run], seconds: float) -> list[list[float]]:
+    """Take the seconds of each run in every round, in an order that alternates, so that drift and noise hit all."""
     taken: list[list[float]] = [[] for _ in runs]
     order = list(range(len(runs)))
     collecting = gc.isenabled()
@@ -182,7 +226,7 @@ def _medians(runs: Sequence[Run], seconds: float) -> list[float]:
     finally:
         if collecting:
             gc.enable()
-    return [statistics.median(each) for each in taken]
+    return taken
 
 
 @contextmanager

@@ -30,6 +30,10 @@ class Cost:
     """Hold time and memory at one length, also over those of plain attention; or where a table ended, or an error."""
 
     time: float | None = None
+    time_low: float | None = None
+    """The ends of the 95 % interval of ``time``, of a bootstrap that draws the rounds anew."""
+    time_high: float | None = None
+    rounds: int | None = None
     memory: float | None = None
     plain_milliseconds: float | None = None
     milliseconds: float | None = None
@@ -44,6 +48,10 @@ class DecodeCost:
     """Hold the time of a decode step, also over that of plain attention; or where a table ended, or an error."""
 
     time: float | None = None
+    time_low: float | None = None
+    """The ends of the 95 % interval of ``time``, of a bootstrap that draws the rounds anew."""
+    time_high: float | None = None
+    rounds: int | None = None
     plain_microseconds: float | None = None
     microseconds: float | None = None
     ends: int | None = None
@@ -57,3 +65,9 @@ class Costs:
     parameters: int
     lengths: dict[int, Cost]
     decode: DecodeCost
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """What went wrong, by the length or the decoding that it went wrong at."""
+        found = {str(length): cost.error for length, cost in self.lengths.items()} | {"decoding": self.decode.error}
+        return {where: error for where, error in found.items() if error is not None}

@@ -1,7 +1,7 @@
-"""Whether these records say the same as the literature.
+"""Whether these records agree with published results.
 
-Tokens of words and bytes differ in size, so numbers stand side by side and only orders are compared: who is ahead of
-whom, by seeds that do not overlap.
+Losses per word and per byte cannot be compared, so numbers stand side by side and only orders are compared: for each
+pair of methods, which is ahead, by seeds that do not overlap.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from situs.plots.comparison.words import alike, called, listed, percent, signed,
 
 @dataclass(frozen=True)
 class Beside:
-    """Hold a claim beside what was measured: for each method both numbers, and in words whether they agree."""
+    """Hold a published claim and what was measured: for each method both numbers, and in words whether they agree."""
 
     published: Published
     rows: list[tuple[str, str, str, str]]
@@ -46,8 +46,12 @@ class Beside:
         if not pairs:
             return "Too few of these methods were measured here."
         one = pairs == 1
-        agree = "Here too." if one else f"{self.same} of {pairs} pairs are in the same order here."
-        close = "Too close to call here." if one else f"{self.level} too close to call."
+        agree = "It is the same here." if one else f"{self.same} of {pairs} pairs are in the same order here."
+        close = (
+            "Too close to call here."
+            if one
+            else f"{self.level} {'is' if self.level == 1 else 'are'} too close to call."
+        )
         parts = [agree] if self.same or not one else []
         parts += [close] if self.level else []
         return " ".join([*parts, *self.differ, *([self.note] if self.note else [])])
@@ -97,21 +101,21 @@ def _beside(view: View, published: Published, measured: Mapping[str, Row]) -> Be
 
 
 def _short(published: Published, point: Point) -> str:
-    """Write a number that was compared, as it was before less was better."""
+    """Write a number that was compared; shares of answers are stored with their sign changed."""
     if published.compared in ("answers", "gain"):
         return percent(-point.mean)
     return signed(point.mean) if published.compared == "change" else f"{point.mean:.2f}"
 
 
 def _spread(view: View, published: Published, found: Mapping[str, Point]) -> str:
-    """Say how far best and worst lie apart, there and here."""
+    """Say how far the best and the worst are apart, in the paper and here."""
     if published.compared != "loss" or published.above or len(found) < 2:
         return ""
     theirs = [published.badness(name) for name in found]
     ours = [point.mean for point in found.values()]
     return (
-        f"From best to worst it is {max(theirs) - min(theirs):.2f} nats a token there, {max(ours) - min(ours):.2f} "
-        f"{unit(view.loss_task)} here."
+        f"The best and the worst are {max(theirs) - min(theirs):.2f} nats per token apart in the paper, "
+        f"{max(ours) - min(ours):.2f} {unit(view.loss_task)} here."
     )
 
 
@@ -151,17 +155,17 @@ def _answered(view: View, scores: list[Scores]) -> tuple[Point, str] | None:
 
 
 def differences(found: list[Beside]) -> str:
-    """Say in one sentence with whom these records agree, and with whom not."""
+    """Say in one sentence which papers these records agree with, and which not."""
     by_verdict: dict[str, list[str]] = {}
     for each in found:
         names = by_verdict.setdefault(each.verdict, [])
         if each.published.paper not in names:
             names.append(each.published.paper)
     parts = {
-        "same order": "the same order as {}",
-        "no contradiction": "nothing against {}",
-        "differs": "another order than {}",
-        "not measured": "nothing to compare with {}",
+        "same order": "the order agrees with {}",
+        "no contradiction": "nothing contradicts {}",
+        "differs": "the order differs from {}",
+        "not measured": "too few methods to compare with {}",
     }
     said = [form.format(listed(by_verdict[verdict])) for verdict, form in parts.items() if verdict in by_verdict]
-    return f"Measured here: {'; '.join(said)}." if said else ""
+    return f"In these records {'; '.join(said)}." if said else ""

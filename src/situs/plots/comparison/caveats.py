@@ -1,41 +1,46 @@
-"""What was done, how far to trust it and how to do it again, in words."""
+"""What was done, what limits the results, and how to reproduce them, in words."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from situs.lab.comparing.records import Comparison, TextFacts
-from situs.lab.comparing.summary import HOLDS, Scores
+from situs.lab.comparing.summary import Scores
 from situs.lab.naming.methods import FITTED
 from situs.plots.comparison.view import View
-from situs.plots.comparison.words import best_at, called, holders, listed, seconds, unit
+from situs.plots.comparison.words import listed, seconds
 
 
 def lead(view: View) -> str:
-    """Say what was done and what came out, below the headline."""
+    """Say below the headline what was done, and what a tie is."""
     size = view.records.settings.size
     said = (
-        f"{len(view.methods)} ways of telling a Transformer where its tokens stand, in decoders of {size.layers} "
-        f"layers and width {size.dim}, trained at a length of {view.train_length:,}, tested up to {view.longest:,}."
+        f"{_count(len(view.methods), 'position encoding')} in decoders of {_count(size.layers, 'layer')} of width "
+        f"{size.dim}, trained at {view.train_length:,} {_tokens(view)} (1×) and tested up to {view.longest:,}."
     )
-    best, near = holders(view, view.loss_task), best_at(view, view.loss_task, view.train_length)
-    if near and (not best or near[0][0].name != best[0][0].name):
-        row, point = near[0]
-        said += (
-            f" At the training length itself {called(row.name)} reads best: {point.mean:.2f} {unit(view.loss_task)}."
-        )
-    return said
+    tied = any(ranking is not None and len(ranking.first) > 1 for ranking in (view.ranking, view.increases))
+    return f"{said} Methods tie if the 95 % interval of their difference includes 0." if tied else said
+
+
+def _tokens(view: View) -> str:
+    return "bytes" if view.loss_task == "text" else "tokens"
 
 
 def facts(view: View) -> list[tuple[str, str, str]]:
-    """List the numbers one asks for first: name, number, and what it is of."""
+    """List the numbers that readers ask for first: name, number, and what it counts."""
     records = view.records
-    done = sum(trial.status == "done" for trial in records.trials)
+    statuses = Counter(trial.status for trial in records.trials)
+    others = "".join(f", {count} {status}" for status, count in statuses.items() if status != "done")
     return [
-        ("trained at", f"{view.train_length:,}", "bytes" if view.loss_task == "text" else "tokens"),
-        ("tested up to", f"{view.longest:,}", f"{view.times(view.longest)} as much"),
+        ("trained at", f"{view.train_length:,}", _tokens(view)),
+        ("tested up to", f"{view.longest:,}", f"{view.times(view.longest)} the training length"),
         ("methods", str(len(view.methods)), f"on {listed(view.tasks, 6)}"),
-        ("trials", f"{done}", f"of {len(records.trials)} done, {_count(len(records.seeds), 'seed')}"),
+        (
+            "trials",
+            f"{statuses['done']}",
+            f"of {len(records.trials)} done{others}; {_count(len(records.seeds), 'seed')}",
+        ),
         ("time", seconds(records.seconds), f"on {_cores(records)} cores"),
     ]
 
@@ -48,40 +53,38 @@ def _count(number: int, what: str) -> str:
     return f"one {what}" if number == 1 else f"{number} {what}s"
 
 
-def about(view: View) -> str:
-    """Say what the table shows, in a sentence or two."""
-    if view.loss_task is None:
-        return "Every method in a row, the best answers at the longest length first."
-    return (
-        f"Every method in a row, the smallest change at {view.times(view.longest)} first. The loss at the training "
-        f"length stands beside its changes, because a method that reads badly has little to lose; a change below "
-        f"{HOLDS} {unit(view.loss_task)} counts as held."
-    )
-
-
 def caveats(view: View) -> list[str]:
-    """List whatever a careful reader would object."""
+    """List what limits these results."""
     settings, seeds = view.records.settings, len(view.records.seeds)
     size = settings.size
     steps = listed((f"{taught.steps:,} steps on {task}" for task, taught in view.records.tasks.items()), 12)
     same = (
-        f"The same tokens are scored at every length, in {settings.windows} windows, so that changes are of the "
-        f"length alone. Means over whole windows would flatter long ones, whose beginnings weigh less."
+        f"The same tokens are scored at every length, in {settings.windows} windows, so that only the length of the "
+        f"text before them changes. A mean over whole windows would favour long ones, where fewer tokens are near the "
+        f"beginning."
     )
-    several = f"Intervals are of {seeds} seeds and the windows. They say nothing of other texts, sizes or languages."
-    one = "There is one seed only: intervals are of windows, and close calls mean nothing. Run it with more seeds."
+    several = (
+        f"Intervals cover the variation between {seeds} seeds and between windows, not between texts, model sizes or "
+        f"languages."
+    )
+    one = (
+        "There is only one seed, so that intervals cover the variation between windows alone and small differences "
+        "mean nothing. Run it with more seeds."
+    )
     found = [
         same if view.loss_task is not None else "",
-        f"Undertrained models look robust, since what they have not learnt cannot break. These had {steps}; with more, "
-        f"or with models larger than {size.layers} layers of width {size.dim}, orders may change.",
-        f"One learning rate for all methods ({_rates(view)}) is simple, not fair: some would do better with another.",
-        "Steps are the same for all, seconds are not. One seed means the same batches and the same start for all.",
+        f"Models that were trained too little look robust, since what they have not learnt cannot fail at longer "
+        f"lengths. These had {steps}; with more steps, or models larger than {size.layers} layers of width {size.dim}, "
+        f"the order may change.",
+        f"All methods have the same learning rate ({_rates(view)}); some would do better with another.",
+        "All methods have the same number of steps, not the same time. With the same seed, all have the same batches.",
         _fitted(view),
         _ramps(view),
-        "Where a table of positions ends, no number is given: to use its last row for all positions beyond would be "
+        "Where a table of positions ends, no number is given: using its last row for all later positions would be "
         "another method.",
         one if seeds == 1 else several,
-        "Costs are of this machine and of what else it did, with the kernels that this version chooses here."
+        "Costs depend on this machine, on what else ran on it, on the size of the model and on the kernels that this "
+        "version chooses. Their intervals cover the variation between rounds of one measurement only."
         if view.cost_lengths
         else "",
     ]
@@ -105,7 +108,11 @@ def _rates(view: View) -> str:
 def _fitted(view: View) -> str:
     bare = {part.text for method in view.methods for part in method.parts}
     found = [fitted.said for name, fitted in FITTED.items() if name in bare]
-    return f"Options suit the training length where defaults suit another: {'; '.join(found)}." if found else ""
+    return (
+        f"Where defaults suit another length, options were set for the training length: {'; '.join(found)}."
+        if found
+        else ""
+    )
 
 
 def _ramps(view: View) -> str:
@@ -114,8 +121,8 @@ def _ramps(view: View) -> str:
         return ""
     each = "; ".join(f"{name}: {ramp}" for name, ramp in chosen.items())
     return (
-        f"The ramps of YaRN's paper (from 32 turns within the training length down to 1) do not suit toy lengths, so "
-        f"ramps were chosen on other files than those that are scored. {each}."
+        f"The ramp of YaRN's paper (from 32 rotations within the training length down to 1) does not suit lengths as "
+        f"short as these, so ramps were chosen on other files than those that are scored. {each}."
     )
 
 
@@ -125,13 +132,13 @@ def _ramp(scores: Mapping[str, Scores]) -> str:
 
 
 def reproduction(view: View) -> list[tuple[str, str]]:
-    """List all that could change the numbers."""
+    """List everything that could change the numbers."""
     records, settings, where = view.records, view.records.settings, view.records.where
     size = settings.size
     machine = [each for each in (where.processor, where.platform, where.device) if each] if where else []
     training = (
         f"AdamW, learning rate {_rates(view)}, at length {settings.train_length:,}; {settings.warm_up} steps of "
-        f"warm-up and a cosine down"
+        f"warm-up, then a cosine decay to a tenth"
     )
     found = [
         ("Versions", f"situs {where.situs}, torch {where.torch}, python {where.python}" if where else ""),
@@ -141,7 +148,7 @@ def reproduction(view: View) -> list[tuple[str, str]]:
         ("Model", f"decoder, {size.layers} layers, width {size.dim}, {size.heads} heads"),
         ("Training", training),
         ("Tests", f"{settings.windows} examples at each length: {listed(map('{:,}'.format, view.lengths), 12)}"),
-        ("Time", f"{seconds(records.seconds)}, without what was there from before"),
+        ("Time", f"{seconds(records.seconds)}, without trials that were finished before"),
     ]
     return [(name, said) for name, said in found if said]
 

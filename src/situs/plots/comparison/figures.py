@@ -12,14 +12,15 @@ from situs.lab.comparing.records import Comparison
 from situs.lab.comparing.summary import FINDS, HOLDS, Point, Row, Scores
 from situs.plots import style
 from situs.plots.comparison import words
+from situs.plots.comparison.findings import answers
 from situs.plots.comparison.lines import Chart, Line, lengths_axis, limits
 from situs.plots.comparison.search import retrieval
-from situs.plots.comparison.tradeoff import cost_and_reach
+from situs.plots.comparison.tradeoff import cost_and_loss
 from situs.plots.comparison.view import View
 
 Records = Comparison | View
 
-__all__ = ["accuracy_by_length", "cost_and_reach", "figures", "loss_by_length", "loss_by_position", "retrieval"]
+__all__ = ["accuracy_by_length", "cost_and_loss", "figures", "loss_by_length", "loss_by_position", "retrieval"]
 
 
 def figures(records: Records, *, dark: bool = False, narrow: bool = False) -> dict[str, Figure]:
@@ -34,22 +35,22 @@ def figures(records: Records, *, dark: bool = False, narrow: bool = False) -> di
             found[f"{task}-by-depth"] = retrieval(view, task, dark=dark, narrow=narrow)
         else:
             found[f"{task}-by-length"] = accuracy_by_length(view, task, dark=dark, narrow=narrow)
-    found["cost-and-reach"] = cost_and_reach(view, dark=dark, narrow=narrow)
+    found["cost-and-loss"] = cost_and_loss(view, dark=dark, narrow=narrow)
     return {name: figure for name, figure in found.items() if figure is not None}
 
 
 def loss_by_length(records: Records, *, dark: bool = False, narrow: bool = False) -> Figure | None:
-    """Draw how much worse each method reads the same bytes with more text before them than it was trained with."""
+    """Draw how the loss on the same bytes changes as the text before them grows beyond the training length."""
     view = View.of(records)
     scored = view.scored(view.loss_task)
     lines = _lines(view, [(row, scores.changes, _level(view, scores, "{:.2f}")) for row, scores in scored])
     if not view.beyond or not lines:
         return None
     theme = style.DARK if dark else style.LIGHT
-    chart = Chart(lines, view.looks(theme), "1× loss")
+    chart = Chart(lines, view.looks(theme), "loss at 1×")
     with style.figure(
         "Loss beyond the training length",
-        f"change in {words.unit(view.loss_task)} against 1×, same bytes scored; bands: range of seeds",
+        f"change in {words.unit(view.loss_task)} from 1×, on the same bytes; bands: range of seeds",
         _holding(view, scored),
         height=chart.height,
         dark=dark,
@@ -64,7 +65,7 @@ def loss_by_length(records: Records, *, dark: bool = False, narrow: bool = False
 def accuracy_by_length(
     records: Records, task: str | None = None, *, dark: bool = False, narrow: bool = False
 ) -> Figure | None:
-    """Draw how many answers of a task are wholly right at each length."""
+    """Draw the share of right answers of a task at each length."""
     view = View.of(records)
     task = task or next(iter(view.answer_tasks), "")
     scored = view.scored(task)
@@ -75,8 +76,8 @@ def accuracy_by_length(
     chart = Chart(lines, view.looks(theme), "at 1×")
     with style.figure(
         f"{task.capitalize()}: right answers by length",
-        "share of examples that are wholly right; bands: range of seeds",
-        words.answers(view, task) or "Only the training length was tested.",
+        "share of examples whose whole answer is right; bands: range of seeds",
+        answers(view, task) or "Only the training length was tested.",
         height=chart.height,
         dark=dark,
         narrow=narrow,
@@ -89,7 +90,7 @@ def accuracy_by_length(
 
 
 def loss_by_position(records: Records, *, dark: bool = False, narrow: bool = False) -> Figure | None:
-    """Draw the loss along the longest text: within what was trained, and beyond."""
+    """Draw the loss along the longest text: within the training length, and beyond."""
     view = View.of(records)
     lines = []
     for row, scores in view.scored(view.loss_task):
@@ -100,13 +101,11 @@ def loss_by_position(records: Records, *, dark: bool = False, narrow: bool = Fal
         return None
     theme = style.DARK if dark else style.LIGHT
     chart = Chart(lines, view.looks(theme), "at the end", markers=False, under=0.45)
-    rises = sorted((line.y[-1] - _within(line, view.train_length), _name(line.method)) for line in lines)
-    (least, flat), (most, steep) = rises[0], rises[-1]
+    ends = sorted((line.y[-1], _name(line.method)) for line in lines)
     with style.figure(
         f"Loss along a text of {view.longest:,}",
-        f"{words.unit(view.loss_task)}, mean of {len(lines[0].y)} even stretches of the text",
-        f"Right of the dashed line nothing was trained: {steep} has changed by {words.signed(most)} at the end"
-        + (f", {flat} by {words.signed(least)}." if len(rises) > 1 else "."),
+        f"{words.unit(view.loss_task)}, mean over each of {len(lines[0].y)} equal parts of the text",
+        _at_the_end(ends),
         height=chart.height,
         dark=dark,
         narrow=narrow,
@@ -118,7 +117,7 @@ def loss_by_position(records: Records, *, dark: bool = False, narrow: bool = Fal
         axes.xaxis.set_major_locator(FixedLocator(ticks))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xticklabels([f"{tick:,.0f}" for tick in ticks])
-        axes.set_xlabel("place in the text", labelpad=3, loc="left")
+        axes.set_xlabel("position in the text", labelpad=3, loc="left")
         axes.axvline(view.train_length, color=theme.ink, linewidth=1.0, linestyle=(0, (3, 2)), zorder=1)
         axes.text(
             view.train_length * 1.06, 0.985, "training length", transform=axes.get_xaxis_transform(), va="top",
@@ -128,7 +127,7 @@ def loss_by_position(records: Records, *, dark: bool = False, narrow: bool = Fal
 
 
 def stretches(count: int, length: int) -> list[float]:
-    """Find the middle of each of so many even stretches of a text, of which the first token is predicted by nothing."""
+    """Find the middle of each of ``count`` equal parts of a text, without its first token, which is not predicted."""
     return [1 + (length - 1) * (index + 0.5) / count for index in range(count)]
 
 
@@ -141,7 +140,7 @@ def _lines(view: View, scored: Sequence[tuple[Row, Mapping[int, Point], str]]) -
             continue
         last = max(found)
         end = next((point.ends for point in points.values() if point.ends is not None), None)
-        early = f"table ends at {end:,}" if end is not None else f"no number beyond {last:,}"
+        early = f"table ends at {end:,}" if end is not None else f"no result beyond {last:,}"
         lines.append(
             Line(
                 row.name,
@@ -165,9 +164,11 @@ def _all(lines: Sequence[Line]) -> list[float]:
     return [number for line in lines for number in (*line.y, *line.low, *line.high)]
 
 
-def _within(line: Line, length: int) -> float:
-    """Find the loss in the last stretch that was trained, or the first of all."""
-    return next((y for x, y in zip(reversed(line.x), reversed(line.y), strict=True) if x <= length), line.y[0])
+def _at_the_end(ends: Sequence[tuple[float, str]]) -> str:
+    """Say which methods have the lowest and the highest loss at the end of the text."""
+    (low, best), (high, worst) = ends[0], ends[-1]
+    said = f"Right of the dashed line is beyond the training length. At the end of the text the loss of {best} is "
+    return said + (f"lowest, {low:.2f}, and that of {worst} highest, {high:.2f}." if len(ends) > 1 else f"{low:.2f}.")
 
 
 def _name(method: str) -> str:
@@ -176,13 +177,13 @@ def _name(method: str) -> str:
 
 
 def _holding(view: View, scored: Sequence[tuple[Row, Scores]]) -> str:
-    """Say who stays within the shade, and who leaves it farthest."""
+    """Say which methods stay within the shade, which leaves it farthest, and from which losses they start."""
     names = [_name(row.name) for row, scores in scored if view.reach(scores) == view.longest]
     ends = {row.name: point.mean for row, scores in scored if (point := view.at(scores.changes, view.longest))}
-    stay = "stays" if len(names) < 2 else "stay"
-    who, far = words.listed(names, 3) or "None", view.times(view.longest)
-    said = f"{who} {stay} in the shade, within {HOLDS} nats, up to {far}"
+    stay = "stays" if len(names) == 1 else "stay"
+    who, far = words.listed(names, 3) if names else "No methods", view.times(view.longest)
+    said = f"{who} {stay} in the shade, within {HOLDS} of 1×, up to {far}"
     worst = max(ends, key=lambda name: ends[name], default="")
-    if not worst or ends[worst] < HOLDS:
-        return f"{said}."
-    return f"{said}; {_name(worst)} loses most, {words.signed(ends[worst])}."
+    if worst and ends[worst] >= HOLDS:
+        said += f"; {_name(worst)} changes most, {words.signed(ends[worst])}"
+    return f"{said}. A small change is good only where the loss at 1× is low."

@@ -1,4 +1,4 @@
-"""Lines with a name at the end of each, and a band around."""
+"""Line charts with the name of each line at its end, and a band for the range of its seeds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEAST, ABOVE = 2.6, 0.1  # inches of axes, and over them
 
 @dataclass(frozen=True)
 class Line:
-    """Hold a method's numbers, the least and the greatest of its seeds, and why it ends before others if it does."""
+    """Hold a method's numbers, the least and the greatest of its seeds, and why its line ends early, if it does."""
 
     method: str
     number: str
@@ -100,7 +100,9 @@ def lengths_axis(axes: Axes, lengths: Sequence[int], train_length: int, *, narro
     axes.xaxis.set_major_locator(FixedLocator(lengths))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticklabels([f"{length / train_length:g}×\n{length:,}" for length in lengths])
-    axes.set_xlabel(f"length of the text{'' if narrow else ', times what was trained'}", labelpad=3, loc="left")
+    axes.set_xlabel(
+        f"length of the text{'' if narrow else ', and as a multiple of the training length'}", labelpad=3, loc="left"
+    )
 
 
 def limits(numbers: Sequence[float], *, low: float | None = None, high: float | None = None) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""What the literature says: claims with their numbers and where they stand.
+"""Published results: claims with their numbers and sources.
 
 Numbers are the papers'. Where one was taken from a transcription and not from the paper itself, ``second_hand`` says
 so, and so does the page.
@@ -19,8 +19,8 @@ from situs.plots.comparison.words import percent, signed
 class Published:
     """Hold a claim with its numbers.
 
-    compared: "change" of the loss from the training length on, "loss" itself, "answers" that are right, or the "gain"
-        in those that an addition brings.
+    compared: the "change" of the loss from the training length on, the "loss", the share of right "answers", or the
+        "gain" in right answers that an addition brings.
     numbers: for each method and length, perplexities, shares of right answers, or points gained.
     above: methods whose last number is only known to be higher.
     """
@@ -44,7 +44,7 @@ class Published:
         return {name: common or max(each) for name, each in self.numbers.items()}
 
     def badness(self, name: str) -> float:
-        """Give the number that is compared, less being better: nats a token, or wrong answers."""
+        """Give the number that is compared, less being better: nats per token, or wrong answers."""
         number = self.numbers[name][self.at[name]]
         if self.compared in ("answers", "gain"):
             return -number
@@ -62,8 +62,8 @@ class Published:
         more = ">" if name in self.above else ""
         shown = f"{more}{number:,.2f}" if number < 1000 else f"{more}{number:,.0f}"
         if self.compared == "loss":
-            return f"{shown} ({more}{self.badness(name):.2f} nats a token)"
-        change = f"{more}{signed(self.badness(name))} nats a token"
+            return f"{shown} ({more}{self.badness(name):.2f} nats per token)"
+        change = f"{more}{signed(self.badness(name))} nats per token"
         return f"{self.numbers[name][self.train_length]:.2f} → {shown} at {length / self.train_length:.2g}× ({change})"
 
     def others(self, name: str) -> str:
@@ -78,7 +78,7 @@ PUBLISHED = (
         paper="Press et al. 2021, ALiBi, windows side by side",
         source="arXiv:2108.12409",
         setting="perplexity on WikiText-103, trained at 512, windows that do not overlap",
-        claim="sinusoidal fails at once, rotary later, T5's bias later still, and ALiBi never",
+        claim="beyond the training length sinusoidal fails first, then rotary, then T5's bias; ALiBi does not fail",
         compared="change",
         train_length=512,
         numbers={
@@ -88,14 +88,14 @@ PUBLISHED = (
             "alibi": {512: 19.73, 1012: 18.73, 1512: 18.52, 3512: 18.40, 15512: 18.31},
         },
         second_hand=True,
-        remark="In such windows fewer tokens stand near the beginning as length grows, which makes any method look "
+        remark="In longer windows of this kind fewer tokens are near the beginning, which makes every method look "
         "better; here the same bytes are scored at every length. T5's bias ran out of memory at 15,512.",
     ),
     Published(
         paper="Press et al. 2021, ALiBi, sliding window",
         source="arXiv:2108.12409",
         setting="the same with a window that slides by one token, so that every token has its full context",
-        claim="scored like that, ALiBi keeps its loss and gains nothing",
+        claim="scored in this way, ALiBi keeps its loss and does not improve with length",
         compared="change",
         train_length=512,
         numbers={
@@ -104,13 +104,13 @@ PUBLISHED = (
             "alibi": {512: 17.98, 3072: 18.30},
         },
         second_hand=True,
-        remark="Nearest to how this comparison scores.",
+        remark="Of these results, the one scored most like this comparison.",
     ),
     Published(
         paper="Kazemnejad et al. 2023",
         source="arXiv:2305.19466",
         setting="mean accuracy over 12 splits of algorithmic tasks, longer than trained; from the released results",
-        claim="no encoding at all carries farthest, before T5's bias, ALiBi, rotary and absolute ones",
+        claim="no encoding at all generalises best to longer examples, then T5's bias, ALiBi, rotary and sinusoidal",
         compared="answers",
         numbers={
             "none": {0: 0.577},
@@ -119,24 +119,24 @@ PUBLISHED = (
             "rotary": {0: 0.134},
             "sinusoidal": {0: 0.075},
         },
-        remark="Their models are larger than those of this lab, and their tasks are others.",
+        remark="Their models are larger than these, and their tasks differ.",
     ),
     Published(
         paper="Haviv et al. 2022",
         source="arXiv:2203.16634",
         setting="perplexity of models of 1.3 billion parameters, at the length they were trained at",
-        claim="at scale, to do without an encoding costs little",
+        claim="in large models, leaving out the encoding costs little",
         compared="loss",
         train_length=1,
         numbers={"none": {1: 13.10}, "learned": {1: 13.05}, "sinusoidal": {1: 12.93}, "alibi": {1: 12.51}},
         second_hand=True,
-        remark="Small models have more need of an encoding: look at the distance between best and worst.",
+        remark="Small models need an encoding more: compare how far the best and the worst are apart.",
     ),
     Published(
         paper="Chen et al. 2023, position interpolation",
         source="arXiv:2306.15595",
-        setting="perplexity of a model of 7 billion parameters on PG-19, trained at 2048, not tuned",
-        claim="rotary fails just beyond its context, and interpolated positions do not",
+        setting="perplexity of a model of 7 billion parameters on PG-19, trained at 2048, not fine-tuned",
+        claim="rotary fails just beyond its training length, and rotary with interpolated positions does not",
         compared="change",
         train_length=2048,
         numbers={"rotary": {2048: 7.20, 4096: 1000.0}, "rotary+linear": {2048: 7.20, 8192: 16.10}},
@@ -146,20 +146,20 @@ PUBLISHED = (
     Published(
         paper="Peng et al. 2023, YaRN",
         source="arXiv:2309.00071",
-        setting="perplexity of models of 7 billion parameters at 131,072, 32 times what was trained, tuned since",
-        claim="YaRN beats NTK-aware scaling, and both beat interpolation",
+        setting="perplexity of models of 7 billion parameters, fine-tuned, at 131,072: 32 times the training length",
+        claim="YaRN has the lowest loss, then NTK-aware scaling, then interpolation",
         compared="loss",
         train_length=4096,
         numbers={"rotary+yarn": {131072: 2.37}, "rotary+ntk": {131072: 2.71}, "rotary+linear": {131072: 1e4}},
         above=frozenset({"rotary+linear"}),
         second_hand=True,
-        remark="Theirs were trained further at long lengths, interpolation at 32,768 only; nothing is tuned here.",
+        remark="Their models were trained further at long lengths, interpolation only at 32,768; these were not.",
     ),
     Published(
         paper="Ruoss et al. 2023, randomised positions",
         source="arXiv:2305.16843",
         setting="accuracy beyond the training length, mean over 15 algorithmic tasks",
-        claim="positions drawn from a larger range help",
+        claim="training with positions drawn from a larger range improves accuracy beyond the training length",
         compared="gain",
         numbers={f"+{RANDOM}": {0: 0.120}, "": {0: 0.0}},
     ),

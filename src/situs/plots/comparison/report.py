@@ -11,56 +11,56 @@ from string import Template
 from matplotlib.figure import Figure
 
 from situs.lab.comparing.records import Comparison
-from situs.plots.comparison import caveats, words
+from situs.plots.comparison import caveats
 from situs.plots.comparison.beside import Beside, beside, differences
 from situs.plots.comparison.figures import figures
-from situs.plots.comparison.table import broken, explanations, table_csv, table_html
+from situs.plots.comparison.findings import findings, headline
+from situs.plots.comparison.table import broken, explanations, tables, tables_html
 from situs.plots.comparison.view import View
 from situs.plots.style import DPI, NARROW, WIDE, png
-
-__all__ = ["report_html", "table_csv"]
 
 PHONE = "(max-width: 640px)"
 NIGHT = "(prefers-color-scheme: dark)"
 READING = {
-    "loss-by-length": "Each line is a method, and starts at 0 by definition; the number beside its name is the loss "
-    "that it starts from. Flat is good, if that number is low.",
-    "loss-by-position": "Losses first fall, since the beginning of a text has little before it to predict from. What "
-    "happens right of the dashed line is the encoding's doing.",
-    "by-depth": "Each field is a length and a depth: the fuller its colour, the more answers were found there. "
-    "Hatched: the table of positions ends before.",
-    "by-length": "An example counts only if all of its answer is right.",
-    "cost-and-reach": "Times are those of a forward pass of the attention layers, projections included, on the machine "
-    "named below.",
+    "loss-by-length": "One line per method. All start at 0, since changes are measured from 1×; the number beside a "
+    "name is the method's loss at 1×. A flat line is good only if that number is low.",
+    "loss-by-position": "Losses usually fall at first, since the first tokens have little text before them to predict "
+    "from. Compare methods with each other, not with their own beginning: a scaled method is scaled for the "
+    "whole text, so that its loss may be high, and flat, from the first token on.",
+    "by-depth": "Each cell is a length and a depth; the stronger its colour, the more answers are right. "
+    "Hatched: no number, for the reason above the map.",
+    "by-length": "An example counts only if its whole answer is right.",
+    "cost-and-loss": "Times are of a forward pass of the attention layers of this small model, projections included, "
+    "on the machine named below; the costs above say how sizes matter.",
 }
 
 
 def report_html(records: Comparison | View) -> str:
-    """Write the page. Everything on it is worked out from the records."""
+    """Write the page. Everything on it is computed from the records."""
     view = View.of(records)
     compared = beside(view)
     drawn = _figures(view)
     sections = {
         "findings": "Findings",
-        "table": "Table",
+        "tables": "Tables",
         "figures": "Figures" if drawn else "",
         "literature": "Literature",
     }
     sections |= {"caveats": "Trust", "reproduce": "Reproduce"}
-    found = words.findings(view)
+    found = findings(view)
     made = view.records.made[:10]
     fields = {
         "version": escape(view.records.where.situs if view.records.where else ""),
         "made": escape(made),
-        "title": escape(f"{words.headline(view)} · situs compare"),
-        "kicker": escape(f"situs compare · {made} · preset {view.records.preset or 'of one’s own'}"),
-        "headline": escape(words.headline(view)),
+        "title": escape(f"{headline(view)} · situs compare"),
+        "kicker": escape(f"situs compare · {made} · preset {view.records.preset or 'none'}"),
+        "headline": escape(headline(view)),
         "lead": escape(caveats.lead(view)),
         "contents": " ".join(f'<a href="#{name}">{text}</a>' for name, text in sections.items() if text),
         "facts": _facts(view),
-        "findings": _list(found or ["No trial was finished, so there is nothing to tell."]),
-        "about": escape(caveats.about(view)),
-        "table": table_html(view),
+        "findings": _list(found or ["No trial has a result, so that there is nothing to report."]),
+        "choices": " ".join(f'<a href="#{each.name}">{escape(each.title)}</a>' for each in tables(view) if each.about),
+        "tables": tables_html(view),
         "meanings": _meanings(explanations(view)),
         "figures": drawn,
         "differences": escape(differences(compared)),
@@ -90,7 +90,7 @@ def _facts(view: View) -> str:
 
 
 def _figures(view: View) -> str:
-    """Embed all figures, each four times: by day and by night, for screens and for phones."""
+    """Embed all figures, each four times: light and dark, for screens and for phones."""
     kinds = {
         (dark, narrow): figures(view, dark=dark, narrow=narrow) for dark in (False, True) for narrow in (False, True)
     }
@@ -128,7 +128,7 @@ def _study(number: int, each: Beside) -> str:
     published = each.published
     chip = {"differs": "chip differs", "same order": "chip same"}.get(each.verdict, "chip")
     setting = published.setting[0].upper() + published.setting[1:]
-    source = f"{published.source}{' (2nd hand: from a transcription of the paper)' if published.second_hand else ''}"
+    source = f"{published.source}{' (second-hand: from a transcription of the paper)' if published.second_hand else ''}"
     return (
         f'<article class="study" aria-labelledby="study-{number}">\n'
         f'<h3 id="study-{number}">{escape(published.paper)} <span class="{chip}">{escape(each.verdict)}</span></h3>\n'
@@ -157,6 +157,8 @@ def _small(text: str) -> str:
 
 
 def _failures(view: View) -> str:
-    failed = [f"{row.name}, on {problem}" for row in view.rows for problem in row.problems]
-    body = f"<ul>\n{_list(failed)}\n</ul>" if failed else "<p>None.</p>"
-    return f'<section aria-labelledby="failed">\n<h2 id="failed">Trials that failed</h2>\n{body}\n</section>'
+    found = [f"{row.name}, on {problem}" for row in view.rows for problem in row.problems]
+    costs = [(row.name, row.cost.errors) for row in view.rows if row.cost is not None]
+    found += [f"{name}, cost at {at}: {error}" for name, errors in costs for at, error in errors.items()]
+    body = f"<ul>\n{_list(found)}\n</ul>" if found else "<p>None: every trial has a result.</p>"
+    return f'<section aria-labelledby="missing">\n<h2 id="missing">What has no result</h2>\n{body}\n</section>'

@@ -1,4 +1,4 @@
-"""Retrieval by length and depth: one small map for each method."""
+"""Retrieval by length and depth: one small map per method."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from situs.lab.comparing.records import Comparison
 from situs.lab.comparing.summary import Row, Scores
 from situs.plots import style
 from situs.plots.comparison import words
+from situs.plots.comparison.findings import answers
 from situs.plots.comparison.view import View
 from situs.plots.panels import Colours
 from situs.plots.style import MARGIN, SMALL, Sheet
@@ -26,7 +27,7 @@ PANEL, TITLES, GAP, TICKS = 0.86, 0.36, 0.12, 0.22  # inches
 def retrieval(
     records: Comparison | View, task: str | None = None, *, dark: bool = False, narrow: bool = False
 ) -> Figure | None:
-    """Draw the share of answers found, by how long the text is and how deep in it the answer lies."""
+    """Draw the share of right answers by the length of the text and by how deep in it the answer lies."""
     view = View.of(records)
     task = task or next((task for task in view.answer_tasks if view.searched(task)), "")
     maps = [(row, scores) for row, scores in view.scored(task) if scores.depths]
@@ -36,9 +37,9 @@ def retrieval(
     rows = math.ceil(len(maps) / columns)
     pitch = TITLES + PANEL + GAP
     with style.figure(
-        f"{task.capitalize()}: found by length and depth",
-        "down: how deep in the text the answer lies; right: length of the text, times what was trained",
-        words.answers(view, task) or "Only the training length was tested.",
+        f"{task.capitalize()}: right answers by length and depth",
+        "down: how deep in the text the answer lies; right: length of the text, as a multiple of the training length",
+        answers(view, task) or "Only the training length was tested.",
         height=rows * pitch + TICKS + 0.24,
         dark=dark,
         narrow=narrow,
@@ -51,7 +52,7 @@ def retrieval(
             below = number + columns >= len(maps)
             _panel(sheet, view, row, scores, box, left=across == 0, below=below)
         found = Colours(sheet.theme.colormap, Normalize(0, 1), cut=False)
-        found.key(sheet, "found", ("0 %", "100 %"), room=0.45)
+        found.key(sheet, "right", ("0 %", "100 %"), room=0.45)
     return sheet.figure
 
 
@@ -93,6 +94,8 @@ def _panel(
     last = view.last(scores.levels)
     share = "" if last is None else f"{words.percent(last[1].mean)} at {view.times(last[0])}"
     ended = next((point.ends for point in scores.levels.values() if point.ends is not None), None)
+    if last is None or last[0] < view.longest:
+        share = f"no result at {view.times(view.longest)}"
     said = share if ended is None else f"table ends at {ended:,}"
     name = fitting(row.name, box[2])
     above: dict[str, Any] = {"transform": axes.transAxes, "va": "bottom"}

@@ -1,77 +1,100 @@
-"""What a method costs against how far it carries: one point for each."""
+"""What a method costs against the loss that it reaches: one point per method."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from situs.lab.comparing.records import Comparison
-from situs.lab.comparing.summary import HOLDS
 from situs.plots import labels, style
 from situs.plots.comparison import words
-from situs.plots.comparison.lines import limits, set_height
+from situs.plots.comparison.lines import limits
 from situs.plots.comparison.view import View
 from situs.plots.style import SMALL, Sheet
 
 TICKS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 100.0, 500.0)
 APART = 0.42  # inches
 POWERS = 2.5  # the range of times from which the axis is logarithmic
+FAR = 3.0  # times the lowest loss, from which the axis of losses is logarithmic
 
 
-def cost_and_reach(records: Comparison | View, *, dark: bool = False, narrow: bool = False) -> Figure | None:
-    """Draw the time of attention over a long text against the change of the loss at the longest length."""
+@dataclass(frozen=True)
+class Spot:
+    """Hold the time of a method with its interval, and its loss."""
+
+    time: float
+    low: float
+    high: float
+    loss: float
+
+
+def cost_and_loss(records: Comparison | View, *, dark: bool = False, narrow: bool = False) -> Figure | None:
+    """Draw the loss at the longest length against the time of attention over a long text."""
     view = View.of(records)
-    if not view.cost_lengths or not view.beyond:
+    if not view.cost_lengths or not view.beyond or view.loss_task is None:
         return None
     length = view.cost_lengths[-1]
-    points: dict[str, tuple[float, float]] = {}
-    for row, scores in view.scored(view.loss_task):
-        time, change = view.cost(row, length).time, view.at(scores.changes, view.longest)
-        if time is not None and change is not None:
-            points[row.name] = time, change.mean
-    if not points:
+    spots: dict[str, Spot] = {}
+    for entry in view.rank(view.loss_task, view.longest).entries:
+        cost = view.cost(entry.row, length)
+        if cost.time is not None:
+            low, high = (cost.time if end is None else end for end in (cost.time_low, cost.time_high))
+            spots[entry.row.name] = Spot(cost.time, low, high, entry.point.mean)
+    if not spots:
         return None
-    left_out = [name for name in view.names if name not in points]
+    left_out = [name for name in view.names if name not in spots]
     with style.figure(
-        "What it costs, and how far it carries",
-        f"change in {words.unit(view.loss_task)} at {view.times(view.longest)}; shaded: holds, within {HOLDS}",
-        _caption(points, left_out),
-        height=(4.0 if narrow else 3.5) + 0.05 * len(points),
+        "What it costs, and the loss it reaches",
+        f"loss in {words.unit(view.loss_task)} at {view.times(view.longest)}; bars: 95 % interval of the time",
+        _caption(spots, left_out),
+        height=(4.0 if narrow else 3.5) + 0.05 * len(spots),
         dark=dark,
         narrow=narrow,
     ) as sheet:
         axes = sheet.axes(below=0.5)
-        _scales(sheet, axes, points)
-        axes.set_xlabel(f"time of attention over {length:,} tokens, times plain", labelpad=3, loc="left")
-        axes.axhspan(axes.get_ylim()[0], HOLDS, color=sheet.theme.shade, linewidth=0, zorder=0)
+        divided = ", without positions: 1×" if narrow else ", as a multiple of the time without positions"
+        _scales(sheet, axes, spots)
+        axes.set_xlabel(f"time over {length:,} tokens{divided}", labelpad=3, loc="left")
         looks = view.looks(sheet.theme)
-        for name, (x, y) in points.items():
+        for name, spot in spots.items():
             look = looks[name]
-            axes.plot([x], [y], color=look.colour, marker=look.marker, markersize=7, linestyle="none", label=name)
-        _name(sheet, axes, points)
+            axes.plot(
+                [spot.low, spot.high], [spot.loss] * 2, color=look.colour, linewidth=1.2, alpha=0.6, zorder=1.5,
+                label="_interval",
+            )  # fmt: skip
+            axes.plot(
+                [spot.time], [spot.loss], color=look.colour, marker=look.marker, markersize=7, linestyle="none",
+                label=name,
+            )  # fmt: skip
+        _name(sheet, axes, {name: (spot.time, spot.loss) for name, spot in spots.items()})
     return sheet.figure
 
 
-def _caption(points: Mapping[str, tuple[float, float]], left_out: list[str]) -> str:
-    holding = {name: time for name, (time, change) in points.items() if change < HOLDS}
-    if holding:
-        cheapest = min(holding, key=lambda name: holding[name])
-        time = f"{holding[cheapest]:.2f} times the time of plain"
-        said = f"Down and left is better: {words.called(cheapest)} holds at {time}."
-    else:
-        best = min(points, key=lambda name: points[name][1])
-        nearest = f"{words.called(best)} comes nearest, {words.signed(points[best][1])}"
-        said = f"Down and left is better: nobody holds; {nearest}."
+def best_of_both(spots: Mapping[str, Spot]) -> list[str]:
+    """Find the methods that no other beats in both time and loss, the fastest first."""
+    found: list[str] = []
+    for name in sorted(spots, key=lambda name: (spots[name].time, spots[name].loss)):
+        if not found or spots[name].loss < spots[found[-1]].loss:
+            found.append(name)
+    return found
+
+
+def _caption(spots: Mapping[str, Spot], left_out: list[str]) -> str:
+    each = [f"{words.called(style.short(name))} ({spots[name].time:.2f}×)" for name in best_of_both(spots)]
+    are = "is the only one" if len(each) == 1 else "are those"
+    said = f"Down and left is better. {words.listed(each, 5)} {are} that no other beats in both time and loss."
     missing = words.listed((words.called(style.short(name)) for name in left_out), 3)
-    return f"{said} Without a point: {missing}." if left_out else said
+    return f"{said} Without a point, since a number is missing: {missing}." if left_out else said
 
 
-def _scales(sheet: Sheet, axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
-    times, changes = [x for x, _ in points.values()], [y for _, y in points.values()]
+def _scales(sheet: Sheet, axes: Axes, spots: Mapping[str, Spot]) -> None:
+    times = [time for spot in spots.values() for time in (spot.low, spot.high, spot.time)]
     low, high = min(*times, 1.0), max(*times, 1.0)
     if high / low > POWERS:
         axes.set_xscale("log", base=2)
@@ -80,7 +103,17 @@ def _scales(sheet: Sheet, axes: Axes, points: Mapping[str, tuple[float, float]])
     else:
         span = max(high - low, 0.3)
         axes.set_xlim(low - 0.1 * span, low + 1.1 * span)
-    set_height(axes, limits(changes, low=0.0, high=4 * HOLDS))
+    losses = [spot.loss for spot in spots.values()]
+    if max(losses) > FAR * min(losses) > 0:  # one that fails does not flatten all others
+        axes.set_yscale("log")
+        axes.set_ylim(min(losses) / 1.06, max(losses) * 1.06)
+        axes.yaxis.set_major_locator(
+            FixedLocator([power * 10**exponent for exponent in range(-2, 5) for power in (1, 2, 5)])
+        )
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
+    else:
+        axes.set_ylim(*limits(losses))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:.3g}×"))
 
@@ -116,5 +149,5 @@ def _name(sheet: Sheet, axes: Axes, points: Mapping[str, tuple[float, float]]) -
         )  # fmt: skip
         axes.text(
             at[0] / width, (at[1] + at[3]) / 2 / height, name, transform=axes.transAxes, va="center_baseline",
-            size=SMALL, gid="label",
+            size=SMALL, gid="label", path_effects=[withStroke(linewidth=2.5, foreground=sheet.theme.paper)],
         )  # fmt: skip

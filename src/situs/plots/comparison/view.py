@@ -1,4 +1,4 @@
-"""What figures, table and page ask of a comparison, worked out once."""
+"""What figures, tables and page need of a comparison, computed once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from situs.lab.comparing.ranking import Ranking, rank
 from situs.lab.comparing.records import Comparison
 from situs.lab.comparing.summary import ACCURACY, LOSS, Point, Row, Scores, farthest, summarise
 from situs.lab.naming.grammar import Method
@@ -105,6 +106,31 @@ class View:
         """Find the longest length that has a number."""
         found = [(length, point) for length in self.lengths if (point := self.at(points, length)) is not None]
         return found[-1] if found else None
+
+    def rank(self, task: str, length: int, *, scaled: bool = True) -> Ranking:
+        """Order methods by their loss or their right answers at a length; without scalings of others if not wanted."""
+        rows = self.rows if scaled else [row for row in self.rows if row.method.scaling is None]
+        return rank(self.records, rows, task, length)
+
+    @cached_property
+    def ranking(self) -> Ranking | None:
+        """The order of the table: by the first loss, or else the first answers, at the longest length with a number."""
+        task = self.loss_task or next(iter(self.answer_tasks), None)
+        found = (self.rank(task, length) for length in reversed(self.lengths)) if task is not None else iter(())
+        return next((ranking for ranking in found if ranking.entries), None)
+
+    @cached_property
+    def increases(self) -> Ranking | None:
+        """The order by how much the loss grows from the training length to where the table is ranked."""
+        if self.loss_task is None or self.ranking is None or self.ranking.length == self.train_length:
+            return None
+        found = rank(self.records, self.rows, self.loss_task, self.ranking.length, "change")
+        return found if found.entries else None
+
+    @property
+    def ranked(self) -> list[Row]:
+        """All methods in the order of the table, those without a number last."""
+        return self.rows if self.ranking is None else self.ranking.rows
 
     @cached_property
     def cost_lengths(self) -> list[int]:
