@@ -133,7 +133,8 @@ def _portrait(sitters: list[Sitter]) -> Kind:
     if not kinds:
         names = ",".join(sitter.name for sitter in sitters)
         raise ValueError(
-            f"names must have a kind of figure in common, since they are drawn in one; got {names}. Draw each by itself, or "
+            f"names must have a kind of figure in common, since they are drawn in one; got {names}. Draw each by "
+            "itself, or "
             f"see situs plot --list."
         )
     return kinds[0]

@@ -32,7 +32,7 @@ NAMES = [*situs.names(), "rotary+axial", "sinusoidal(axes=2)", "rotary&alibi", "
 WORDS = {name: KINDS[name].suits.words for name in KINDS}
 PORTRAITS = {
     "alibi": "distance", "cope": "scores", "deberta": "scores", "fire": "distance", "kerple": "distance",
-    "learned": "table", "learned_grid": "grid", "none": "attention", "rotary": "rotation", "sandwich": "distance",
+    "learned": "table", "learned_grid": "grid", "none": "order", "rotary": "rotation", "sandwich": "distance",
     "shaw": "scores", "sinusoidal": "table", "swin": "grid", "t5": "distance", "transformer_xl": "scores",
     "tupe": "distance", "xpos": "rotation", "rotary+axial": "grid", "sinusoidal(axes=2)": "grid",
     "rotary&alibi": "decay", "rotary+yarn": "rotation",
@@ -69,7 +69,8 @@ def test_every_encoding_draws_every_kind_that_suits_it(name: str) -> None:
         title, subtitle, caption = words(figure)
         assert all((title, subtitle, caption))
         assert figure.get_label() == f"{title}. {caption}"
-        assert caption.endswith(" Parameters are random: training would set them.") == sitter.untrained, kind
+        assert caption.endswith(sitter.note), kind
+        assert bool(sitter.note) == any(True for each in sitter.encodings for _ in each.parameters())
         images = [drawn(axes) for axes in panels(figure) if axes.images]
         curves = [line for axes in panels(figure) for line in axes.get_lines()]
         assert all(np.isfinite(each).any() for each in images)

@@ -141,7 +141,8 @@ def _sampled_scores(
     queries, keys = query_positions.length, key_positions.length
     return scores_of(
         query.expand(-1, -1, queries, -1), key.expand(-1, -1, keys, -1), sitter.encodings, query_positions,
-        key_positions, scale=softmax_scale(sitter.encodings, query.shape[-1]), visible=behind(queries, keys)[None, None],
+        key_positions, scale=softmax_scale(sitter.encodings, query.shape[-1]),
+        visible=behind(queries, keys)[None, None],
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from situs.encodings.schedule import find_entry
 from situs.lab.probing.training import RECIPES, Recipe, Training
 
 FOLDER = Path(__file__).parent / "trained"
-QUERY, KEY, OWN = "sample.query", "sample.key", "encoding."
+QUERY, KEY, OWN, METADATA = "sample.query", "sample.key", "encoding.", "training"
 
 
 @dataclass(frozen=True)
@@ -60,20 +60,22 @@ def as_file(training: Training) -> bytes:
     if training.query is not None and training.key is not None:
         tensors |= {QUERY: training.query, KEY: training.key}
     halves = {name: value.detach().to(torch.float16).contiguous() for name, value in tensors.items()}
-    metadata = {
-        "recipe": json.dumps(asdict(training.recipe)),
+    facts = {
+        "recipe": asdict(training.recipe),
         "recipe_hash": training.recipe.hash,
-        "options": json.dumps(training.encoding.config),
-        "loss": f"{training.loss:.4f}",
+        "options": training.encoding.config,
+        "loss": round(training.loss, 4),
         **training.made_with,
     }
-    return save(halves, metadata)
+    # under one key, since safetensors writes several in an order that differs from run to run
+    return save(halves, {METADATA: json.dumps(facts)})
 
 
-def metadata_of(name: str) -> dict[str, str]:
-    """Read what a file says of itself."""
+def metadata_of(name: str) -> dict[str, Any]:
+    """Read what a file says about its making."""
     with safe_open(file_of(name), framework="pt") as file:
-        return dict(file.metadata())
+        found: dict[str, Any] = json.loads(file.metadata()[METADATA])
+    return found
 
 
 @lru_cache(maxsize=len(RECIPES))
@@ -82,8 +84,9 @@ def load(name: str) -> Trained | None:
     them: all figures share them."""
     if name not in RECIPES:
         return None
-    options = {option: _tuples(value) for option, value in json.loads(metadata_of(name)["options"]).items()}
-    encoding = find_entry(name).build(**options)
+    options = {option: _tuples(value) for option, value in metadata_of(name)["options"].items()}
+    with torch.random.fork_rng(devices=()):  # nobody else's random numbers are used up
+        encoding = find_entry(name).build(**options)
     with safe_open(file_of(name), framework="pt") as file:
         tensors = {key: file.get_tensor(key).float() for key in file.keys()}  # noqa: SIM118
     own = {key.removeprefix(OWN): value for key, value in tensors.items() if key.startswith(OWN)}

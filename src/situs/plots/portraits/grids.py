@@ -65,7 +65,8 @@ def _biases(sitter: Sitter, encoding: BiasEncoding, size: tuple[int, int], dark:
     named = f"version {encoding.version[1:]}" if isinstance(encoding, SwinBias) else ""
     with style.figure(
         f"{sitter.name}: bias from the marked patch to all others",
-        f"what is added to the scores in a window of {size[0]} × {size[1]} patches, one map per head{', ' * bool(named)}"
+        f"what is added to the scores in a window of {size[0]} × {size[1]} patches, one map per "
+        f"head{', ' * bool(named)}"
         f"{named}",
         noted(
             [sitter],
@@ -103,12 +104,14 @@ def _of_image(alike: Map, height: int, width: int) -> str:
     rest = np.delete(np.delete(map_, height // 2, 0), width // 2, 1)
     if float(beside.mean() - rest.mean()) > CROSS:
         said = (
-            f"Patches of the same row or column as the middle one are more similar to it (mean {beside.mean():.2f}) than "
+            f"Patches of the same row or column as the middle one are more similar to it (mean {beside.mean():.2f}) "
+            "than "
             f"others ({rest.mean():.2f})."
         )
     else:
         said = (
-            f"Patches of the same row or column as the middle one (mean {beside.mean():.2f}) are not more similar to it than "
+            f"Patches of the same row or column as the middle one (mean {beside.mean():.2f}) are not more similar to "
+            "it than "
             f"others ({rest.mean():.2f})."
         )
     return style.minus(said)

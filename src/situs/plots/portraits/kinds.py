@@ -55,7 +55,9 @@ COMPARED = Suits(
 ROTATING = Suits(lambda sitter: _one(sitter, RotationEncoding), "an encoding that rotates queries and keys")
 WAVING = Suits(lambda sitter: _one(sitter, (Sinusoidal, RotationEncoding), None), "an encoding with wavelengths")
 BIASED = Suits(lambda sitter: _one(sitter, BiasEncoding), "an encoding that adds a bias to the scores")
-BY_CONTENT = Suits(lambda sitter: _one(sitter, ScoreEncoding), "an encoding that adds a content-based term to the scores")
+BY_CONTENT = Suits(
+    lambda sitter: _one(sitter, ScoreEncoding), "an encoding that adds a content-based term to the scores"
+)
 IN_TEXT = Suits(_flat, "an encoding for text")
 TELLING = Suits(
     lambda sitter: _flat(sitter) and not all(isinstance(each, NoPE) for each in sitter.encodings),

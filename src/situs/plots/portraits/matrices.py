@@ -50,8 +50,7 @@ def likeness(sitters: list[Sitter], *, length: int = 48, dark: bool = False) -> 
     panels = Panels(len(maps), min(4, len(maps)))
     with style.figure(
         "What position does to a score",
-        f"a token scored with itself; rows: its position as query, columns: as key, 0 to {length - 1}; each map has its "
-        "own colour scale",
+        "a token scored with itself; rows: position as query; columns: position as key; one colour scale per map",
         noted(sitters, _of_likeness(sitters, maps), length),
         height=panels.height,
         dark=dark,
@@ -133,7 +132,9 @@ def _of_likeness(sitters: list[Sitter], maps: list[Map]) -> str:
         return "Constant along diagonals: only the distance counts."
     if len(absolute) == len(maps):
         return "Not constant along diagonals: the positions themselves count, not only their distance."
-    return f"Constant along diagonals: only the distance counts. Except {', '.join(absolute)}, where positions count too."
+    return (
+        f"Constant along diagonals: only the distance counts. Except {', '.join(absolute)}, where positions count too."
+    )
 
 
 def _of_attention(names: list[str], maps: list[Map]) -> str:

@@ -88,7 +88,9 @@ def _of_order(plain: Map, back: Map) -> str:
     if change < LEVEL:
         said = "Shuffled tokens have the same weights, shuffled along: put back in order, nothing has changed."
     else:
-        said = f"Shuffled tokens have other weights: put back in order, they differ by up to {change:.0%} of the largest."
+        said = (
+            f"Shuffled tokens have other weights: put back in order, they differ by up to {change:.0%} of the largest."
+        )
     return (
         f"{said} A causal mask tells order by itself: each token sees only those before it, so the weight of the first "
         "token falls with the query's position."

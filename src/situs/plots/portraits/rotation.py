@@ -68,7 +68,8 @@ def speeds(sitters: list[Sitter], *, length: int = 8, dark: bool = False) -> Fig
     with style.figure(
         f"{sitter.name}: every pair rotates at its own speed",
         f"the vector (1, 0) of each pair at positions 0 to {length - 1}; beside each name: positions per full rotation",
-        "Fast pairs distinguish neighbours, but repeat soon. Slow pairs distinguish near from far, and hardly move in a "
+        "Fast pairs distinguish neighbours, but repeat soon. Slow pairs distinguish near from far, and hardly move "
+        "in a "
         "short text.",
         height=panels.height,
         dark=dark,
@@ -132,7 +133,7 @@ def _of_rotation(encoding: RotationEncoding, ends: Map, angle: float) -> str:
     lengths = np.hypot(*ends.T)
     said = "The angle between two arrows depends only on the distance between their positions."
     if angle > math.tau:
-        said = f"{angle / math.tau:.1f} full rotations in all: one pair alone repeats, and cannot distinguish such positions."
+        said = f"{angle / math.tau:.1f} full rotations in all: alone, this pair cannot distinguish all positions."
     if encoding.treats_roles_apart:
         return f"{said} Queries are scaled from {lengths[0]:.3g} to {lengths[-1]:.3g}, keys by the inverse."
     same = float(np.abs(lengths - 1).max()) < 1e-6

@@ -45,7 +45,9 @@ def wavelengths(
     }
     finite = np.concatenate([each[np.isfinite(each)] for each in waves.values()])
     if not len(finite):
-        raise ValueError(f"wavelengths needs pairs that rotate, since others have no wavelength; got {', '.join(waves)}.")
+        raise ValueError(
+            f"wavelengths needs pairs that rotate, since others have no wavelength; got {', '.join(waves)}."
+        )
     most = max(len(each) for each in waves.values())
     with style.figure(
         "Wavelengths",
@@ -80,7 +82,8 @@ def wavelengths(
 
 @kind("rotary's scalings overlaid, over pairs and over distance", SCALED, longest=LONGEST_TEXT)
 def scalings(sitters: list[Sitter], *, train_length: int = 4096, length: int = 131_072, dark: bool = False) -> Figure:
-    """Draw how far each pair is slowed from the training length to ``length``, and the mean score of a token with itself."""
+    """Draw how far each pair is slowed from the training length to ``length``, and the mean score of a token with "
+    "itself."""
     if length <= train_length:
         raise ValueError(
             f"length must be more than train_length={train_length}, since scalings extend the one to the other; got "
@@ -98,7 +101,8 @@ def scalings(sitters: list[Sitter], *, train_length: int = 4096, length: int = 1
     }
     with style.figure(
         f"Rotary from {train_length:,} to {length:,} tokens",
-        f"left: wavelength relative to plain rotary; right: mean score of a token with itself, heads of {plain.head_dim}",
+        "left: wavelength relative to plain rotary; right: mean score of a token with itself, heads of "
+        f"{plain.head_dim}",
         _of_scalings(base.numpy(), slowed, train_length, length / train_length),
         height=3.7,
         dark=dark,
@@ -189,7 +193,8 @@ def _of_waves(sitters: list[Sitter], waves: dict[str, Map], train_length: int) -
         many = _count(next(iter(slow.values())), train_length) if len(slow) == 1 else "Some"
         whose = f" of {next(iter(slow))}" * (len(waves) > 1 and len(slow) == 1)
         said.append(
-            f"{many} pairs{whose} make less than one full rotation within the training length: at longer lengths they reach "
+            f"{many} pairs{whose} make less than one full rotation within the training length: at longer lengths "
+            "they reach "
             "angles that never occurred in training."
         )
     elif len(scaled) < len(waves):
@@ -207,7 +212,9 @@ def _of_scalings(base: Map, slowed: dict[str, Map], train_length: int, factor: f
     beyond = [name for name in others if name not in within]
     kept = ", ".join(f"{name} {int((each < 1.01).sum())}" for name, each in others.items())
     one = len(within) == 1, len(beyond) == 1
-    said = f"{', '.join(within)} slow{'s' * one[0]} all pairs that made less than a full rotation by {factor:.3g} or more"
+    said = (
+        f"{', '.join(within)} slow{'s' * one[0]} all pairs that made less than a full rotation by {factor:.3g} or more"
+    )
     lag = f"{', '.join(beyond)} {'does' if one[1] else 'do'} not, and so reach{'es' * one[1]} new angles"
     joined = "; ".join(part for part, names in ((said, within), (lag, beyond)) if names)
     if not slow.any():

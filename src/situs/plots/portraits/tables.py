@@ -139,12 +139,14 @@ def _of_table(sitter: Sitter, length: int) -> str:
         waves = portraits.wavelengths(encoding, length)
         slow = int((waves > length).sum())
         return (
-            f"Fast channels distinguish neighbours, slow ones distant parts of the text: {slow} of {len(waves)} pairs make "
+            f"Fast channels distinguish neighbours, slow ones distant parts of the text: {slow} of {len(waves)} "
+            "pairs make "
             f"less than one wave within {length:,} positions."
         )
     if isinstance(encoding, Learned | LearnedGrid):
         return (
-            "Each position has its own vector. Only positions that occur in training learn, and there is nothing beyond "
+            "Each position has its own vector. Only positions that occur in training learn, and there is nothing "
+            "beyond "
             "the table's last row."
         )
     return "Each row is the vector that is added at that position."

@@ -115,7 +115,9 @@ def _draw_means(sheet: Sheet, means: Map) -> None:
     axes.set_ylim(low - margin, high + margin)
     axes.set_xlim(0, shown - 1)
     for head, called in zip(heads, names, strict=True):
-        axes.plot(np.arange(shown), means[head, :shown], label=called, markevery=max(1, shown // 6), **looks[called].line)
+        axes.plot(
+            np.arange(shown), means[head, :shown], label=called, markevery=max(1, shown // 6), **looks[called].line
+        )
     axes.set_xlabel("how far the key lies behind the query", labelpad=3, loc="left")
     axes.set_title("what position adds, mean over the text", loc="left", fontsize=SMALL, fontweight="bold", pad=4)
     labels.Column(sheet, axes, room).lines(ends, f"at {shown - 1}")
