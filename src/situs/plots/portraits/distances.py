@@ -151,7 +151,7 @@ def _course(y: Map) -> str:
 def _verb(course: str, *, one: bool) -> str:
     words = {
         "stay": ("stay", " constant"), "fall": ("fall", " at every step"),
-        "rise": ("rise", " at every step"), "sway down": ("go", " up and down, and end lower"),
+        "rise": ("rise", " at every step"), "sway down": ("go", f" up and down, and end{'s' * one} lower"),
         "sway": ("go", " up and down"),
     }  # fmt: skip
     verb, rest = words[course]
