@@ -109,7 +109,7 @@ def test_the_figure_is_of_what_was_asked_for(figures: list[Any]) -> None:
     assert main(["plot", "rotary+axial", "--size", "3x5"]) == 0
     assert drawn(panels(figures[-1])[0]).shape == (3, 5)
     assert main(["plot", "shaw", "--kind", "attention", "--head", "1", "--no-causal", "--length", "4"]) == 0
-    assert "head 2 of a random text; colour" in words(figures[-1])[1]
+    assert "head 2, held-out text; colour" in words(figures[-1])[1]
 
 
 def test_scalings_go_from_the_training_length_to_the_texts(figures: list[Any]) -> None:
@@ -139,7 +139,7 @@ def test_the_training_length_goes_to_scalings_whatever_is_drawn(figures: list[An
         (["--train-length", "32", "--length", "16"], "0.25"),
     ):  # fmt: skip
         assert main([*arguments, *more]) == 0
-        assert words(figures[-1])[1] == f"pair 0 of 32, which turns by {step} radians a position"
+        assert words(figures[-1])[1] == f"pair 0 of 32, rotated by {step} radians per position"
     assert main(["plot", "alibi,rotary+linear", "--train-length", "8", "--length", "64"]) == 0
     encoding = situs.Rotary(head_dim=64, scaling=situs.LinearScaling(factor=8.0))
     found = portraits.decay(Sitter("rotary", (encoding,)), torch.arange(64)).mean[0]
@@ -183,10 +183,10 @@ def test_list_says_what_kinds_there_are_and_whom_they_suit(here: Path, capsys: p
     assert main(["plot", "--list"]) == 0
     kinds, encodings = (part.splitlines() for part in capsys.readouterr().out.split("\n\n"))
     assert [line.split()[0] for line in kinds] == list(KINDS)
-    assert "decay        how scores of like contents fall with distance (several at once)" in kinds
+    assert "decay        how the score of a token with itself falls with distance (several at once)" in kinds
     assert "table        what is added at each position, as a map over positions and channels" in kinds
     assert [line.split()[0] for line in encodings] == [*situs.names(), "rotary+axial", "sinusoidal(axes=2)"]
-    assert "alibi               distance, bias, decay, likeness, attention" in encodings
+    assert "alibi               distance, bias, decay, likeness, order, attention" in encodings
     assert left(here) == []
 
 
@@ -196,13 +196,13 @@ def test_list_of_names_lists_those_only(here: Path, capsys: pytest.CaptureFixtur
     assert [line.split()[0] for line in kinds] == list(KINDS)
     assert encodings == [
         f"rotary+axial        {', '.join(suiting(sitters_of([parse('rotary+axial')], {}, length=2)[0]))}",
-        "alibi               distance, bias, decay, likeness, attention",
-        "shaw(values=False)  scores, decay, likeness, attention",
+        "alibi               distance, bias, decay, likeness, order, attention",
+        "shaw(values=False)  scores, decay, likeness, order, attention",
     ]
     assert main(["plot", "none,t5", "--list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["encodings"] == {
-        "none": ["attention"],
-        "t5": ["distance", "bias", "decay", "likeness", "attention"],
+        "none": ["order", "attention"],
+        "t5": ["distance", "bias", "decay", "likeness", "order", "attention"],
     }
     assert left(here) == []
 
@@ -214,12 +214,12 @@ def test_list_as_json_can_be_read_by_a_program(capsys: pytest.CaptureFixture[str
     assert list(by_name) == list(KINDS)
     assert by_name["attention"] == {
         "name": "attention",
-        "about": "the attention pattern of a head, without the encoding and with it",
+        "about": "the attention weights of a head, without the encoding and with it",
         "suits": "an encoding for text",
         "several": True,
         "options": {"length": 48, "head": 0, "causal": True},
     }
-    assert found["encodings"]["none"] == ["attention"]
+    assert found["encodings"]["none"] == ["order", "attention"]
     assert set(found["encodings"]) == {*situs.names(), "rotary+axial", "sinusoidal(axes=2)"}
 
 

@@ -89,8 +89,8 @@ def test_a_grid_of_noise_is_no_cross() -> None:
     beside = np.concatenate((np.delete(alike[4], 4), np.delete(alike[:, 4], 4))).mean()
     rest = np.delete(np.delete(alike, 4, 0), 4, 1).mean()
     said = (
-        f"Patches of the same row or column as the middle one (mean {beside:.2f}) are not more similar to it than others "
-        f"({rest:.2f})."
+        f"Patches of the same row or column as the middle one (mean {beside:.2f}) are not more similar to it than "
+        f"others ({rest:.2f})."
     )
     assert words(plots.grid(encoding))[2] == said.replace("-", MINUS)
 

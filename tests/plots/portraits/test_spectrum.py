@@ -202,8 +202,8 @@ def test_the_words_are_of_these_lengths(scaled: Any) -> None:
 def test_who_slows_less_than_the_text_is_longer_is_left_out() -> None:
     caption = words(plots.scalings(ROTARY, train_length=10, length=1000))[2]
     assert caption == (
-        "linear (PI), YaRN, Llama 3 slow all pairs that made less than a full rotation by 100 or more; NTK does not, and so "
-        "reaches new angles. Unchanged pairs: linear (PI) 0, NTK 1, YaRN 1, Llama 3 0 of 8. YaRN "
+        "linear (PI), YaRN, Llama 3 slow all pairs that made less than a full rotation by 100 or more; NTK does not, "
+        "and so reaches new angles. Unchanged pairs: linear (PI) 0, NTK 1, YaRN 1, Llama 3 0 of 8. YaRN "
         "multiplies all scores, too."
     )
 

@@ -62,8 +62,8 @@ def test_a_learned_table_is_drawn_to_its_end_if_no_length_is_asked_for() -> None
     assert np.allclose(drawn(axes), encoding.table.detach()[2:])
     assert extent(axes) == (-0.5, 7.5, 17.5, -0.5)
     assert words(figure)[2] == (
-        "Each position has its own vector. Only positions that occur in training learn, and there is nothing beyond the "
-        "table's last row."
+        "Each position has its own vector. Only positions that occur in training learn, and there is nothing beyond "
+        "the table's last row."
     )
     with raises_exactly(
         ValueError,
@@ -129,7 +129,8 @@ def test_likeness_of_places_is_a_map_and_a_line_from_the_middle() -> None:
     assert words(figure) == [
         "sinusoidal: how similar positions are",
         "cosine between the vectors that two positions add",
-        f"Constant along diagonals: only the distance counts. Neighbours have {near:.2f}, positions 15 apart {far:.2f}.",
+        f"Constant along diagonals: only the distance counts. Neighbours have {near:.2f}, positions 15 apart "
+        f"{far:.2f}.",
     ]
     assert key(figure)[1] == "1"
 

@@ -77,7 +77,8 @@ class FieldModel(nn.Module):
 
     def loss(self, fields: Fields) -> Float[Tensor, ""]:
         """Give the mean squared error of hidden pixels: 1 where nothing is learnt."""
-        return (self(fields) - fields.patches)[fields.hidden].square().mean()
+        error: Tensor = self(fields) - fields.patches
+        return error[fields.hidden].square().mean()
 
 
 @final

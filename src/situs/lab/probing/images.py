@@ -47,8 +47,8 @@ class Window:
         middle = [slice(side // 2, side // 2 + 1) for side in self.size]
         least = float(distances_between(self.bench, self.part(*middle), self.patches).min())
         said = (
-            f"Of {self.patches.length} patches, the scores of the two most similar differ by {least:.2g} of the scores' "
-            "spread."
+            f"Of {self.patches.length} patches, the scores of the two most similar differ by {least:.2g} of the "
+            "scores' spread."
         )
         return least > TOLD_APART, least, said
 
