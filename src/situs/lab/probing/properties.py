@@ -109,10 +109,10 @@ def relative(layer: Layer) -> Answer:
 def bounded(layer: Layer) -> Answer:
     """Ask how much the range of scores and the norms of vectors grow from long to very long texts."""
     near, far, spread, vector = growth(layer.bench)
+    wider, longer = (f"{each:,.0f}" if each >= 100 else f"{each:.3g}" for each in (spread, vector))
     said = (
-        f"in a text of {far:,} tokens, the scores of one token over all positions have {spread:.3g} times the range "
-        "that "
-        f"they have in {near:,}, and vectors {vector:.3g} times the norm."
+        f"from texts of {near:,} tokens to {far:,}, the range of one token's scores over all positions grows by a factor "
+        f"of {wider}, and the norm of vectors by {longer}."
     )
     return max(spread, vector) <= GROWTH, max(spread, vector), said
 

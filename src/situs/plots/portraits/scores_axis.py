@@ -95,10 +95,10 @@ class Curves:
             axes.axvspan(self.trained, last, color=sheet.theme.shade, linewidth=0, zorder=0, gid="never trained")
         axes.axvline(self.trained, color=sheet.theme.faint, linewidth=1.0, linestyle=(0, (3, 2)), gid="training")
         said, where = (
-            ("never trained ", last) if not self.whose else (f"{self.whose}: trained up to here ", self.trained)
+            ("never trained", last) if not self.whose else (f"{self.whose}: trained up to here ", self.trained)
         )
         axes.text(
-            where, 0.98, said, size=SMALL, color=sheet.theme.faint, va="top", ha="right",
+            where, 0.98, said, size=SMALL - 0.5, color=sheet.theme.faint, va="top", ha="right",
             transform=axes.get_xaxis_transform(),
         )  # fmt: skip
 
