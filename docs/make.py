@@ -48,10 +48,12 @@ FIGURES = {
     "speeds": ("rotary", "speeds"),
     "rotary-decay": ("rotary", "decay"),
     "axial": ("rotary+axial", "grid"),
+    "learned-similarity": ("learned", "similarity"),
 }
 """Beside a portrait of every encoding."""
 MORE = {
     "": {"likeness": "what position does to a score", "decay": "how scores fall with distance"},
+    "learned": {"learned-similarity": "how similar its positions are"},
     "rotary": {
         "speeds": "every pair rotates at its own speed",
         "rotary-decay": "how its scores change with distance",

@@ -111,8 +111,8 @@ def bounded(layer: Layer) -> Answer:
     near, far, spread, vector = growth(layer.bench)
     wider, longer = (f"{each:,.0f}" if each >= 100 else f"{each:.3g}" for each in (spread, vector))
     said = (
-        f"from texts of {near:,} tokens to {far:,}, the range of one token's scores over all positions grows by a factor "
-        f"of {wider}, and the norm of vectors by {longer}."
+        f"from texts of {near:,} tokens to {far:,}, the range of one token's scores over all positions grows by a "
+        f"factor of {wider}, and the norm of vectors by {longer}."
     )
     return max(spread, vector) <= GROWTH, max(spread, vector), said
 

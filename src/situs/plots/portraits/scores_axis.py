@@ -94,11 +94,11 @@ class Curves:
         if not self.whose:
             axes.axvspan(self.trained, last, color=sheet.theme.shade, linewidth=0, zorder=0, gid="never trained")
         axes.axvline(self.trained, color=sheet.theme.faint, linewidth=1.0, linestyle=(0, (3, 2)), gid="training")
-        said, where = (
-            ("never trained", last) if not self.whose else (f"{self.whose}: trained up to here ", self.trained)
-        )
+        said, where, side = ("never trained", last, "right")
+        if self.whose:
+            said, where, side = (f" {self.whose}: trained up to here", self.trained, "left")
         axes.text(
-            where, 0.98, said, size=SMALL - 0.5, color=sheet.theme.faint, va="top", ha="right",
+            where, 0.98, said, size=SMALL - 0.5, color=sheet.theme.faint, va="top", ha=side,
             transform=axes.get_xaxis_transform(),
         )  # fmt: skip
 

@@ -144,10 +144,11 @@ def _of_table(sitter: Sitter, length: int) -> str:
             f"less than one wave within {length:,} positions."
         )
     if isinstance(encoding, Learned | LearnedGrid):
+        unused = " In training nothing is predicted from the last position, so its row did not learn."
         return (
             "Each position has its own vector. Only positions that occur in training learn, and there is nothing "
             "beyond "
-            "the table's last row."
+            "the table's last row." + unused * (sitter.trained is not None)
         )
     return "Each row is the vector that is added at that position."
 
