@@ -140,15 +140,14 @@ def _of_table(sitter: Sitter, length: int) -> str:
         slow = int((waves > length).sum())
         return (
             f"Fast channels distinguish neighbours, slow ones distant parts of the text: {slow} of {len(waves)} "
-            "pairs make "
-            f"less than one wave within {length:,} positions."
+            f"pairs make less than one wave within {length:,} positions."
         )
     if isinstance(encoding, Learned | LearnedGrid):
+        predicts = sitter.trained is not None and sitter.trained.recipe.task == "text"
         unused = " In training nothing is predicted from the last position, so its row did not learn."
         return (
             "Each position has its own vector. Only positions that occur in training learn, and there is nothing "
-            "beyond "
-            "the table's last row." + unused * (sitter.trained is not None)
+            "beyond the table's last row." + unused * predicts
         )
     return "Each row is the vector that is added at that position."
 
