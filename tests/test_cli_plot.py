@@ -260,3 +260,35 @@ def test_options_may_stand_behind_flags(tmp_path: Path, capsys: pytest.CaptureFi
     with pytest.raises(SystemExit):
         main(["plot", "alibi", "--kind", "bias", "--colour", "num_heads=3"])
     assert "unrecognized arguments: --colour" in capsys.readouterr().err
+
+
+def test_trained_parameters_are_drawn_unless_untrained_ones_are_asked_for(figures: list[Any]) -> None:
+    trained = "Trained for 800 steps on texts of 64 bytes, Python's standard library; layer 1 of 2."
+    for arguments, note in (
+        (["shaw"], trained),
+        (["shaw", "--untrained"], "As initialised, not trained."),
+        (["shaw", "head_dim=8"], "As initialised: trained parameters are stored for head_dim=16 only."),
+        (["cope", "--untrained"], "As initialised, not trained. All parameters are 0."),
+        (["learned", "--length", "80"], "As initialised: the trained table has 64 positions only."),
+        (["t5", "--kind", "bias", "--length", "80"], f"{trained} Distances of 64 and more were never trained."),
+    ):
+        assert main(["plot", *arguments]) == 0
+        assert words(figures[-1])[2].endswith(f" {note}"), arguments
+
+
+def test_several_trained_encodings_share_a_sentence(figures: list[Any]) -> None:
+    assert main(["plot", "t5,alibi,kerple", "--kind", "distance", "--length", "32"]) == 0
+    assert words(figures[-1])[2].endswith(
+        " t5, kerple: trained for 800 steps on texts of 64 bytes, Python's standard library."
+    )
+
+
+def test_what_lies_beyond_training_is_marked(figures: list[Any]) -> None:
+    assert main(["plot", "t5"]) == 0
+    (axes,) = panels(figures[-1])
+    assert axes.get_xlim() == (0, 127)
+    assert [patch.get_gid() for patch in axes.patches] == ["never trained"]
+    assert main(["plot", "t5", "--length", "64"]) == 0
+    assert len(panels(figures[-1])[0].patches) == 0
+    assert main(["plot", "alibi,t5", "--kind", "distance"]) == 0
+    assert " t5: trained up to here" in [text.get_text() for text in panels(figures[-1])[0].texts]

@@ -134,8 +134,7 @@ def _portrait(sitters: list[Sitter]) -> Kind:
         names = ",".join(sitter.name for sitter in sitters)
         raise ValueError(
             f"names must have a kind of figure in common, since they are drawn in one; got {names}. Draw each by "
-            "itself, or "
-            f"see situs plot --list."
+            "itself, or see situs plot --list."
         )
     return kinds[0]
 

@@ -34,7 +34,7 @@ PORTRAITS = {
     "alibi": "distance", "cope": "scores", "deberta": "scores", "fire": "distance", "kerple": "distance",
     "learned": "table", "learned_grid": "grid", "none": "order", "rotary": "rotation", "sandwich": "distance",
     "shaw": "scores", "sinusoidal": "table", "swin": "grid", "t5": "distance", "transformer_xl": "scores",
-    "tupe": "distance", "xpos": "rotation", "rotary+axial": "grid", "sinusoidal(axes=2)": "grid",
+    "tupe": "bias", "xpos": "rotation", "rotary+axial": "grid", "sinusoidal(axes=2)": "grid",
     "rotary&alibi": "decay", "rotary+yarn": "rotation",
 }  # fmt: skip
 

@@ -86,8 +86,7 @@ def unique(layer: Layer) -> Answer:
     doubles = int((apart.amin(1) <= TOLD_APART).sum())
     said = (
         f"of {count:,} positions, {one:,} and {other:,} are the most similar: their scores differ by {least:.2g} of "
-        "the "
-        "scores' spread."
+        "the scores' spread."
     )
     same = f"{doubles:,} of {count:,} positions have the same scores as another, such as {one:,} and {other:,}."
     return not doubles, least, same if doubles else said

@@ -16,7 +16,7 @@ from situs.lab.probing import portraits
 from situs.lab.probing.sitters import Sitter
 from situs.plots import style
 from situs.plots.panels import Map, some
-from situs.plots.portraits.kinds import BIASED, LONGEST_CURVE, TELLING, kind, noted
+from situs.plots.portraits.kinds import BY_DISTANCE, LONGEST_CURVE, TELLING, kind, noted
 from situs.plots.portraits.scores_axis import FLOOR, Curve, Curves, signed
 
 POINTS, BANDS = 512, 3
@@ -25,7 +25,7 @@ BELOW = style.minus(f" Values below {FLOOR:g} are cut off: such keys get almost 
 BEHIND = "how far the key lies behind the query"
 
 
-@kind("the bias of each head over distance", BIASED, many=True, longest=LONGEST_CURVE)
+@kind("the bias of each head over distance", BY_DISTANCE, many=True, longest=LONGEST_CURVE)
 def distance(sitters: list[Sitter], *, length: int = 128, dark: bool = False) -> Figure:
     """Draw the bias by distance, one line per head; of several encodings, the mean over heads."""
     along, curves = np.arange(length, dtype=float), []

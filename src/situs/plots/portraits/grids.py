@@ -105,13 +105,11 @@ def _of_image(alike: Map, height: int, width: int) -> str:
     if float(beside.mean() - rest.mean()) > CROSS:
         said = (
             f"Patches of the same row or column as the middle one are more similar to it (mean {beside.mean():.2f}) "
-            "than "
-            f"others ({rest.mean():.2f})."
+            f"than others ({rest.mean():.2f})."
         )
     else:
         said = (
             f"Patches of the same row or column as the middle one (mean {beside.mean():.2f}) are not more similar to "
-            "it than "
-            f"others ({rest.mean():.2f})."
+            f"it than others ({rest.mean():.2f})."
         )
     return style.minus(said)

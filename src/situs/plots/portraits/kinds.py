@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from situs.arguments import require_flag, require_instance, told
 from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding
-from situs.encodings.bias import BiasEncoding
+from situs.encodings.bias import BiasEncoding, PositionProduct
 from situs.encodings.learned_grid import LearnedGrid
 from situs.encodings.nope import NoPE
 from situs.encodings.rotary import Rotary
@@ -55,6 +55,10 @@ COMPARED = Suits(
 ROTATING = Suits(lambda sitter: _one(sitter, RotationEncoding), "an encoding that rotates queries and keys")
 WAVING = Suits(lambda sitter: _one(sitter, (Sinusoidal, RotationEncoding), None), "an encoding with wavelengths")
 BIASED = Suits(lambda sitter: _one(sitter, BiasEncoding), "an encoding that adds a bias to the scores")
+BY_DISTANCE = Suits(
+    lambda sitter: _one(sitter, BiasEncoding) and not _one(sitter, PositionProduct),
+    "an encoding that adds a bias to the scores by distance",
+)
 BY_CONTENT = Suits(
     lambda sitter: _one(sitter, ScoreEncoding), "an encoding that adds a content-based term to the scores"
 )
@@ -136,6 +140,9 @@ class Kind:
         ends = [int(each.usable_length or default) for one in found for each in one.encodings]
         if all(one.trained is not None for one in found):
             ends += [2 * one.trained.length for one in found if one.trained is not None]
+            # nothing is predicted from the last position of a text, so that its row did not learn
+            rows = (each.usable_length for one in found for each in one.encodings)
+            ends += [int(each) - 1 for each in rows if each is not None]
         return {**options, "length": max(2, min([default, *ends]))}
 
 

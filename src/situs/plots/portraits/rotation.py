@@ -69,8 +69,7 @@ def speeds(sitters: list[Sitter], *, length: int = 8, dark: bool = False) -> Fig
         f"{sitter.name}: every pair rotates at its own speed",
         f"the vector (1, 0) of each pair at positions 0 to {length - 1}; beside each name: positions per full rotation",
         "Fast pairs distinguish neighbours, but repeat soon. Slow pairs distinguish near from far, and hardly move "
-        "in a "
-        "short text.",
+        "in a short text.",
         height=panels.height,
         dark=dark,
     ) as sheet:

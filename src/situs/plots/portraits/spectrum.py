@@ -194,8 +194,7 @@ def _of_waves(sitters: list[Sitter], waves: dict[str, Map], train_length: int) -
         whose = f" of {next(iter(slow))}" * (len(waves) > 1 and len(slow) == 1)
         said.append(
             f"{many} pairs{whose} make less than one full rotation within the training length: at longer lengths "
-            "they reach "
-            "angles that never occurred in training."
+            "they reach angles that never occurred in training."
         )
     elif len(scaled) < len(waves):
         said.append("All pairs make a full rotation within the training length: longer texts bring no new angles.")

@@ -143,11 +143,11 @@ def _of_table(sitter: Sitter, length: int) -> str:
             f"pairs make less than one wave within {length:,} positions."
         )
     if isinstance(encoding, Learned | LearnedGrid):
-        predicts = sitter.trained is not None and sitter.trained.recipe.task == "text"
+        last = sitter.trained is not None and sitter.trained.recipe.task == "text" and length == sitter.trained.length
         unused = " In training nothing is predicted from the last position, so its row did not learn."
         return (
             "Each position has its own vector. Only positions that occur in training learn, and there is nothing "
-            "beyond the table's last row." + unused * predicts
+            "beyond the table's last row." + unused * last
         )
     return "Each row is the vector that is added at that position."
 
