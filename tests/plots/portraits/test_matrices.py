@@ -174,3 +174,20 @@ def test_many_names_are_cut_short_in_the_title() -> None:
 def test_a_head_that_is_not_there_is_refused(head: int) -> None:
     with raises_exactly(ValueError, f"head must be one of 0 .. 1, since shaw has 2 here; got {head}."):
         plots.attention(situs.Shaw(num_heads=2, head_dim=8), head=head, length=4)
+
+
+def test_a_product_of_positions_is_drawn_relative_to_the_highest_of_each_row() -> None:
+    encoding = situs.Tupe(dim=8, num_heads=2, head_dim=4, max_length=10, untie_cls=False, init_std=1.0)
+    expected = portraits.bias(encoding, 10).double().numpy()
+    expected = expected - expected.max(-1, keepdims=True)
+    figure = plots.bias(encoding, length=10)
+    for axes, values in zip(panels(figure), expected, strict=True):
+        assert np.allclose(drawn(axes), values)
+    assert words(figure)[1] == f"{DOWN}; relative to the highest of each row"
+
+
+def test_a_trained_bias_is_drawn_where_the_causal_mask_of_its_training_lets_it_act() -> None:
+    figure = plots.bias(plots.named("t5"), length=10)
+    for axes in panels(figure):
+        assert (np.isnan(drawn(axes)) == AHEAD).all()
+    assert words(figure)[1] == f"{DOWN}, causal"

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from situs.arguments import require_count
-from situs.encodings.bias import BiasEncoding
+from situs.encodings.bias import BiasEncoding, PositionProduct
 from situs.lab.probing import portraits
 from situs.lab.probing.sitters import Sitter, alike
 from situs.plots import style
@@ -21,18 +21,28 @@ AXES = "rows: queries; columns: keys"
 
 @kind("the bias of each head as a matrix", BIASED)
 def bias(sitters: list[Sitter], *, length: int = 64, dark: bool = False) -> Figure:
-    """Draw the bias as one map per head, in one colour scale."""
-    values: Map = portraits.bias(cast(BiasEncoding, sitters[0].encodings[0]), length).double().numpy()
+    """Draw the bias as one map per head, in one colour scale.
+
+    A bias that was trained under a causal mask is drawn where the mask lets it act. A product of positions is drawn
+    relative to the highest number of each row, since it differs from row to row by what softmax cancels.
+    """
+    encoding = cast(BiasEncoding, sitters[0].encodings[0])
+    values: Map = portraits.bias(encoding, length).double().numpy()
+    said, how = _of_bias(values), ""
+    if sitters[0].trained is not None:
+        values, how = np.where(np.tril(np.ones_like(values, dtype=bool)), values, np.nan), ", causal"
+    if isinstance(encoding, PositionProduct):
+        values, how = values - np.nanmax(values, -1, keepdims=True), f"{how}; relative to the highest of each row"
     heads = some(len(values))
     panels = Panels(len(heads), min(4, len(heads)))
     with style.figure(
         f"{sitters[0].name}: what is added to the scores",
-        AXES,
-        noted(sitters, _of_bias(values), length),
+        f"{AXES}{how}",
+        noted(sitters, said, length),
         height=panels.height,
         dark=dark,
     ) as sheet:
-        colours = Colours.of([values[heads]], sheet.theme, floor=FLOOR + float(values[heads].max()))
+        colours = Colours.of([values[heads]], sheet.theme, floor=FLOOR + float(np.nanmax(values[heads])))
         for axes, head in zip(panels.axes(sheet), heads, strict=True):
             name(axes, f"head {head + 1}", "", sheet.theme)
             colours.draw(axes, values[head])
