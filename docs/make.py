@@ -29,9 +29,10 @@ from situs.lab.naming.methods import OF_IMAGES
 from situs.lab.probing import images
 from situs.lab.probing.findings import Finding
 from situs.lab.probing.properties import PROBES, measure
+from situs.lab.probing.recipes import RECIPES
 from situs.lab.probing.sitters import sitters_of
 from situs.lab.probing.stored import as_file, file_of
-from situs.lab.probing.training import RECIPES, train
+from situs.lab.probing.training import train
 from situs.lab.settings import Settings
 from situs.plots import KINDS, suiting
 from situs.plots.style import png

@@ -13,8 +13,9 @@ import situs
 from situs.lab.comparing.corpus import Corpus
 from situs.lab.probing import stored
 from situs.lab.probing.fields import PIXELS, draw_fields
+from situs.lab.probing.recipes import RECIPES, Recipe
 from situs.lab.probing.stored import Trained, as_file, file_of, load, metadata_of
-from situs.lab.probing.training import RECIPES, Recipe, train
+from situs.lab.probing.training import train
 from situs.lab.settings import Size
 
 SMALL = Size(dim=16, layers=2, heads=2)

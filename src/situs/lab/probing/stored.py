@@ -1,6 +1,6 @@
 """Trained parameters of encodings, one small file each, for figures that show what a method learns.
 
-A file is written by a recipe (``lab.probing.training``) and says so in its metadata: the whole recipe and its hash, the
+A file is written by a recipe (``lab.probing.recipes``) and says so in its metadata: the whole recipe and its hash, the
 encoding's options, versions, the text and the loss. Numbers are stored in half precision, which no figure shows.
 """
 
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from situs.encodings.base import Encoding
 from situs.encodings.schedule import find_entry
-from situs.lab.probing.training import RECIPES, Recipe, Training
+from situs.lab.probing.recipes import RECIPES, Recipe, Training
 
 FOLDER = Path(__file__).parent / "trained"
 QUERY, KEY, OWN, METADATA = "sample.query", "sample.key", "encoding.", "training"
