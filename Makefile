@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install compare test check bench figures docs names format clean
+.PHONY: help install compare test check bench figures docs trained names format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -44,6 +44,9 @@ figures: $(READY) ## remake every committed figure
 docs: $(READY) ## write docs/encodings.md from the registry, and the table of the course
 	$(BIN)/python docs/make.py encodings
 	$(BIN)/python docs/make.py course
+
+trained: $(READY) ## train again the parameters that figures show; ARGS="t5 shaw" trains some of them
+	$(BIN)/python docs/make.py trained $(ARGS)
 
 names: $(READY) ## write the lists of public names, after adding an encoding
 	$(BIN)/python docs/names.py

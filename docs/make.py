@@ -1,10 +1,12 @@
-"""Remake what is committed under docs/: the figures, the page of encodings, which is written from the registry, the
-course's table of encodings, and the page of torch features, which is written from what their tests record.
+"""Remake what is committed and computed: the figures, the page of encodings, which is written from the registry, the
+course's table of encodings, the page of torch features, which is written from what their tests record, and the trained
+parameters that figures show.
 
 python docs/make.py figures
 python docs/make.py encodings
 python docs/make.py course
 python docs/make.py torch
+python docs/make.py trained [NAME ...]
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 import situs
+from situs.checks.measures import draw_small_parameters
 from situs.cli.listing import learned_in_words, summary
 from situs.encodings import scaling, split
 from situs.lab.naming import parse, parse_all
@@ -33,7 +36,10 @@ from situs.lab.naming.methods import OF_IMAGES
 from situs.lab.probing import images
 from situs.lab.probing.findings import Finding
 from situs.lab.probing.properties import PROBES, measure
+from situs.lab.probing.recipes import RECIPES
 from situs.lab.probing.sitters import sitters_of
+from situs.lab.probing.stored import as_file, file_of
+from situs.lab.probing.training import train
 from situs.lab.settings import Settings
 from situs.plots import KINDS, suiting
 from situs.plots.style import png
@@ -50,26 +56,28 @@ FIGURES = {
     "speeds": ("rotary", "speeds"),
     "rotary-decay": ("rotary", "decay"),
     "axial": ("rotary+axial", "grid"),
+    "learned-similarity": ("learned", "similarity"),
 }
 """Beside a portrait of every encoding."""
 MORE = {
     "": {"likeness": "what position does to a score", "decay": "how scores fall with distance"},
+    "learned": {"learned-similarity": "how similar its positions are"},
     "rotary": {
-        "speeds": "every pair has a speed of its own",
-        "rotary-decay": "how its scores sway with distance",
-        "wavelengths": "positions a turn, plain and scaled",
+        "speeds": "every pair rotates at its own speed",
+        "rotary-decay": "how its scores change with distance",
+        "wavelengths": "positions per full rotation, plain and scaled",
         "scalings": "what scalings do, over pairs and over distance",
         "axial": "on an image",
     },
 }
 """Which of them stand where on the page of encodings: at its head, or under an encoding."""
 ASKED = {
-    "unique": "places are told apart",
+    "unique": "positions can be distinguished",
     "relative": "only distances count",
     "bounded": "effects stay bounded",
-    "norm_preserving": "lengths are kept",
+    "norm_preserving": "norms are kept",
     "decaying": "scores fall with distance",
-    "equivariant": "blind to order",
+    "equivariant": "does not know the order of tokens",
 }
 
 
@@ -87,7 +95,7 @@ def figure(names: str, kind: str, dark: bool) -> bytes:
     """One of them; a portrait where no kind is named."""
     methods = parse_all(names)
     chosen = KINDS[kind or suiting(sitters_of(methods, {}, length=2)[0])[0]]
-    sitters = sitters_of(methods, {}, length=chosen.default_length or LONGER)
+    sitters = sitters_of(methods, {}, length=chosen.default_length or LONGER, one_model=chosen.one_model)
     return png(chosen.draw(sitters, dark=dark), dpi=DPI)
 
 
@@ -116,8 +124,9 @@ def encodings() -> str:
     head = (
         "# Encodings\n\n"
         "Written by `make docs` from the registry: what `situs show NAME` prints, a portrait (`situs plot NAME`), and\n"
-        "properties as the probes of `situs compare` measure them, on objects of the lab's size with random numbers\n"
-        "where training would put some. Other figures of an encoding: `situs plot --list`.\n"
+        "properties as the probes of `situs compare` measure them. Portraits of methods with parameters show trained\n"
+        "ones; the caption says what they were trained on. Properties are measured on objects of the lab's size with\n"
+        "random parameters, so that they do not depend on one training. Other figures: `situs plot --list`.\n"
     )
     contents = "\n".join(f"- [{name}](#{name}): {situs.entry(name).place}" for name in situs.names())
     sections = [_section(name) for name in situs.names()]
@@ -185,7 +194,8 @@ def _of_image(name: str) -> dict[str, Finding]:
     own, size, known = {"dim": images.DIM, "num_heads": images.HEADS}, (7, 7), situs.entry(name).options
     sizes = {"size": size, "window": size, **own}
     options = {option: value for option, value in sizes.items() if option in known}
-    (sitter,) = sitters_of([parse(name)], options, length=2)
+    (sitter,) = sitters_of([parse(name)], options, length=2, untrained=True)
+    draw_small_parameters(sitter.encodings)
     return images.measure(sitter.encodings[0], size)
 
 
@@ -264,6 +274,13 @@ def main() -> int:
             (FOLDER / path).parent.mkdir(exist_ok=True)
             (FOLDER / path).write_bytes(data)
             print(f"{FOLDER.name}/{path}  {len(data) // 1024} KiB")
+        return 0
+    if what[:1] == ["trained"]:
+        for name in what[1:] or RECIPES:
+            training = train(RECIPES[name])
+            data = as_file(training)
+            file_of(name).write_bytes(data)
+            print(f"{file_of(name).name}  {len(data) / 1024:.1f} KiB  loss {training.loss:.3f}", flush=True)
         return 0
     if what == ["encodings"]:
         (FOLDER / "encodings.md").write_text(encodings(), encoding="utf-8")

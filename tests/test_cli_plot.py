@@ -109,7 +109,7 @@ def test_the_figure_is_of_what_was_asked_for(figures: list[Any]) -> None:
     assert main(["plot", "rotary+axial", "--size", "3x5"]) == 0
     assert drawn(panels(figures[-1])[0]).shape == (3, 5)
     assert main(["plot", "shaw", "--kind", "attention", "--head", "1", "--no-causal", "--length", "4"]) == 0
-    assert "head 2 of a random text; colour" in words(figures[-1])[1]
+    assert "head 2, held-out text; colour" in words(figures[-1])[1]
 
 
 def test_scalings_go_from_the_training_length_to_the_texts(figures: list[Any]) -> None:
@@ -139,7 +139,7 @@ def test_the_training_length_goes_to_scalings_whatever_is_drawn(figures: list[An
         (["--train-length", "32", "--length", "16"], "0.25"),
     ):  # fmt: skip
         assert main([*arguments, *more]) == 0
-        assert words(figures[-1])[1] == f"pair 0 of 32, which turns by {step} radians a position"
+        assert words(figures[-1])[1] == f"pair 0 of 32, rotated by {step} radians per position"
     assert main(["plot", "alibi,rotary+linear", "--train-length", "8", "--length", "64"]) == 0
     encoding = situs.Rotary(head_dim=64, scaling=situs.LinearScaling(factor=8.0))
     found = portraits.decay(Sitter("rotary", (encoding,)), torch.arange(64)).mean[0]
@@ -183,10 +183,10 @@ def test_list_says_what_kinds_there_are_and_whom_they_suit(here: Path, capsys: p
     assert main(["plot", "--list"]) == 0
     kinds, encodings = (part.splitlines() for part in capsys.readouterr().out.split("\n\n"))
     assert [line.split()[0] for line in kinds] == list(KINDS)
-    assert "decay        how scores of like contents fall with distance (several at once)" in kinds
+    assert "decay        how the score of a token with itself falls with distance (several at once)" in kinds
     assert "table        what is added at each position, as a map over positions and channels" in kinds
     assert [line.split()[0] for line in encodings] == [*situs.names(), "rotary+axial", "sinusoidal(axes=2)"]
-    assert "alibi               distance, bias, decay, likeness, attention" in encodings
+    assert "alibi               distance, bias, decay, likeness, order, attention" in encodings
     assert left(here) == []
 
 
@@ -196,13 +196,13 @@ def test_list_of_names_lists_those_only(here: Path, capsys: pytest.CaptureFixtur
     assert [line.split()[0] for line in kinds] == list(KINDS)
     assert encodings == [
         f"rotary+axial        {', '.join(suiting(sitters_of([parse('rotary+axial')], {}, length=2)[0]))}",
-        "alibi               distance, bias, decay, likeness, attention",
-        "shaw(values=False)  scores, decay, likeness, attention",
+        "alibi               distance, bias, decay, likeness, order, attention",
+        "shaw(values=False)  scores, decay, likeness, order, attention",
     ]
     assert main(["plot", "none,t5", "--list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["encodings"] == {
-        "none": ["attention"],
-        "t5": ["distance", "bias", "decay", "likeness", "attention"],
+        "none": ["order", "attention"],
+        "t5": ["distance", "bias", "decay", "likeness", "order", "attention"],
     }
     assert left(here) == []
 
@@ -214,12 +214,12 @@ def test_list_as_json_can_be_read_by_a_program(capsys: pytest.CaptureFixture[str
     assert list(by_name) == list(KINDS)
     assert by_name["attention"] == {
         "name": "attention",
-        "about": "the attention pattern of a head, without the encoding and with it",
+        "about": "the attention weights of a head, without the encoding and with it",
         "suits": "an encoding for text",
         "several": True,
         "options": {"length": 48, "head": 0, "causal": True},
     }
-    assert found["encodings"]["none"] == ["attention"]
+    assert found["encodings"]["none"] == ["order", "attention"]
     assert set(found["encodings"]) == {*situs.names(), "rotary+axial", "sinusoidal(axes=2)"}
 
 
@@ -260,3 +260,35 @@ def test_options_may_stand_behind_flags(tmp_path: Path, capsys: pytest.CaptureFi
     with pytest.raises(SystemExit):
         main(["plot", "alibi", "--kind", "bias", "--colour", "num_heads=3"])
     assert "unrecognized arguments: --colour" in capsys.readouterr().err
+
+
+def test_trained_parameters_are_drawn_unless_untrained_ones_are_asked_for(figures: list[Any]) -> None:
+    trained = "Trained for 800 steps on texts of 64 bytes, Python's standard library; layer 1 of 2."
+    for arguments, note in (
+        (["shaw"], trained),
+        (["shaw", "--untrained"], "As initialised, not trained."),
+        (["shaw", "head_dim=8"], "As initialised: trained parameters are stored for head_dim=16 only."),
+        (["cope", "--untrained"], "As initialised, not trained. All parameters are 0."),
+        (["learned", "--length", "80"], "As initialised: the trained table has 64 positions only."),
+        (["t5", "--kind", "bias", "--length", "80"], f"{trained} Distances of 64 and more were never trained."),
+    ):
+        assert main(["plot", *arguments]) == 0
+        assert words(figures[-1])[2].endswith(f" {note}"), arguments
+
+
+def test_several_trained_encodings_share_a_sentence(figures: list[Any]) -> None:
+    assert main(["plot", "t5,alibi,kerple", "--kind", "distance", "--length", "32"]) == 0
+    assert words(figures[-1])[2].endswith(
+        " t5, kerple: trained for 800 steps on texts of 64 bytes, Python's standard library."
+    )
+
+
+def test_what_lies_beyond_training_is_marked(figures: list[Any]) -> None:
+    assert main(["plot", "t5"]) == 0
+    (axes,) = panels(figures[-1])
+    assert axes.get_xlim() == (0, 127)
+    assert [patch.get_gid() for patch in axes.patches] == ["never trained"]
+    assert main(["plot", "t5", "--length", "64"]) == 0
+    assert len(panels(figures[-1])[0].patches) == 0
+    assert main(["plot", "alibi,t5", "--kind", "distance"]) == 0
+    assert " t5: trained up to here" in [text.get_text() for text in panels(figures[-1])[0].texts]

@@ -16,7 +16,7 @@ from situs.plots import KINDS
 
 pytestmark = pytest.mark.once
 
-LENGTHS = "since fewer show nothing and more cannot be told apart in a figure"
+LENGTHS = "since fewer show nothing and more cannot be seen in a figure"
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,10 @@ def left(folder: Path) -> list[str]:
 
 WRONG: dict[str, tuple[list[str], str]] = {
     "no names": ([], "names must be given, such as situs plot rotary; got none. See situs plot --list."),
-    "json of a figure": (["rotary", "--json"], "--json goes with --list, since a figure is no data; got it without."),
+    "json of a figure": (
+        ["rotary", "--json"],
+        "--json must be used with --list, since a figure is not data; got it without --list.",
+    ),
     "a name": (
         ["rotery"],
         f"name must be one of {', '.join(situs.names())}; got 'rotery'. Did you mean 'rotary'?",
@@ -59,16 +62,17 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "an unsuitable kind": (
         ["alibi", "--kind", "table"],
         "table is for an encoding that is added to the input; got alibi. Kinds that suit it: distance, bias, decay, "
-        "likeness, attention.",
+        "likeness, order, attention.",
     ),
     "no kind for both": (
         ["swin,rotary"],
-        "names must be of encodings that one kind of figure suits; got swin,rotary. Draw each by itself, or see situs "
-        "plot --list.",
+        "names must have a kind of figure in common, since they are drawn in one; got swin,rotary. Draw each by "
+        "itself, or see situs plot --list.",
     ),
     "several for one map": (
         ["alibi,t5", "--kind", "bias"],
-        "bias draws one encoding, since a second would find no room; got 2: alibi, t5.",
+        "bias must be given one encoding, since its figure has room for one; got 2: alibi, t5. Draw each by itself, or "
+        "choose a kind that takes several: distance, decay, likeness, attention, wavelengths.",
     ),
     "an enormous length": (
         ["learned", "--length", "1000000000000"],
@@ -114,7 +118,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "sizes that differ": (
         ["sinusoidal,shaw", "dim=128", "--kind", "attention", "--length", "4"],
         "encodings must be of one size to be drawn beside each other, since they meet the same queries and keys; got "
-        "dim=128 of sinusoidal with 8 heads of 64.",
+        "dim=128 of sinusoidal with 4 heads of 16.",
     ),
     "more keys than are counted": (
         ["cope", "--kind", "decay", "--length", "5000"],
@@ -123,7 +127,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "another's mask": (["swin", "--no-causal"], "grid takes --size; got --no-causal."),
     "no head so high": (
         ["shaw", "--head", "8", "--length", "8"],
-        "head must be one of 0 .. 7, since shaw has 8 here; got 8.",
+        "head must be one of 0 .. 3, since shaw has 4 here; got 8.",
     ),
     "no pair so high": (["rotary", "--pair", "32"], "pair must be one of 0 .. 31, since so many pairs rotate; got 32."),
     "an ending": (
@@ -136,7 +140,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     ),
     "no such folder": (
         ["rotary", "--out", "there/a.png"],
-        "--out must lie in a folder that is there; got 'there/a.png'.",
+        "--out must be in a folder that exists; got 'there/a.png'.",
     ),
     "a name too long": (
         ["rotary", "--out", f"{'a' * 300}.png"],

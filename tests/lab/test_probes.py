@@ -175,7 +175,7 @@ def test_a_table_that_repeats_is_not_unique_and_one_that_grows_not_bounded() -> 
     sound, repeats, grows = (found(f"{own(Added)}(kind={kind!r})") for kind in ("sound", "repeats", "grows"))
     assert [each["unique"].holds for each in (sound, repeats, grows)] == [True, False, True]
     assert [each["bounded"].holds for each in (sound, repeats, grows)] == [True, True, False]
-    assert "200 of 200 positions look the same as another" in repeats["unique"].said
+    assert "200 of 200 positions have the same scores as another" in repeats["unique"].said
 
 
 def test_an_encoding_that_fails_is_not_judged_and_says_why() -> None:
@@ -234,7 +234,7 @@ def test_rank_correlation_is_spearmans_with_ties() -> None:
 def test_a_pattern_holds_only_what_all_its_layers_hold() -> None:
     findings = found("rotary/none")
     assert [findings[name].holds for name in ("unique", "relative", "equivariant")] == [False, True, False]
-    assert findings["unique"].said.startswith("In layer 2: 1,024 of 1,024 positions look the same as another")
+    assert findings["unique"].said.startswith("In layer 2: 1,024 of 1,024 positions have the same scores as another")
 
 
 def test_encodings_of_the_input_reach_every_layer() -> None:

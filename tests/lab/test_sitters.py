@@ -8,7 +8,7 @@ import torch
 
 import situs
 from situs.lab.naming import parse_all
-from situs.lab.probing.sitters import Sitter, sitters_of
+from situs.lab.probing.sitters import Sitter, named, sitters, sitters_of
 from situs.plots import suiting
 from tests.raising import raises_exactly
 
@@ -42,7 +42,7 @@ def parameters(sitter: Sitter) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("name", situs.names())
 def test_every_encoding_is_made_by_its_name_at_the_sizes_of_a_model(name: str) -> None:
-    found = one(name)
+    found = one(name, untrained=True)
     (encoding,) = found.encodings
     assert found.name == name
     assert type(encoding) is situs.entry(name).cls
@@ -79,8 +79,8 @@ def test_what_is_joined_acts_together_in_one_model() -> None:
 
 
 def test_tables_have_a_row_for_every_token_of_the_text() -> None:
-    assert one("learned", 40).encodings[0].config["max_length"] == 512
-    assert one("learned", 700).encodings[0].config["max_length"] == 700
+    assert one("learned", 40, untrained=True).encodings[0].config["max_length"] == 512
+    assert one("learned", 700, untrained=True).encodings[0].config["max_length"] == 700
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_yarn_stretches_from_the_training_length_whatever_is_drawn(
 
 @pytest.mark.parametrize(("length", "threshold"), [(2, 4.0), (16, 4.0), (32, 8.0), (130, 32.5)])
 def test_fires_threshold_lies_within_the_text(length: int, threshold: float) -> None:
-    assert one("fire", length).encodings[0].config["threshold"] == threshold
+    assert one("fire", length, untrained=True).encodings[0].config["threshold"] == threshold
     assert one("fire(threshold=9.0)", length).encodings[0].config["threshold"] == 9
     assert one("fire", length, options={"threshold": 7.0}).encodings[0].config["threshold"] == 7
 
@@ -150,28 +150,101 @@ def test_random_numbers_are_the_same_every_time_and_nobody_elses_are_used_up() -
     assert all(torch.equal(*pair) for pair in zip(first, again, strict=True))
 
 
-def test_what_starts_near_zero_is_drawn_so_that_it_can_be_seen() -> None:
-    table = one("t5")
-    assert table.untrained
-    assert float(parameters(table)[0].std()) == pytest.approx(1, abs=0.1)
-    assert [name for name in situs.names() if not one(name).untrained] == [
-        "alibi", "none", "rotary", "sandwich", "sinusoidal", "xpos",
-    ]  # fmt: skip
-    assert one("rotary&kerple").untrained
-    (kerple,) = one("kerple").encodings
-    assert isinstance(kerple, situs.Kerple)
-    assert 0 <= float(kerple.r1.detach().min()) < float(kerple.r1.detach().max()) <= 2
+LEARNING = [name for name in situs.names() if name not in ("alibi", "none", "rotary", "sandwich", "sinusoidal", "xpos")]
 
 
-def test_a_class_of_ones_own_is_found_where_one_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", LEARNING)
+def test_a_name_alone_has_trained_parameters_and_says_so(name: str) -> None:
+    found = one(name)
+    assert found.trained is not None
+    assert found.encodings == (found.trained.encoding,)
+    assert found.note.startswith("Trained for ")
+    initial = one(name, untrained=True)
+    assert initial.trained is None
+    assert initial.note.startswith("As initialised, not trained.")
+
+
+def test_what_has_no_parameters_says_nothing() -> None:
+    assert [name for name in situs.names() if not one(name).note] == [
+        name for name in situs.names() if name not in LEARNING
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "needed", "note"),
+    [
+        ("t5", {"num_heads": 8}, 1, "As initialised: trained parameters are stored for num_heads=4 only."),
+        ("t5(bidirectional=True)", {}, 1,
+         "As initialised: trained parameters are stored for bidirectional=False only."),
+        ("shaw(max_distance=4)", {"head_dim": 8}, 1,
+         "As initialised: trained parameters are stored for head_dim=16, max_distance=16 only."),
+        ("learned", {}, 65, "As initialised: the trained table has 64 positions only."),
+        ("rotary&kerple", {}, 1, "As initialised: trained parameters are stored for single encodings only."),
+    ],
+)  # fmt: skip
+def test_what_trained_parameters_do_not_fit_is_as_initialised_and_says_why(
+    text: str, options: dict[str, Any], needed: int, note: str
+) -> None:
+    found = one(text, options=options, needed=needed)
+    assert found.trained is None
+    assert found.note == note
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "needed"),
+    [("t5(num_heads=4, max_distance=64)", {}, 1), ("swin", {"window": [7, 7]}, 1), ("learned", {"dim": 64}, 64)],
+)
+def test_options_that_are_those_of_training_change_nothing(text: str, options: dict[str, Any], needed: int) -> None:
+    assert one(text, options=options, needed=needed).trained is not None
+
+
+def test_what_is_as_initialised_is_what_its_class_makes() -> None:
+    (table,) = one("t5", untrained=True).encodings
+    assert isinstance(table, situs.T5Bias)
+    torch.manual_seed(0)
+    assert torch.equal(table.table, situs.T5Bias(num_heads=8).table)
+    assert one("cope", untrained=True).note == "As initialised, not trained. All parameters are 0."
+
+
+def test_encodings_of_one_model_have_the_sizes_of_trained_ones() -> None:
+    rotary, shaw, alibi = sitters_of(parse_all("rotary,shaw,alibi"), {}, length=2, one_model=True)
+    assert shaw.trained is not None
+    assert (rotary.encodings[0].config["head_dim"], alibi.encodings[0].config["num_heads"]) == (16, 4)
+    given = sitters_of(parse_all("rotary,shaw,alibi"), {"head_dim": 8}, length=2, one_model=True)
+    assert given[1].trained is None
+    assert [each.encodings[0].config.get("head_dim") for each in given] == [8, 8, None]
+
+
+def test_named_makes_what_the_command_draws() -> None:
+    first, second = named("shaw,t5(num_buckets=16)")
+    assert first.trained is not None
+    assert second.encodings[0].config["num_buckets"] == 16
+    assert named("learned", length=80)[0].encodings[0].usable_length == 512
+    assert named("alibi", num_heads=3)[0].heads == 3
+    with raises_exactly(
+        TypeError, "untrained must be True or False, since parameters are as initialised or trained; got 1."
+    ):
+        named("shaw", untrained=1)  # type: ignore[arg-type]
+
+
+def test_a_class_of_ones_own_is_found_where_one_works_and_drawn_as_it_initialises_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "level_of_ones_own.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
     found = one("level_of_ones_own:Level")
     assert found.name == "level_of_ones_own:Level"
-    assert found.untrained
-    assert float(parameters(found)[0]) != 0
+    assert found.trained is None
+    assert float(parameters(found)[0]) == 0
+    assert found.note == "As initialised, not trained. All parameters are 0."
     assert found.encodings[0].config["threshold"] == 0.5  # FIRE's is no one else's
     assert suiting(found)[0] == "table"
+
+
+def test_an_encoding_that_is_handed_over_says_nothing_unless_all_its_parameters_are_zero() -> None:
+    assert sitters(situs.T5Bias(num_heads=2))[0].note == ""
+    assert sitters(situs.CoPE(num_heads=2, head_dim=4))[0].note == "As initialised. All parameters are 0."
+    assert sitters(situs.Rotary(head_dim=4))[0].note == ""
 
 
 @pytest.mark.parametrize(

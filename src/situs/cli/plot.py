@@ -25,7 +25,7 @@ FORMATS = (".png", ".svg", ".pdf")
 CHOICES = {
     "length": "tokens of the text",
     "train_length": "tokens that a model was trained on",
-    "head": "which head; 0 is the one that figures call head 1",
+    "head": "which head, from 0; figures call it head 1",
     "pair": "which pair of channels, from 0",
     "channels": "which channels, such as 0,1,8",
     "size": "patches of an image, such as 14x14",
@@ -43,13 +43,14 @@ def add_commands(commands: Commands) -> None:
     plot.add_argument(
         "options", nargs="*", metavar="OPTION=VALUE", help="arguments of the encodings, as Python literals"
     )
-    plot.add_argument("--kind", help="what to draw; the encoding's portrait if left out. See --list")
+    plot.add_argument("--kind", help="kind of figure; the encoding's portrait if left out. See --list")
     plot.add_argument("--out", type=Path, metavar="FILE", help="a .png, .svg or .pdf; NAMES-KIND.png if left out")
     plot.add_argument("--show", action="store_true", help="open it")
     plot.add_argument("--dark", action="store_true", help="for dark pages")
     for name, meaning in CHOICES.items():
         plot.add_argument(_flag(name), metavar=name.upper(), help=meaning)
-    plot.add_argument("--no-causal", action="store_true", help="for attention: all see all")
+    plot.add_argument("--no-causal", action="store_true", help="for attention: without a causal mask")
+    plot.add_argument("--untrained", action="store_true", help="draw parameters as initialised, not trained ones")
     plot.add_argument("--list", action="store_true", help="list the kinds, and which suit which encoding")
     plot.add_argument("--json", action="store_true", help="with --list: for programs")
     plot.set_defaults(run=run)
@@ -67,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     if options.names is None:
         raise ValueError("names must be given, such as situs plot rotary; got none. See situs plot --list.")
     if options.json:
-        raise ValueError("--json goes with --list, since a figure is no data; got it without.")
+        raise ValueError("--json must be used with --list, since a figure is not data; got it without --list.")
     out = None if options.out is None else _writable(options.out)
     try:
         kind, sitters, chosen = _wanted(options)
@@ -88,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _wanted(options: argparse.Namespace) -> tuple[Kind, list[Sitter], dict[str, Any]]:
-    """Choose the kind, make its sitters and read its choices."""
+    """Choose the kind, make its encodings and read its options."""
     from situs.lab.naming import parse_all
     from situs.lab.probing.sitters import TRAINED, sitters_of
     from situs.plots import KINDS
@@ -114,7 +115,10 @@ def _wanted(options: argparse.Namespace) -> tuple[Kind, list[Sitter], dict[str, 
     trained = trained or TRAINED
     default = kind.default_length
     stretched = length if length is not None and length > trained else None
-    made = sitters_of(methods, own, length=length or default or 2, trained=trained, stretched=stretched)
+    made = sitters_of(
+        methods, own, length=length or default or 2, needed=length or 1, trained=trained, stretched=stretched,
+        untrained=options.untrained, one_model=kind.one_model,
+    )  # fmt: skip
     if stretching and default is None and "length" in kind.options:  # for scalings that choose by the text's length
         given.setdefault("length", stretched or min(4 * trained, kind.longest))
     return kind, made, {name: value for name, value in given.items() if name in kind.options}
@@ -129,8 +133,8 @@ def _portrait(sitters: list[Sitter]) -> Kind:
     if not kinds:
         names = ",".join(sitter.name for sitter in sitters)
         raise ValueError(
-            f"names must be of encodings that one kind of figure suits; got {names}. Draw each by itself, or see situs "
-            f"plot --list."
+            f"names must have a kind of figure in common, since they are drawn in one; got {names}. Draw each by "
+            "itself, or see situs plot --list."
         )
     return kinds[0]
 
@@ -167,7 +171,7 @@ def _writable(out: Path) -> Path:
         raise ValueError(f"--out must end in {', '.join(FORMATS)}, since that tells the format; got {str(out)!r}.")
     try:
         if not out.parent.is_dir():
-            raise ValueError(f"--out must lie in a folder that is there; got {str(out)!r}.")
+            raise ValueError(f"--out must be in a folder that exists; got {str(out)!r}.")
         if not out.is_dir() and os.access(out if out.exists() else out.parent, os.W_OK):
             return out
         reason = "."

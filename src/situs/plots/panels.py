@@ -101,12 +101,17 @@ class Colours:
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(MaxNLocator(ticks, integer=True))
 
-    def key(self, sheet: Sheet, words: str, ends: tuple[str, str] | None = None, *, room: float = 0.5) -> None:
-        """Explain the colours below the panels at the right, with ``room`` for the last of the ``ends``, which are
-        words where panels have scales of their own."""
+    def key(
+        self, sheet: Sheet, words: str, ends: tuple[str, str] | None = None, *, room: float = 0.5, above: float = 0.0
+    ) -> None:
+        """Explain the colours below the panels at the right, ``above`` so many inches that something else needs.
+
+        ends: words for both ends, where panels have scales of their own.
+        room: inches for the last of them.
+        """
         width, low, high = 1.3, self.norm.vmin or 0.0, self.norm.vmax or 0.0
         least, most = ends or (f"{_number(low)}{' or less' if self.cut else ''}", _number(high))
-        axes = sheet.inches(sheet.width - MARGIN - width - room, sheet.bottom + 0.06, width, 0.09)
+        axes = sheet.inches(sheet.width - MARGIN - width - room, sheet.bottom + 0.06 + above, width, 0.09)
         axes.set_gid("key")
         axes.imshow(np.linspace(low, high, 64)[None], cmap=self.colormap, norm=self.norm, aspect="auto")
         axes.set_axis_off()

@@ -19,7 +19,7 @@ from tests.references import alibi, kerple, sandwich
 pytestmark = pytest.mark.once
 
 BEHIND = "how far the key lies behind the query"
-CUT = f"What is below {MINUS}12 is cut off: such keys get next to no weight."
+CUT = f"Values below {MINUS}12 are cut off: such keys get almost no weight."
 
 
 def bands(axes: Axes) -> list[Numbers]:
@@ -49,9 +49,9 @@ def test_each_head_of_alibi_is_a_line_of_its_slope() -> None:
     assert written(axes, "number") == [f"{MINUS}2.5", f"{MINUS}0.62", f"{MINUS}0.16", f"{MINUS}0.039"]
     assert written(axes, "heading") == ["at 10"]
     assert words(figure) == [
-        "alibi: what is added to scores, by distance",
-        "one line a head, against distance 0",
-        f"Heads look at different distances: at the far end, head 1 adds {MINUS}2.5 and head 4 {MINUS}0.039.",
+        "alibi: what is added to the scores, by distance",
+        "one line per head, relative to distance 0",
+        f"Heads differ. At the greatest distance head 1 adds {MINUS}2.5 and head 4 {MINUS}0.039.",
     ]
 
 
@@ -75,7 +75,10 @@ def test_of_many_heads_some_are_drawn_from_the_first_to_the_last() -> None:
 
 
 def test_a_single_head_has_a_sentence_of_its_own() -> None:
-    assert words(plots.distance(situs.ALiBi(num_heads=1), length=5))[2] == f"It adds {MINUS}0.016 at the far end."
+    assert (
+        words(plots.distance(situs.ALiBi(num_heads=1), length=5))[2]
+        == f"It adds {MINUS}0.016 at the greatest distance."
+    )
 
 
 def test_what_a_single_encoding_adds_everywhere_is_not_drawn() -> None:
@@ -84,9 +87,12 @@ def test_what_a_single_encoding_adds_everywhere_is_not_drawn() -> None:
     (axes,) = panels(figure)
     for _, y in lines(axes).values():
         assert (y[0], y[1], y[-1]) == (0, -1, -7)
-    assert words(figure)[1:] == ["one line a head, against distance 0", f"All add {MINUS}7 at the far end."]
+    assert words(figure)[1:] == [
+        "one line per head, relative to distance 0",
+        f"All add {MINUS}7 at the greatest distance.",
+    ]
     both = {name: staircase([3 - step for step in steps]) for name in "ab"}
-    assert words(plots.distance(both, length=64))[2] == f"All add {MINUS}7 at the far end."
+    assert words(plots.distance(both, length=64))[2] == f"All add {MINUS}7 at the greatest distance."
 
 
 def test_several_encodings_are_means_of_heads_against_distance_zero() -> None:
@@ -111,9 +117,9 @@ def test_several_encodings_are_means_of_heads_against_distance_zero() -> None:
     lowest, highest = min(last, key=lambda name: last[name]), max(last, key=lambda name: last[name])
     low, high = (written(axes, "number")[list(by_head).index(name)] for name in (lowest, highest))
     assert words(figure) == [
-        "alibi, kerple, sandwich: what is added to scores, by distance",
-        "mean of heads, against distance 0; bands: all heads",
-        f"At the far end, {lowest} adds {low} and {highest} {high}.",
+        "alibi, kerple, sandwich: what is added to the scores, by distance",
+        "mean of heads, relative to distance 0; bands: all heads",
+        f"At the greatest distance {lowest} adds {low} and {highest} {high}.",
     ]
 
 
@@ -122,10 +128,10 @@ def test_more_bands_than_one_can_see_through_are_not_drawn() -> None:
     (axes,) = panels(figure)
     assert bands(axes) == []
     assert list(lines(axes)) == ["alibi", "alibi (2)", "alibi (3)", "alibi (4)"]
-    assert words(figure)[1] == "mean of heads, against distance 0"
+    assert words(figure)[1] == "mean of heads, relative to distance 0"
 
 
-def test_decay_is_drawn_with_where_nine_of_ten_contents_lie() -> None:
+def test_decay_is_drawn_with_where_nine_of_ten_tokens_lie() -> None:
     encoding = situs.Rotary(head_dim=16)
     figure = plots.decay(encoding, length=30)
     (axes,) = panels(figure)
@@ -141,8 +147,8 @@ def test_decay_is_drawn_with_where_nine_of_ten_contents_lie() -> None:
     assert axes.get_xlabel() == BEHIND
     assert words(figure) == [
         "How scores fall with distance: rotary",
-        "mean score of like contents, against distance 0; bands: nine of ten contents, or all heads",
-        "It sways on the way down.",
+        "mean score of a token with itself, relative to distance 0; bands: 90 % of tokens, or all heads",
+        "The score goes up and down, and ends lower.",
     ]
 
 
@@ -152,10 +158,13 @@ def test_decay_of_a_bias_alone_is_drawn_by_head() -> None:
     for (_, y), slope in zip(lines(axes).values(), alibi.slopes(4), strict=True):
         assert np.allclose(y, -slope * np.arange(30), atol=1e-4)
     assert bands(axes) == []
-    assert words(figure)[1:] == ["mean score of like contents, against distance 0", "All heads fall all the way."]
+    assert words(figure)[1:] == [
+        "mean score of a token with itself, relative to distance 0",
+        "All heads fall at every step.",
+    ]
 
 
-def test_decay_of_several_tells_who_sways() -> None:
+def test_decay_of_several_tells_which_go_up_and_down() -> None:
     figure = plots.decay({"a bias": situs.ALiBi(num_heads=4), "turns": situs.Rotary(head_dim=8)}, length=30)
     (axes,) = panels(figure)
     assert np.allclose(lines(axes)["a bias"][1], -alibi.slopes(4).mean() * np.arange(30), atol=1e-4)
@@ -163,9 +172,9 @@ def test_decay_of_several_tells_who_sways() -> None:
     assert first[:, 1].min() == pytest.approx(-29 / 4, abs=1e-3)
     title, _, caption = words(figure)
     assert title == "How scores fall with distance"
-    assert caption == "a bias falls all the way; turns sways on the way down."
+    assert caption == "a bias falls at every step; turns goes up and down, and ends lower."
     falling = {name: situs.ALiBi(num_heads=2) for name in "ab"}
-    assert words(plots.decay(falling, length=9))[2] == "All of them fall all the way."
+    assert words(plots.decay(falling, length=9))[2] == "All curves fall at every step."
 
 
 def test_long_texts_are_drawn_at_some_distances_to_the_last() -> None:
@@ -187,33 +196,37 @@ def test_the_floor_lies_below_the_highest_line() -> None:
 
 
 WAYS: dict[str, list[float]] = {
-    "stays as it is": [1.0] * 8,
-    "falls all the way": [0.0, -1, -1, -2, -3, -3, -4, -5],
-    "rises all the way": [0.0, 1, 1, 2, 3, 4, 5, 6],
-    "sways on the way down": [0.0, -1, 1, -2, 3, 2, 1, -1],
-    "sways": [0.0, -1, 1, -2, 3, 2, 1, 0.5],
+    "stays constant": [1.0] * 8,
+    "falls at every step": [0.0, -1, -1, -2, -3, -3, -4, -5],
+    "rises at every step": [0.0, 1, 1, 2, 3, 4, 5, 6],
+    "goes up and down, and ends lower": [0.0, -1, 1, -2, 3, 2, 1, -1],
+    "goes up and down": [0.0, -1, 1, -2, 3, 2, 1, 0.5],
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_decay_says_which_way_scores_go(way: str) -> None:
-    assert words(plots.decay(staircase(WAYS[way]), length=64))[2] == f"It {way}."
+    assert words(plots.decay(staircase(WAYS[way]), length=64))[2] == f"The score {way}."
 
 
 def test_what_rises_by_little_at_each_step_does_not_fall() -> None:
     little = [5e-5 * step for step in range(8)]
-    assert words(plots.decay(staircase(little), length=64))[2] == "It rises all the way."
-    assert words(plots.decay(staircase(little[::-1]), length=64))[2] == "It falls all the way."
+    assert words(plots.decay(staircase(little), length=64))[2] == "The score rises at every step."
+    assert words(plots.decay(staircase(little[::-1]), length=64))[2] == "The score falls at every step."
 
 
 def test_heads_that_go_the_same_way_are_told_together() -> None:
     stays, falls, rises, down, sways = WAYS.values()
     said = words(plots.decay(staircase(stays, falls, down, falls, rises, sways), length=64))[2]
     assert said == (
-        "head 1 stays as it is; head 2, head 4 fall all the way; head 3 sways on the way down; head 5 rises all the "
-        "way; head 6 sways."
+        "head 1 stays constant; head 2, head 4 fall at every step; head 3 goes up and down, and ends lower; head 5 "
+        "rises at every step; head 6 goes up and down."
     )
-    for way, plural in ((stays, "stay as they are"), (rises, "rise all the way"), (down, "sway on the way down")):
+    for way, plural in (
+        (stays, "stay constant"),
+        (rises, "rise at every step"),
+        (down, "go up and down, and end lower"),
+    ):
         assert words(plots.decay(staircase(way, way), length=64))[2] == f"All heads {plural}."
 
 

@@ -46,7 +46,7 @@ def test_cosines_to_nine_patches_are_those_of_the_paper() -> None:
     assert len({limits(axes) for axes in panels(figure)}) == 1
     assert words(figure)[:2] == [
         "sinusoidal on an image of 6 × 12 patches",
-        "how alike all patches are to the marked one: cosines",
+        "cosine between the marked patch and all others",
     ]
     assert key(figure)[1] == "1"
 
@@ -56,8 +56,8 @@ def test_the_caption_tells_how_much_of_a_cross_there_is() -> None:
     beside = np.concatenate((np.delete(alike[7], 7), np.delete(alike[:, 7], 7)))
     rest = np.delete(np.delete(alike, 7, 0), 7, 1)
     assert words(plots.grid(situs.Sinusoidal(dim=32, axes=2)))[2] == (
-        f"A cross: patches of the same row or column are more alike (on average {beside.mean():.2f}) than those that "
-        f"share neither ({rest.mean():.2f})."
+        f"Patches of the same row or column as the middle one are more similar to it (mean {beside.mean():.2f}) than "
+        f"others ({rest.mean():.2f})."
     )
 
 
@@ -87,7 +87,11 @@ def test_a_grid_of_noise_is_no_cross() -> None:
     encoding = situs.LearnedGrid(dim=64, size=(8, 8))
     alike = cosines(encoding.table.detach().double().numpy())[4 * 8 + 4].reshape(8, 8)
     beside = np.concatenate((np.delete(alike[4], 4), np.delete(alike[:, 4], 4))).mean()
-    said = f"Patches are no more alike in the same row or column ({beside:.2f}) than elsewhere."
+    rest = np.delete(np.delete(alike, 4, 0), 4, 1).mean()
+    said = (
+        f"Patches of the same row or column as the middle one (mean {beside:.2f}) are not more similar to it than "
+        f"others ({rest:.2f})."
+    )
     assert words(plots.grid(encoding))[2] == said.replace("-", MINUS)
 
 
@@ -109,8 +113,8 @@ def test_a_window_is_drawn_by_head_from_its_middle(version: str) -> None:
         assert extent(axes) == (-0.5, 4.5, 3.5, -0.5)
         assert marked(axes) == (2, 2)
     assert words(figure)[:2] == [
-        "swin: what the middle patch adds to the scores of others",
-        f"window of 4 × 5 patches, one map a head, version {version[1]}",
+        "swin: bias from the marked patch to all others",
+        f"what is added to the scores in a window of 4 × 5 patches, one map per head, version {version[1]}",
     ]
     assert key(figure)[0].startswith("added: ")
 
@@ -119,7 +123,7 @@ def test_a_window_is_drawn_by_head_from_its_middle(version: str) -> None:
 def test_sizes_that_show_nothing_or_too_much_are_refused(size: tuple[int, int]) -> None:
     with raises_exactly(
         ValueError,
-        "size must be 2 to 64 patches each way, since fewer show nothing and more cannot be told apart in a figure; "
+        "size must be 2 to 64 patches each way, since fewer show nothing and more cannot be seen in a figure; "
         f"got {size}.",
     ):
         plots.grid(situs.Sinusoidal(dim=8, axes=2), size=size)
@@ -139,7 +143,7 @@ def test_sizes_beyond_the_encodings_own_are_refused_with_its_cure() -> None:
         plots.grid(situs.SwinBias(num_heads=2, window=(4, 4)), size=(5, 4))
     with raises_exactly(
         ValueError,
-        "size must be 2 to 64 patches each way, since fewer show nothing and more cannot be told apart in a figure; "
+        "size must be 2 to 64 patches each way, since fewer show nothing and more cannot be seen in a figure; "
         "got (65, 65).",
     ):
         plots.grid(situs.LearnedGrid(dim=8, size=(65, 65)))

@@ -32,9 +32,9 @@ NAMES = [*situs.names(), "rotary+axial", "sinusoidal(axes=2)", "rotary&alibi", "
 WORDS = {name: KINDS[name].suits.words for name in KINDS}
 PORTRAITS = {
     "alibi": "distance", "cope": "scores", "deberta": "scores", "fire": "distance", "kerple": "distance",
-    "learned": "table", "learned_grid": "grid", "none": "attention", "rotary": "rotation", "sandwich": "distance",
+    "learned": "table", "learned_grid": "grid", "none": "order", "rotary": "rotation", "sandwich": "distance",
     "shaw": "scores", "sinusoidal": "table", "swin": "grid", "t5": "distance", "transformer_xl": "scores",
-    "tupe": "distance", "xpos": "rotation", "rotary+axial": "grid", "sinusoidal(axes=2)": "grid",
+    "tupe": "bias", "xpos": "rotation", "rotary+axial": "grid", "sinusoidal(axes=2)": "grid",
     "rotary&alibi": "decay", "rotary+yarn": "rotation",
 }  # fmt: skip
 
@@ -69,7 +69,8 @@ def test_every_encoding_draws_every_kind_that_suits_it(name: str) -> None:
         title, subtitle, caption = words(figure)
         assert all((title, subtitle, caption))
         assert figure.get_label() == f"{title}. {caption}"
-        assert caption.endswith(" Parameters are random: training would set them.") == sitter.untrained, kind
+        assert caption.endswith(sitter.note), kind
+        assert bool(sitter.note) == any(True for each in sitter.encodings for _ in each.parameters())
         images = [drawn(axes) for axes in panels(figure) if axes.images]
         curves = [line for axes in panels(figure) for line in axes.get_lines()]
         assert all(np.isfinite(each).any() for each in images)
@@ -139,7 +140,7 @@ def test_lengths_that_show_nothing_or_too_much_are_refused(kind: str, longest: i
     for length in (1, 0, -5, longest + 1, 10**18, 8.0, "8"):
         with raises_exactly(
             ValueError,
-            f"length must be 2 to {longest:,} for {kind}, since fewer show nothing and more cannot be told apart in a "
+            f"length must be 2 to {longest:,} for {kind}, since fewer show nothing and more cannot be seen in a "
             f"figure; got {length!r}.",
         ):
             KINDS[kind].draw(encoding, length=length)
@@ -151,7 +152,7 @@ def test_training_lengths_are_held_to_the_same() -> None:
         with raises_exactly(
             ValueError,
             f"train_length must be 2 to 134,217,728 for {draw_.__name__}, since fewer show nothing and more cannot be "
-            "told apart in a figure; got 1.",
+            "seen in a figure; got 1.",
         ):
             draw_(situs.Rotary(head_dim=8), train_length=1)
 
@@ -160,7 +161,8 @@ def test_training_lengths_are_held_to_the_same() -> None:
 def test_kinds_of_one_map_take_one_encoding(kind: str) -> None:
     with raises_exactly(
         ValueError,
-        f"{kind} draws one encoding, since a second would find no room; got 2: none, none (2).",
+        f"{kind} must be given one encoding, since its figure has room for one; got 2: none, none (2). Draw each by "
+        f"itself, or choose a kind that takes several: {', '.join(name for name in KINDS if KINDS[name].many)}.",
     ):
         KINDS[kind].draw([situs.NoPE(), situs.NoPE()])
 

@@ -1,14 +1,11 @@
 """Maps of query by key, as drawn: biases, likeness, terms by content, and weights."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 
 import situs
 from situs import plots
-from situs.checks.bench import normal
 from situs.lab.probing import portraits
 from situs.lab.probing.sitters import Sitter, alike, sitters
 from situs.plots.style import LIGHT
@@ -28,7 +25,7 @@ from tests.references import alibi
 
 pytestmark = pytest.mark.once
 
-DOWN = "down: query; right: key"
+DOWN = "rows: queries; columns: keys"
 AHEAD = np.triu(np.ones((10, 10), dtype=bool), 1)
 
 
@@ -75,13 +72,16 @@ def test_signs_have_hues_of_their_own() -> None:
     assert image(panels(plots.bias(situs.ALiBi(num_heads=1), length=10))[0]).get_cmap().name == LIGHT.colormap.name
 
 
-def test_captions_tell_distance_from_place_and_ahead_from_behind() -> None:
+def test_captions_tell_distance_from_position_and_ahead_from_behind() -> None:
     one_way = situs.ALiBi(num_heads=2, asymmetric=True, slopes_ahead=(0.5, 0.7))
     assert words(plots.bias(one_way, length=10))[2] == (
         "Constant along diagonals: among 10 tokens only the distance counts."
     )
-    by_place = situs.Fire(num_heads=2, threshold=2.0)
-    assert words(plots.bias(by_place, length=30))[2] == "Rows differ: the query's place counts."
+    by_position = situs.Fire(num_heads=2, threshold=2.0)
+    assert (
+        words(plots.bias(by_position, length=30))[2]
+        == "Rows differ: the query's position counts too, not only the distance."
+    )
 
 
 def test_of_many_heads_eight_are_shown() -> None:
@@ -104,11 +104,11 @@ def test_likeness_is_drawn_against_the_diagonal_side_by_side() -> None:
         ends = [round(float(end), 3) + 0.0 for end in (np.nanmin(expected), np.nanmax(expected))]
         ranges.append(f"{ends[0]:.2g} to {ends[1]:.2g}".replace("-", MINUS))
     assert names(figure) == [*zip(encodings, ranges, strict=True)]
-    assert key(figure) == ["score: least", "greatest"]
+    assert key(figure) == ["score: lowest", "highest"]
     assert words(figure) == [
         "What position does to a score",
-        "one content as query (down) and as key (right) at positions 0 to 9; colours are each map's own",
-        "Constant along diagonals where only the distance counts; not so for table.",
+        "a token scored with itself; rows: position as query; columns: position as key; one colour scale per map",
+        "Constant along diagonals: only the distance counts. Except table, where positions count too.",
     ]
 
 
@@ -116,49 +116,9 @@ def test_likeness_of_one_kind_has_one_sentence() -> None:
     table, turns = situs.Learned(dim=8, max_length=10, init_std=1.0), situs.Rotary(head_dim=8)
     assert words(plots.likeness(turns, length=10))[2] == "Constant along diagonals: only the distance counts."
     assert words(plots.likeness(table))[2] == (
-        "Not constant along diagonals: the place counts too, not only the distance."
+        "Not constant along diagonals: the positions themselves count, not only their distance."
     )
     assert extent(panels(plots.likeness([table, turns]))[1]) == (-0.5, 9.5, 9.5, -0.5)  # as far as the table goes
-
-
-@pytest.mark.parametrize("given", [True, False])
-def test_scores_are_content_and_position_and_their_sum(given: bool) -> None:
-    encoding = situs.Shaw(num_heads=2, head_dim=8)
-    query, key_ = torch.randn(2, 2, 10, 8) if given else (normal(2, 10, 8, seed=seed) for seed in (6, 7))
-    figure = plots.scores(encoding, head=1, query=query, key=key_) if given else plots.scores(
-        encoding, head=1, length=10
-    )  # fmt: skip
-    content, term = (each[1].numpy() for each in portraits.content_scores(encoding, query, key_))
-    for axes, expected in zip(panels(figure), (content, term, content + term), strict=True):
-        assert np.allclose(drawn(axes), np.where(AHEAD, np.nan, expected), equal_nan=True, atol=1e-6)
-        assert extent(axes) == (-0.5, 9.5, 9.5, -0.5)
-    assert len({limits(axes) for axes in panels(figure)}) == 1
-    assert names(figure) == [("content", "scale · q·k"), ("position", "what is added"), ("both", "")]
-    assert key(figure)[0].startswith(f"score: {MINUS}")
-    spread = [each[~AHEAD].std() for each in (term, content)]
-    assert words(figure) == [
-        "shaw: scores by content and by position",
-        f"{DOWN}; head 2, {'given' if given else 'random'} queries and keys, causal",
-        f"The term spreads by {spread[0]:.2g} where content spreads by {spread[1]:.2g}. Stripes along diagonals come "
-        "from the distance, along rows from the query, along columns from the key.",
-    ]
-
-
-def test_what_is_given_of_queries_and_keys_is_said() -> None:
-    encoding, some = situs.Shaw(num_heads=2, head_dim=8), torch.randn(2, 10, 8)
-    for figure, said in ((plots.scores(encoding, query=some), "queries"), (plots.scores(encoding, key=some), "keys")):
-        assert words(figure)[1] == f"{DOWN}; head 1, given {said}, causal"
-
-
-def test_queries_and_keys_of_different_texts_are_refused() -> None:
-    encoding, query = situs.Shaw(num_heads=2, head_dim=8), torch.zeros(2, 10, 8)
-    for key_, shape in ((torch.zeros(2, 9, 8), "(2, 9, 8)"), (torch.zeros(1, 2, 10, 8), "(1, 2, 10, 8)")):
-        with raises_exactly(
-            ValueError,
-            "query and key must have one shape (heads, length, head_dim), since both are of one text; got (2, 10, 8) "
-            f"and {shape}.",
-        ):
-            plots.scores(encoding, query=query, key=key_)
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -178,9 +138,10 @@ def test_weights_are_drawn_without_and_with_the_encoding(causal: bool) -> None:
     assert [name for name, _ in names(figure)] == ["without positions", "a bias", "nothing"]
     far = [sum(abs(i - j) * each[i, j] for i in range(10) for j in range(10)) / 10 for each in shown]
     assert words(figure) == [
-        "Who looks at whom: a bias, nothing",
-        f"{DOWN}; head 1 of a random text{', causal' * causal}; colour: root of the weight",
-        f"Mean distance that a token looks: without {far[0]:.1f}, a bias {far[1]:.1f}, nothing {far[2]:.1f}.",
+        "Attention weights: a bias, nothing",
+        f"{DOWN}; head 1, random text{', causal' * causal}; colour: square root of the weight",
+        f"Mean distance from a query to the keys it attends to: without positions {far[0]:.1f}, a bias {far[1]:.1f}, "
+        f"nothing {far[2]:.1f}.",
     ]
     assert far[1] < far[0]
 
@@ -190,7 +151,7 @@ def test_another_head_has_other_weights() -> None:
     expected = portraits.attention(Sitter("alibi", (encoding,)), 10, causal=True)[1].sqrt().double().numpy()
     figure = plots.attention(encoding, length=10, head=1)
     assert np.allclose(drawn(panels(figure)[1])[~AHEAD], expected[~AHEAD])
-    assert words(figure)[1].startswith(f"{DOWN}; head 2 of a random text, causal")
+    assert words(figure)[1].startswith(f"{DOWN}; head 2, random text, causal")
 
 
 def test_weights_of_layers_that_differ_in_size_are_not_drawn_side_by_side() -> None:
@@ -206,11 +167,27 @@ def test_weights_of_layers_that_differ_in_size_are_not_drawn_side_by_side() -> N
 
 def test_many_names_are_cut_short_in_the_title() -> None:
     encodings = {name: situs.NoPE() for name in "abcdef"}
-    assert words(plots.attention(encodings, length=4))[0] == "Who looks at whom: a, b, c, d …"
+    assert words(plots.attention(encodings, length=4))[0] == "Attention weights: a, b, c, d …"
 
 
 @pytest.mark.parametrize("head", [2, -1])
-@pytest.mark.parametrize(("draw", "name"), [(plots.attention, "shaw"), (plots.scores, "shaw")])
-def test_a_head_that_is_not_there_is_refused(draw: Any, name: str, head: int) -> None:
-    with raises_exactly(ValueError, f"head must be one of 0 .. 1, since {name} has 2 here; got {head}."):
-        draw(situs.Shaw(num_heads=2, head_dim=8), head=head, length=4)
+def test_a_head_that_is_not_there_is_refused(head: int) -> None:
+    with raises_exactly(ValueError, f"head must be one of 0 .. 1, since shaw has 2 here; got {head}."):
+        plots.attention(situs.Shaw(num_heads=2, head_dim=8), head=head, length=4)
+
+
+def test_a_product_of_positions_is_drawn_relative_to_the_highest_of_each_row() -> None:
+    encoding = situs.Tupe(dim=8, num_heads=2, head_dim=4, max_length=10, untie_cls=False, init_std=1.0)
+    expected = portraits.bias(encoding, 10).double().numpy()
+    expected = expected - expected.max(-1, keepdims=True)
+    figure = plots.bias(encoding, length=10)
+    for axes, values in zip(panels(figure), expected, strict=True):
+        assert np.allclose(drawn(axes), values)
+    assert words(figure)[1] == f"{DOWN}; relative to the highest of each row"
+
+
+def test_a_trained_bias_is_drawn_where_the_causal_mask_of_its_training_lets_it_act() -> None:
+    figure = plots.bias(plots.named("t5"), length=10)
+    for axes in panels(figure):
+        assert (np.isnan(drawn(axes)) == AHEAD).all()
+    assert words(figure)[1] == f"{DOWN}, causal"

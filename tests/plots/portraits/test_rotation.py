@@ -15,8 +15,8 @@ from tests.references import rotary, xpos
 pytestmark = pytest.mark.once
 
 ROTARY = situs.Rotary(head_dim=16)
-EQUAL = "Equal steps: the angle between two arrows tells how far apart they are, wherever they are."
-TURNS = "Equal steps, 4.9 turns in all: one pair alone cannot tell a turn from none."
+EQUAL = "The angle between two arrows depends only on the distance between their positions."
+TURNS = "4.9 full rotations in all: alone, this pair cannot distinguish all positions."
 
 
 def turned(pair: int, positions: Any) -> Numbers:
@@ -34,8 +34,8 @@ def test_arrows_end_where_the_vector_stands_at_each_position() -> None:
     assert vector.get_xlim() == vector.get_ylim() == pytest.approx((-1.22, 1.22))
     assert words(figure) == [
         "rotary: a vector rotated by its position",
-        "pair 2 of 8, which turns by 0.1 radians a position",
-        f"{EQUAL} Lengths stay as they were.",
+        "pair 2 of 8, rotated by 0.1 radians per position",
+        f"{EQUAL} The vector keeps its length.",
     ]
 
 
@@ -58,7 +58,7 @@ def test_beside_them_are_both_channels_over_positions() -> None:
 def test_the_pair_is_one_that_eight_arrows_show_well_unless_chosen() -> None:
     steps = np.abs(rotary.frequencies(64) - math.tau / 16)
     encoding = situs.Rotary(head_dim=64)
-    assert words(plots.rotation(encoding))[1].startswith(f"pair {steps.argmin()} of 32, which turns by 0.422 radians")
+    assert words(plots.rotation(encoding))[1].startswith(f"pair {steps.argmin()} of 32, rotated by 0.422 radians")
     assert np.allclose(arrows(panels(plots.rotation(encoding))[0])[1], (math.cos(0.4217), math.sin(0.4217)), atol=1e-4)
 
 
@@ -74,12 +74,12 @@ def test_lengths_that_change_are_told() -> None:
     figure = plots.rotation(situs.XPos(head_dim=16), length=32, pair=0)
     last = xpos.scales(16)[0] ** (31 / 512)
     assert np.hypot(*arrows(panels(figure)[0]).T)[-1] == pytest.approx(last)
-    assert words(figure)[2] == f"{TURNS} Queries' lengths change from 1 to {last:.3g}, and keys' the other way."
+    assert words(figure)[2] == f"{TURNS} Queries are scaled from 1 to {last:.3g}, keys by the inverse."
     yarn = situs.Rotary(head_dim=16, scaling=situs.YaRN(factor=8.0, original_length=64))
     longer = 0.1 * math.log(8) + 1
     figure = plots.rotation(yarn)
     assert np.hypot(*arrows(panels(figure)[0]).T)[[0, -1]] == pytest.approx([longer] * 2)
-    assert words(figure)[2] == f"{EQUAL} All lengths are {longer:.3g} times theirs."
+    assert words(figure)[2] == f"{EQUAL} The vector is {longer:.3g} times as long."
     assert panels(figure)[0].get_xlim()[1] == pytest.approx(1.22 * longer)
 
 
@@ -87,15 +87,15 @@ def test_every_pair_has_its_own_speed() -> None:
     figure = plots.speeds(ROTARY, length=5)
     waves = math.tau / rotary.frequencies(16)
     shown = names(figure)
-    assert shown[0] == ("pair 0", "6.3 a turn")
-    assert shown[-1] == ("pair 7", f"{waves[7]:,.0f} a turn") == ("pair 7", "19,869 a turn")
+    assert shown[0] == ("pair 0", "6.3 per rotation")
+    assert shown[-1] == ("pair 7", f"{waves[7]:,.0f} per rotation") == ("pair 7", "19,869 per rotation")
     for axes, (name, said) in zip(panels(figure), shown, strict=True):
         pair = int(name.removeprefix("pair "))
         assert np.allclose(arrows(axes), turned(pair, range(5)), atol=1e-6)
-        assert said == f"{waves[pair]:,.{1 if waves[pair] < 100 else 0}f} a turn"
+        assert said == f"{waves[pair]:,.{1 if waves[pair] < 100 else 0}f} per rotation"
     assert words(figure)[:2] == [
-        "rotary: every pair has a speed of its own",
-        "the vector (1, 0) of each pair at positions 0 to 4; beside its number, positions a turn",
+        "rotary: every pair rotates at its own speed",
+        "the vector (1, 0) of each pair at positions 0 to 4; beside each name: positions per full rotation",
     ]
 
 
@@ -112,13 +112,13 @@ def test_of_many_pairs_the_fast_ones_are_shown_and_the_slowest() -> None:
 
 def test_a_pair_that_stands_still_is_said_to() -> None:
     figure = plots.speeds(situs.Rotary(head_dim=16, scaling=situs.ProportionalScaling(fraction=0.5)), length=5)
-    assert names(figure)[-1] == ("pair 7", "stands still")
+    assert names(figure)[-1] == ("pair 7", "not rotated")
     assert np.allclose(arrows(panels(figure)[-1]), [(1, 0)] * 5)
 
 
 def test_past_a_full_turn_arrows_do_not_tell_distances() -> None:
     within, beyond = (words(plots.rotation(ROTARY, length=length, pair=0))[2] for length in (7, 8))
-    assert within == f"{EQUAL} Lengths stay as they were."
+    assert within == f"{EQUAL} The vector keeps its length."
     assert beyond == (
-        "Equal steps, 1.1 turns in all: one pair alone cannot tell a turn from none. Lengths stay as they were."
+        "1.1 full rotations in all: alone, this pair cannot distinguish all positions. The vector keeps its length."
     )

@@ -22,7 +22,10 @@ from tests.references import rotary, scaling, sinusoidal
 pytestmark = pytest.mark.once
 
 ROTARY = situs.Rotary(head_dim=16)
-TURNS = "pairs make less than one turn in training: farther on they show a model angles it has never met."
+TURNS = (
+    "pairs make less than one full rotation within the training length: at longer lengths they reach angles that never "
+    "occurred in training."
+)
 
 
 def trained(axes: Axes) -> float:
@@ -47,8 +50,12 @@ def test_each_pair_is_at_its_wavelength_and_training_has_a_line() -> None:
     assert (written(axes, "label"), written(axes, "number"), written(axes, "heading")) == (
         ["rotary"], ["5 of 8"], ["above"],
     )  # fmt: skip
-    assert "slower than the 100 positions of training" in [text.get_text() for text in axes.texts]
-    assert words(figure) == ["Wavelengths", "positions that a pair takes for one turn", f"5 of 8 {TURNS}"]
+    assert "longer than the 100 positions of training" in [text.get_text() for text in axes.texts]
+    assert words(figure) == [
+        "Wavelengths",
+        "positions that a pair takes for one full rotation; beside each name: pairs that take longer than training",
+        f"5 of 8 {TURNS}",
+    ]
 
 
 def test_several_are_overlaid_and_scalings_are_spoken_of() -> None:
@@ -63,15 +70,15 @@ def test_several_are_overlaid_and_scalings_are_spoken_of() -> None:
     assert axes.get_xlim() == (-0.6, 15.6)
     assert len({str(line.get_color()) for line in axes.get_lines() if line.get_label() in shown}) == 3
     assert words(figure)[2] == (
-        f"Some {TURNS} Scalings slow pairs down, so that a longer text turns them about as far as training did."
+        f"Some {TURNS} Scalings slow pairs down, so that a longer text stays within the angles of training."
     )
 
 
 def test_who_is_slow_is_named_beside_others() -> None:
     fast = situs.Rotary(head_dim=16, base=10.0)
     linear = situs.Rotary(head_dim=16, scaling=situs.LinearScaling(factor=4.0))
-    slows = "Scalings slow pairs down, so that a longer text turns them about as far as training did."
-    turn = "Pairs make a turn or more in training: farther on there are no angles a model has never met."
+    slows = "Scalings slow pairs down, so that a longer text stays within the angles of training."
+    turn = "All pairs make a full rotation within the training length: longer texts bring no new angles."
     for encodings, said in (
         ({"fast": fast, "slow": ROTARY}, "5 of 8 " + TURNS.replace("pairs", "pairs of slow")),
         ({"linear": linear}, slows),
@@ -115,7 +122,7 @@ def test_pairs_that_stand_still_leave_the_name_where_the_line_ends() -> None:
     assert written(axes, "label") == ["rotary+Proportional"]
     assert written(axes, "number") == ["0 of 8"]  # those that turn do so within 2,048
     with raises_exactly(
-        ValueError, "wavelengths needs pairs that turn, since others have none; got rotary+Proportional."
+        ValueError, "wavelengths needs pairs that rotate, since others have no wavelength; got rotary+Proportional."
     ):
         plots.wavelengths(situs.Rotary(head_dim=16, scaling=situs.ProportionalScaling(fraction=0.0)))
 
@@ -123,7 +130,7 @@ def test_pairs_that_stand_still_leave_the_name_where_the_line_ends() -> None:
 def test_where_all_pairs_turn_in_training_the_caption_says_so() -> None:
     figure = plots.wavelengths(ROTARY, train_length=20_000)
     assert words(figure)[2] == (
-        "Pairs make a turn or more in training: farther on there are no angles a model has never met."
+        "All pairs make a full rotation within the training length: longer texts bring no new angles."
     )
     assert trained(panels(figure)[0]) == 20_000
 
@@ -176,16 +183,18 @@ def test_scores_over_distance_are_means_of_some_steps(scaled: Any) -> None:
 def test_the_words_are_of_these_lengths(scaled: Any) -> None:
     title, subtitle, caption = words(scaled)
     assert title == "Rotary from 64 to 1,024 tokens"
-    assert subtitle == "left: times as slow as plain rotary; right: mean score of like contents, heads of 96"
+    assert (
+        subtitle == "left: wavelength relative to plain rotary; right: mean score of a token with itself, heads of 96"
+    )
     slow = math.tau / rotary.frequencies(96) > 64
     whole = [name for name, (_, y) in lines(panels(scaled)[0]).items() if (y[slow] > 15.9).all()]
     assert whole == ["linear (PI)", "YaRN", "Llama 3"]
     kept = {name: int((y < 1.01).sum()) for name, (_, y) in lines(panels(scaled)[0]).items() if name != "plain"}
     assert caption == (
-        "linear (PI), YaRN, Llama 3 slow all pairs that made less than a turn by 16 or more; NTK, LongRoPE (Phi-3.5) "
-        "do not, and so meet angles that are new. Pairs left as they are: "
-        f"{', '.join(f'{name} {count}' for name, count in kept.items())} of 48. YaRN and LongRoPE multiply all scores "
-        "besides."
+        "linear (PI), YaRN, Llama 3 slow all pairs that made less than a full rotation by 16 or more; NTK, LongRoPE "
+        "(Phi-3.5) do not, and so reach new angles. Unchanged pairs: "
+        f"{', '.join(f'{name} {count}' for name, count in kept.items())} of 48. YaRN and LongRoPE multiply all scores, "
+        "too."
     )
     assert kept["linear (PI)"] == 0 < kept["Llama 3"]
 
@@ -193,15 +202,15 @@ def test_the_words_are_of_these_lengths(scaled: Any) -> None:
 def test_who_slows_less_than_the_text_is_longer_is_left_out() -> None:
     caption = words(plots.scalings(ROTARY, train_length=10, length=1000))[2]
     assert caption == (
-        "linear (PI), YaRN, Llama 3 slow all pairs that made less than a turn by 100 or more; NTK does not, and so "
-        "meets angles that are new. Pairs left as they are: linear (PI) 0, NTK 1, YaRN 1, Llama 3 0 of 8. YaRN "
-        "multiplies all scores besides."
+        "linear (PI), YaRN, Llama 3 slow all pairs that made less than a full rotation by 100 or more; NTK does not, "
+        "and so reaches new angles. Unchanged pairs: linear (PI) 0, NTK 1, YaRN 1, Llama 3 0 of 8. YaRN "
+        "multiplies all scores, too."
     )
 
 
 def test_where_no_pair_is_slow_scalings_have_nothing_to_keep_within() -> None:
     assert words(plots.scalings(ROTARY, train_length=20_000, length=40_000))[2].startswith(
-        "All pairs made a turn or more in training, so that none of them meets angles that are new. Pairs left"
+        "All pairs made a full rotation in training, so that none reaches new angles. Unchanged pairs: "
     )
 
 
@@ -215,6 +224,6 @@ def test_longrope_is_drawn_for_about_the_stretch_it_was_found_for(length: int, t
 def test_a_text_no_longer_than_training_is_refused() -> None:
     with raises_exactly(
         ValueError,
-        "length must be more than train_length=64, since scalings stretch the one to the other; got 64.",
+        "length must be more than train_length=64, since scalings extend the one to the other; got 64.",
     ):
         plots.scalings(ROTARY, train_length=64, length=64)

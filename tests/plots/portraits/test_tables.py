@@ -40,7 +40,7 @@ def test_the_table_is_drawn_position_by_channel() -> None:
     assert limits(axes) == pytest.approx((-1, 1), abs=1e-3)
     assert words(figure)[:2] == [
         "What sinusoidal adds to the input",
-        "down: position; right: channel; colour: what a token gets there",
+        "rows: positions; columns: channels; colour: the number that is added",
     ]
     assert key(figure) == [f"added: {MINUS}1", "1"]
 
@@ -49,7 +49,7 @@ def test_the_table_is_drawn_position_by_channel() -> None:
 def test_the_caption_counts_the_waves_that_do_not_end(length: int) -> None:
     waves = 2 * np.pi * 10000 ** (np.arange(8) / 8)
     expected = (
-        "Fast channels tell neighbours apart, slow ones where in the text a token is: "
+        "Fast channels distinguish neighbours, slow ones distant parts of the text: "
         f"{int((waves > length).sum())} of 8 pairs make less than one wave within {length:,} positions."
     )
     assert words(plots.table(SINES, length=length))[2] == expected
@@ -62,8 +62,8 @@ def test_a_learned_table_is_drawn_to_its_end_if_no_length_is_asked_for() -> None
     assert np.allclose(drawn(axes), encoding.table.detach()[2:])
     assert extent(axes) == (-0.5, 7.5, 17.5, -0.5)
     assert words(figure)[2] == (
-        "Each position has numbers of its own. They start as noise, and only positions that training met learn more: a "
-        "table has nothing to say beyond its last row."
+        "Each position has its own vector. Only positions that occur in training learn, and there is nothing beyond "
+        "the table's last row."
     )
     with raises_exactly(
         ValueError,
@@ -85,18 +85,21 @@ def test_channels_are_drawn_one_a_strip_with_their_waves() -> None:
         assert axes.get_ylim() == pytest.approx((-1.1, 1.1), abs=2e-3)
     beside = [[text.get_text() for text in axes.texts] for axes in strips]
     assert beside == [
-        ["channel 15", "1.99e+04 positions a wave"],
-        ["channel 0", "6.28 positions a wave"],
-        ["channel 2", "19.9 positions a wave"],
+        ["channel 15", "1.99e+04 positions per wave"],
+        ["channel 0", "6.28 positions per wave"],
+        ["channel 2", "19.9 positions per wave"],
     ]
     assert [axes.get_xlabel() for axes in strips] == ["", "", "position"]
-    assert words(figure)[:2] == ["Single channels of sinusoidal", f"what a token gets in each, from {MINUS}1 to 1"]
+    assert words(figure)[:2] == [
+        "Single channels of sinusoidal",
+        f"the number that is added at each position, from {MINUS}1 to 1",
+    ]
 
 
 def test_waves_are_those_of_the_layout() -> None:
     figure = plots.dimensions(situs.Sinusoidal(dim=17, layout="concatenated"), length=8, channels=(1, 9, 16))
     beside = [axes.texts[1].get_text() for axes in panels(figure)]
-    assert beside[0] == beside[1] == "19.9 positions a wave"
+    assert beside[0] == beside[1] == "19.9 positions per wave"
     odd = plots.dimensions(situs.Learned(dim=4, max_length=8))
     assert [axes.get_label() for axes in panels(odd)] == ["channel 0", "channel 1"]
     assert [axes.texts[1].get_text() for axes in panels(odd)] == ["", ""]
@@ -121,13 +124,13 @@ def test_likeness_of_places_is_a_map_and_a_line_from_the_middle() -> None:
     assert x.tolist() == [*range(-15, 15)]
     assert np.allclose(y, (rows @ rows.T)[15], atol=1e-5)
     assert curve.get_xlim() == (-15, 14)
-    assert curve.get_xlabel() == "from position 15, how far on"
+    assert curve.get_xlabel() == "offset from position 15"
     near, far = rows[15] @ rows[14], rows[15] @ rows[0]
     assert words(figure) == [
-        "How alike positions are to sinusoidal",
-        "cosine between what two positions add",
-        "Bands along the diagonal: what counts is the distance, not where in the text it is. Neighbours: "
-        f"{near:.2f}; 15 apart: {far:.2f}.",
+        "sinusoidal: how similar positions are",
+        "cosine between the vectors that two positions add",
+        f"Constant along diagonals: only the distance counts. Neighbours have {near:.2f}, positions 15 apart "
+        f"{far:.2f}.",
     ]
     assert key(figure)[1] == "1"
 
@@ -139,8 +142,8 @@ def test_places_of_a_learned_table_are_unlike_in_their_own_way() -> None:
     alike = rows @ rows.T
     spread = max(float(np.ptp(np.diagonal(alike, apart))) for apart in (1, 5))
     assert words(figure)[2] == (
-        f"The same distance looks different at different positions: cosines differ by up to {spread:.2g}. Neighbours: "
-        f"{alike[10, 9]:.2f}; 10 apart: {alike[10, 0]:.2f}."
+        f"Pairs of positions at the same distance differ: their cosines by up to {spread:.2g}. Neighbours have "
+        f"{alike[10, 9]:.2f}, positions 10 apart {alike[10, 0]:.2f}."
     ).replace("-", MINUS)
 
 
@@ -151,7 +154,7 @@ def test_what_acts_on_queries_and_keys_is_said_to_be_of_contents() -> None:
 
     for encoding in (situs.Rotary(head_dim=8), Swap()):
         figure = plots.similarity(encoding, length=8)
-        assert words(figure)[1] == "one content at two positions: its score over its squared length"
+        assert words(figure)[1] == "mean score of a vector of length 1 with itself, at two positions"
         assert key(figure)[0].startswith("score: ")
     assert np.allclose(drawn(panels(plots.similarity(Swap(), length=8))[0]), -1)
 
@@ -161,7 +164,7 @@ def test_of_a_table_of_ones_own_nothing_is_said_that_may_not_hold() -> None:
         def forward(self, x: Tensor, positions: Any = None) -> Tensor:
             return x + situs.Positions.of(positions, x.shape[-2]).ids[..., None] / 2
 
-    assert words(plots.table(Halves(), length=8))[2] == "Each row is what a token at that position gets."
+    assert words(plots.table(Halves(), length=8))[2] == "Each row is the vector that is added at that position."
 
 
 def test_what_tells_places_apart_on_queries_and_keys_is_said_to() -> None:
@@ -173,8 +176,8 @@ def test_what_tells_places_apart_on_queries_and_keys_is_said_to() -> None:
     at = 1 + np.arange(8.0)
     assert np.allclose(drawn(panels(figure)[0]), np.outer(at, at), atol=1e-3)
     assert words(figure)[2] == (
-        "The same distance looks different at different positions: scores differ by up to 54. Neighbours: 20.00; "
-        "4 apart: 5.00."
+        "Pairs of positions at the same distance differ: their scores by up to 54. Neighbours have 20.00, positions 4 "
+        "apart 5.00."
     )
 
 
@@ -183,6 +186,6 @@ def test_xpos_is_as_alike_at_one_distance_wherever_it_is() -> None:
     values = drawn(panels(figure)[0])
     assert max(float(np.ptp(np.diagonal(values, apart))) for apart in range(-63, 64)) < 1e-5
     assert words(figure)[2] == (
-        "Bands along the diagonal: what counts is the distance, not where in the text it is. Neighbours: "
-        f"{values[32, 31]:.2f}; 32 apart: {values[32, 0]:.2f}."
+        f"Constant along diagonals: only the distance counts. Neighbours have {values[32, 31]:.2f}, positions 32 apart "
+        f"{values[32, 0]:.2f}."
     )

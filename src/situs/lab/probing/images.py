@@ -43,10 +43,13 @@ class Window:
         return Positions.explicit(self.patches.ids[:, chosen.flatten()], sequence_length=self.patches.length)
 
     def unique(self) -> Answer:
-        """Ask whether one query in the middle tells all patches of the same key apart."""
+        """Ask whether one query in the middle scores the same key differently in all patches."""
         middle = [slice(side // 2, side // 2 + 1) for side in self.size]
         least = float(distances_between(self.bench, self.part(*middle), self.patches).min())
-        said = f"Of {self.patches.length} patches, the two most alike are {least:.2g} of the scores' spread apart."
+        said = (
+            f"Of {self.patches.length} patches, the scores of the two most similar differ by {least:.2g} of the "
+            "scores' spread."
+        )
         return least > TOLD_APART, least, said
 
     def relative(self) -> Answer:
@@ -57,12 +60,12 @@ class Window:
         return worst <= ROUNDING, worst, said
 
     def norm_preserving(self) -> Answer:
-        """Ask how the lengths of inputs, queries and keys change by their positions."""
+        """Ask how the norms of inputs, queries and keys change by their positions."""
         holds, worst, said = judge_norms(self.bench, self.patches)
         return holds, worst, said[0].upper() + said[1:]
 
     def equivariant(self) -> Answer:
         """Ask whether permuted patches give permuted outputs."""
         free = change_by_order(self.bench, self.patches, causal=False)
-        said = f"Permuted patches give outputs that are {free:.2g} of the outputs' spread from permuted ones."
+        said = f"Outputs of permuted patches differ from permuted outputs by at most {free:.2g} of the outputs' spread."
         return free <= ROUNDING, free, said

@@ -1,7 +1,8 @@
 """Portraits: what an encoding does, as numbers that a person can look at.
 
-Every number comes out of the encoding's own ``forward``, called as attention calls it. Where content is needed, tokens
-and projections are random, and so large that scores without positions have a variance of 1.
+Every number comes out of the encoding's own ``forward``, called as attention calls it. Where content is needed, it is
+that of a trained layer reading a text, if such queries and keys are stored with the encoding; else tokens and
+projections are random, and so large that scores without positions have a variance of 1.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
+from situs.attention.reference import scores_of
+from situs.attention.request import softmax_scale
 from situs.checks.bench import Bench, behind, normal
 from situs.checks.measures import ROLES, scores_by_distance
 from situs.encodings.base import Encoding, InputEncoding
@@ -77,7 +80,10 @@ def rotated_pair(
 
 
 def wavelengths(encoding: Encoding, length: int) -> Float64[Tensor, "pairs"]:
-    """Tell how many positions each pair takes for a turn, in a text of some length; infinite where it stands still."""
+    """Tell how many positions each pair takes for a full rotation; infinite where it is not rotated.
+
+    length: of the text, for scalings that choose by it.
+    """
     if isinstance(encoding, Sinusoidal):
         return math.tau / encoding.frequencies(0)
     assert isinstance(encoding, RotationEncoding)
@@ -88,7 +94,7 @@ def wavelengths(encoding: Encoding, length: int) -> Float64[Tensor, "pairs"]:
 
 
 def decay(sitter: Sitter, distances: Int64[Tensor, "distances"], *, contents: int = CONTENTS) -> Curves:
-    """Score a query and a key of the same content, by how far the key lies behind."""
+    """Score a query and a key of the same token, by how far the key lies behind."""
     farthest = int(distances.max())
     counts = any(isinstance(each, ScoreEncoding) and not isinstance(each, BY_POSITION) for each in sitter.encodings)
     if counts and farthest >= COUNTED:
@@ -100,22 +106,44 @@ def decay(sitter: Sitter, distances: Int64[Tensor, "distances"], *, contents: in
     text = Positions.range(farthest + 1)
     positions = text if len(chosen) == text.length else Positions.explicit(chosen, sequence_length=text.length)
     with sitter.bench() as bench:
-        tokens = normal(contents, 1, bench.dim, seed=3)
-        # a few at a time, so that memory stays small
-        parts = [scores_by_distance(bench, some, some, text[-1:], positions) for some in torch.split(tokens, 4)]
-    scores = torch.cat(parts)
+        if sitter.sample is None:
+            tokens = normal(contents, 1, bench.dim, seed=3)
+            # a few at a time, so that memory stays small
+            parts = [scores_by_distance(bench, some, some, text[-1:], positions) for some in torch.split(tokens, 4)]
+            scores = torch.cat(parts)
+        else:
+            scores = _sampled_scores(sitter, contents, text[-1:], positions)[:, :, 0].flip(-1)
     scores = scores[..., distances] if counts else scores
     low, high = torch.quantile(scores, torch.tensor([0.05, 0.95]), dim=0)
     return Curves(scores.mean(0), low, high)
 
 
 def likeness(sitter: Sitter, length: int) -> Float[Tensor, "query key"]:
-    """Score one content at any two positions, the mean over contents and heads; keys ahead of the query are nan."""
+    """Score one token with itself at any two positions, the mean over tokens and heads; keys ahead of the query are
+    nan."""
+    positions = Positions.range(length)
     with sitter.bench() as bench:
-        positions = Positions.range(length)
+        if sitter.sample is not None:
+            scores = _sampled_scores(sitter, CONTENTS // 3, positions, positions).mean((0, 1))
+            return scores.masked_fill(~behind(length, length), math.nan)
         tokens = normal(CONTENTS // 3, 1, bench.dim, seed=3).expand(-1, length, -1)
         scores = bench.scores(tokens, tokens, positions, positions, keys_like=0).mean((0, 1))
     return scores.masked_fill(~behind(length, length), math.nan)
+
+
+def _sampled_scores(
+    sitter: Sitter, tokens: int, query_positions: Positions, key_positions: Positions
+) -> Float[Tensor, "tokens heads query key"]:
+    """Score stored queries with the keys of the same tokens, each put at all positions in turn."""
+    assert sitter.sample is not None
+    chosen = torch.linspace(0, sitter.sample[0].shape[1] - 1, tokens).round().long()
+    query, key = (each[:, chosen].transpose(0, 1)[:, :, None] for each in sitter.sample)  # (tokens, heads, 1, head_dim)
+    queries, keys = query_positions.length, key_positions.length
+    return scores_of(
+        query.expand(-1, -1, queries, -1), key.expand(-1, -1, keys, -1), sitter.encodings, query_positions,
+        key_positions, scale=softmax_scale(sitter.encodings, query.shape[-1]),
+        visible=behind(queries, keys)[None, None],
+    )  # fmt: skip
 
 
 def bias(encoding: BiasEncoding, length: int) -> Float[Tensor, "heads query key"]:
@@ -155,14 +183,67 @@ def content_scores(
         return scale * query @ key.transpose(-2, -1), term
 
 
-def attention(sitter: Sitter, length: int, *, causal: bool, positions: bool = True) -> Float[Tensor, "heads query key"]:
-    """Give the attention weights of a random text; without ``positions``, those by content alone."""
+def attention(
+    sitter: Sitter, length: int, *, causal: bool, positions: bool = True, sample: bool = False
+) -> Float[Tensor, "heads query key"]:
+    """Give the attention weights of a random text; without ``positions``, those by content alone.
+
+    sample: of the text whose queries and keys are stored with the encoding.
+    """
+    text = Positions.range(length)
     with sitter.bench() as bench:
-        if not positions:
-            bench = Bench((), dim=bench.dim, heads=bench.heads)
-        text = Positions.range(length)
-        tokens = normal(1, length, bench.dim, seed=5)
-        scores = bench.scores(tokens, tokens, text, text, causal=causal)[0]
+        encodings = sitter.encodings if positions else ()
+        if sample and sitter.sample is not None:
+            query, key = (each[None, :, :length] for each in sitter.sample)
+            scale = softmax_scale(sitter.encodings, query.shape[-1])
+            visible = behind(length, length)[None, None] | (not causal)
+            scores = scores_of(query, key, encodings, text, text, scale=scale, visible=visible)[0]
+        else:
+            layer = bench if positions else Bench((), dim=bench.dim, heads=bench.heads)
+            tokens = normal(1, length, layer.dim, seed=5)
+            scores = layer.scores(tokens, tokens, text, text, causal=causal)[0]
     if causal:
         scores = scores.masked_fill(~behind(length, length), -math.inf)
     return scores.softmax(-1)
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """Hold attention weights of a text in its order and shuffled, means of heads.
+
+    plain, mixed: of all tokens, in order and shuffled.
+    back: those of the shuffled tokens, rows and columns put back in order.
+    causal: under a causal mask, shuffled and put back.
+    order: which token stands at each position of the shuffled text.
+    first: the weight of the first token under a causal mask, by the query's position, mean over texts.
+    """
+
+    plain: Float[Tensor, "query key"]
+    mixed: Float[Tensor, "query key"]
+    back: Float[Tensor, "query key"]
+    causal: Float[Tensor, "query key"]
+    order: Int64[Tensor, "query"]
+    first: Float[Tensor, "query"]
+
+    @property
+    def maps(self) -> tuple[Tensor, ...]:
+        """The four maps, in this order."""
+        return self.plain, self.mixed, self.back, self.causal
+
+
+def shuffled(sitter: Sitter, length: int) -> Shuffled:
+    """Give the attention weights of random tokens in order and shuffled, while positions stay in order."""
+    text, order = Positions.range(length), torch.randperm(length, generator=torch.Generator().manual_seed(9))
+    back = order.argsort()
+    seen = behind(length, length)
+    with sitter.bench() as bench:
+        tokens = normal(CONTENTS, length, bench.dim, seed=5)
+        one, mixed_tokens = tokens[:1], tokens[:1, order]
+        plain, mixed = (
+            bench.scores(each, each, text, text, causal=False).softmax(-1).mean(1)[0] for each in (one, mixed_tokens)
+        )
+        hidden, many = (
+            bench.scores(each, each, text, text).masked_fill(~seen, -math.inf).softmax(-1).mean(1)
+            for each in (mixed_tokens, tokens)
+        )
+    return Shuffled(plain, mixed, mixed[back][:, back], hidden[0][back][:, back], order, many.mean(0)[:, 0])

@@ -78,14 +78,17 @@ class Layer:
 
 
 def unique(layer: Layer) -> Answer:
-    """Ask whether one query at the end tells all positions of the same key apart."""
+    """Ask whether one query at the end scores the same key differently at all positions."""
     count = min(COMPARED, layer.end)
     positions = layer.positions(count)
     apart = distances_between(layer.bench, positions[-1:], positions)
     least, (one, other) = float(apart.min()), divmod(int(apart.argmin()), count)
     doubles = int((apart.amin(1) <= TOLD_APART).sum())
-    said = f"of {count:,} positions, {one:,} and {other:,} are most alike, {least:.2g} of the scores' spread apart."
-    same = f"{doubles:,} of {count:,} positions look the same as another, such as {one:,} and {other:,}."
+    said = (
+        f"of {count:,} positions, {one:,} and {other:,} are the most similar: their scores differ by {least:.2g} of "
+        "the scores' spread."
+    )
+    same = f"{doubles:,} of {count:,} positions have the same scores as another, such as {one:,} and {other:,}."
     return not doubles, least, same if doubles else said
 
 
@@ -103,24 +106,28 @@ def relative(layer: Layer) -> Answer:
 
 
 def bounded(layer: Layer) -> Answer:
-    """Ask how much wider positions spread one content's scores, and how much longer vectors are, in very long texts."""
+    """Ask how much the range of scores and the norms of vectors grow from long to very long texts."""
     near, far, spread, vector = growth(layer.bench)
-    said = f"from {near:,} positions to {far:,}, one content's scores spread {spread:.3g} times as wide"
-    return max(spread, vector) <= GROWTH, max(spread, vector), f"{said}, and vectors are {vector:.3g} times as long."
+    wider, longer = (f"{each:,.0f}" if each >= 100 else f"{each:.3g}" for each in (spread, vector))
+    said = (
+        f"from texts of {near:,} tokens to {far:,}, the range of one token's scores over all positions grows by a "
+        f"factor of {wider}, and the norm of vectors by {longer}."
+    )
+    return max(spread, vector) <= GROWTH, max(spread, vector), said
 
 
 def norm_preserving(layer: Layer) -> Answer:
-    """Ask how the lengths of inputs, queries and keys change by their positions."""
+    """Ask how the norms of inputs, queries and keys change by their positions."""
     return judge_norms(layer.bench, layer.positions(min(SHIFTS[-1], layer.end)))
 
 
 def judge_norms(bench: Bench, positions: Positions) -> Answer:
-    """Judge the change of lengths at positions of any kind."""
+    """Judge the change of norms at positions of any kind."""
     changes = change_of_norms(bench, positions)
     if not changes:
-        return True, 0.0, "it leaves inputs, queries and keys as they are."
+        return True, 0.0, "it does not change inputs, queries and keys."
     worst = max(changes.values())
-    return worst <= ROUNDING, worst, f"{' and '.join(changes)} change by at most {worst:.2g} of their length."
+    return worst <= ROUNDING, worst, f"{' and '.join(changes)} change by at most {worst:.2g} of their norm."
 
 
 def decaying(layer: Layer) -> Answer:
@@ -152,7 +159,7 @@ def equivariant(layer: Layer) -> Answer:
     """Ask whether permuted tokens give permuted outputs, where all see all."""
     positions = layer.positions(min(64, layer.end))
     free, masked = (change_by_order(layer.bench, positions, causal=hidden) for hidden in (False, True))
-    said = f"permuted tokens give outputs that are {free:.2g} of the outputs' spread from permuted ones"
+    said = f"outputs of permuted tokens differ from permuted outputs by at most {free:.2g} of the outputs' spread"
     return free <= ROUNDING, free, f"{said}; under a causal mask, {masked:.2g}."
 
 

@@ -1,6 +1,7 @@
-"""Sitters: who is drawn in a portrait, as encodings that a person has, or made by method names.
+"""Sitters: what is drawn in a portrait: encodings that a person has, or that are made by method names.
 
-Encodings that are made by names have the sizes of a model, and random numbers where training would put some.
+A registered encoding that is made by its name alone has trained parameters (``lab.probing.stored``). With other options
+it is as its class initialises it, and so is a class of one's own; captions say which it is.
 """
 
 from __future__ import annotations
@@ -11,20 +12,23 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
 import torch
+from torch import Tensor
 
+from situs.arguments import require_count, require_flag
 from situs.checks.bench import Bench
-from situs.checks.measures import draw_small_parameters
 from situs.encodings.base import Encoding, Encodings, InputEncoding, as_encodings
 from situs.encodings.rotary import Rotary
 from situs.encodings.split import Axial
-from situs.lab.naming.grammar import Method, require_additions
+from situs.lab.naming.grammar import Method, Part, parse_all, require_additions
 from situs.lab.naming.methods import build, require_part
 from situs.lab.naming.scalings import AXIAL, SCALINGS, scaled
+from situs.lab.probing.stored import Trained, load, misfit
 from situs.registry import entry, names, require_options
 
 HEADS, HEAD_DIM = 1, 64  # of encodings that do not say
 SIZES = {"dim": 128, "head_dim": 64, "num_heads": 8, "size": (14, 14)}
 FEWEST_ROWS, TRAINED, FACTOR = 512, 2048, 4
+INITIAL = "As initialised"
 
 
 @dataclass(frozen=True)
@@ -33,8 +37,10 @@ class Sitter:
 
     name: str
     encodings: tuple[Encoding, ...]
-    untrained: bool = False
-    """Whether it has parameters that are as at the start, or drawn at random to be seen at all."""
+    trained: Trained | None = None
+    """Where its parameters come from, if they were trained for figures."""
+    initial: str = ""
+    """What a caption says of parameters that are as initialised."""
     sizes: tuple[int, int] | None = None
     """Heads and their channels, where it is to be drawn beside others; those that its encodings say if left out."""
 
@@ -52,6 +58,23 @@ class Sitter:
         if self.sizes is not None:
             return self.sizes[1]
         return self._said("head_dim", max(1, self._said("dim", HEAD_DIM) // self.heads))
+
+    @property
+    def note(self) -> str:
+        """What a caption says of its parameters: how they were trained, or that they are as initialised."""
+        if self.trained is not None:
+            return self.trained.said
+        parameters = [parameter.detach() for each in self.encodings for parameter in each.parameters()]
+        if parameters and not any(bool(parameter.any()) for parameter in parameters):
+            return f"{self.initial or f'{INITIAL}.'} All parameters are 0."
+        return self.initial
+
+    @property
+    def sample(self) -> tuple[Tensor, Tensor] | None:
+        """Queries and keys that its layer made of a text, (heads, tokens, head_dim) each, where there are some."""
+        if self.trained is None or self.trained.query is None or self.trained.key is None:
+            return None
+        return self.trained.query, self.trained.key
 
     def of_kind(self, kind: type[Encoding]) -> list[Encoding]:
         """Select its encodings of one kind."""
@@ -136,23 +159,72 @@ def sitters_of(
     options: Mapping[str, Any],
     *,
     length: int,
+    needed: int = 1,
     trained: int = TRAINED,
     stretched: int | None = None,
+    untrained: bool = False,
+    one_model: bool = False,
 ) -> list[Sitter]:
     """Make encodings by the names of methods; options go to those that take them.
 
-    length: tables have rows for so many tokens.
+    length: tables that are not trained have rows for so many tokens.
+    needed: the text's length where a person chose it; trained tables that are shorter are not drawn.
     trained, stretched: scalings stretch from the one to the other, four times as many tokens if left out.
+    untrained: draw all as initialised.
+    one_model: give all one number of heads and channels, so that they can meet the same queries and keys.
     """
     lengths = trained, max(trained, stretched or FACTOR * trained)
-    found = [_sitter(method, options, length, lengths, together=len(methods) > 1) for method in methods]
+    sizes: dict[str, Any] = {**SIZES, "max_length": max(length, needed, FEWEST_ROWS)}
+    stored = {method: None if untrained else _stored(method, options, needed) for method in methods}
+    if one_model and any(isinstance(each, Trained) for each in stored.values()):
+        size = next(each.recipe.size for each in stored.values() if isinstance(each, Trained))
+        sizes |= {"dim": size.dim, "num_heads": size.heads, "head_dim": size.dim // size.heads}
+    elif len(methods) > 1 or len(methods[0].parts) > 1:
+        given = {**sizes, **options}
+        sizes["dim"] = given["num_heads"] * given["head_dim"]  # all in one model
+    sizes |= options
+    found = [_sitter(method, stored[method], sizes, length, lengths) for method in methods]
     taken = {option for each in found for encoding in each.encodings for option in encoding.config}
     require_options(",".join(map(str, methods)), sorted(taken), options)
     return found
 
 
+def named(names: str, *, length: int | None = None, untrained: bool = False, **options: Any) -> list[Sitter]:
+    """Make encodings by their names, as ``situs plot`` does, for any figure: with trained parameters where there are.
+
+    names: such as "shaw", or "rotary,alibi,t5(num_buckets=16)".
+    length: tokens that tables must have rows for.
+    untrained: have all parameters as initialised.
+    options: arguments of the encodings.
+
+    >>> [each.note for each in named("shaw", untrained=True)]
+    ['As initialised, not trained.']
+    """
+    require_flag("untrained", untrained, "parameters are as initialised or trained")
+    needed = 1 if length is None else require_count("length", length, "it counts tokens", least=1)
+    return sitters_of(parse_all(names), options, length=needed, needed=needed, untrained=untrained, one_model=True)
+
+
+def _stored(method: Method, options: Mapping[str, Any], needed: int) -> Trained | str | None:
+    """Find the trained parameters of a method; or say why there are some, but not for this; or None."""
+    parts = [part for part in method.parts if not part.of_ones_own]
+    if not any(load(part.name) for part in parts):
+        return None
+    if len(method.parts) > 1 or method.added:
+        return f"{INITIAL}: trained parameters are stored for single encodings only."
+    own = load(parts[0].name)
+    assert own is not None
+    other = misfit(own, {**options, **parts[0].options})
+    if other is not None:
+        return f"{INITIAL}: trained parameters are stored for {other} only."
+    rows = own.encoding.usable_length
+    if rows is not None and rows < needed:
+        return f"{INITIAL}: the trained table has {rows} positions only."
+    return own
+
+
 def _sitter(
-    method: Method, options: Mapping[str, Any], length: int, lengths: tuple[int, int], *, together: bool
+    method: Method, stored: Trained | str | None, sizes: Mapping[str, Any], length: int, lengths: tuple[int, int]
 ) -> Sitter:
     require_additions(method, [*SCALINGS, AXIAL])
     if len(method.pattern) > 1:
@@ -163,19 +235,23 @@ def _sitter(
     (parts,) = method.pattern
     for part in parts:
         require_part(part)
-    sizes = {**SIZES, "max_length": max(length, FEWEST_ROWS), **options}
-    fitted = {"fire": {"threshold": max(4.0, length / 4)}}  # so that one sees what it does to longer texts
-    if (together or len(parts) > 1) and "dim" not in options:  # all in one model
-        sizes["dim"] = sizes["num_heads"] * sizes["head_dim"]
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(0)  # the same picture every time
-        made = [build(part, {**fitted.get(part.name, {}), **sizes}) for part in parts]
+    if isinstance(stored, Trained):
+        return Sitter(method.name, (stored.encoding,), trained=stored)
+    made = _made(parts, sizes, length)
     for change in method.added:
         if not any(isinstance(each, Rotary) for each in made):
             raise ValueError(f"{method}: +{change} changes rotary; got {method.base!r}.")
         made = [_changed(each, change, *lengths) if isinstance(each, Rotary) else each for each in made]
-    draw_small_parameters(made)
-    return Sitter(method.name, tuple(made), untrained=any(True for each in made for _ in each.parameters()))
+    learns = any(True for each in made for _ in each.parameters())
+    return Sitter(method.name, tuple(made), initial=(stored or f"{INITIAL}, not trained.") if learns else "")
+
+
+def _made(parts: Sequence[Part], sizes: Mapping[str, Any], length: int) -> list[Encoding]:
+    """Make encodings as their classes initialise them, the same every time."""
+    fitted = {"fire": {"threshold": max(4.0, length / 4)}}  # so that one sees what it does to longer texts
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        return [build(part, {**fitted.get(part.name, {}), **sizes}) for part in parts]
 
 
 def _changed(rotary: Rotary, change: str, trained: int, stretched: int) -> Rotary:

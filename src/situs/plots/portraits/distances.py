@@ -1,4 +1,4 @@
-"""Scores over distance: the bias of each head, and how the scores of like contents fall."""
+"""Scores over distance: the bias of each head, and how the score of a token with itself falls."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from situs.lab.probing import portraits
 from situs.lab.probing.sitters import Sitter
 from situs.plots import style
 from situs.plots.panels import Map, some
-from situs.plots.portraits.kinds import BIASED, LONGEST_CURVE, TELLING, kind, noted
+from situs.plots.portraits.kinds import BY_DISTANCE, LONGEST_CURVE, TELLING, kind, noted
 from situs.plots.portraits.scores_axis import FLOOR, Curve, Curves, signed
 
 POINTS, BANDS = 512, 3
 ALIKE = 1e-4  # what differs by less is rounding
-BELOW = style.minus(f" What is below {FLOOR:g} is cut off: such keys get next to no weight.")
+BELOW = style.minus(f" Values below {FLOOR:g} are cut off: such keys get almost no weight.")
 BEHIND = "how far the key lies behind the query"
 
 
-@kind("the bias of each head over distance", BIASED, many=True, longest=LONGEST_CURVE)
+@kind("the bias of each head over distance", BY_DISTANCE, many=True, longest=LONGEST_CURVE)
 def distance(sitters: list[Sitter], *, length: int = 128, dark: bool = False) -> Figure:
-    """Draw what is added to the score of a key so far behind the query; of several encodings, the mean over heads."""
+    """Draw the bias by distance, one line per head; of several encodings, the mean over heads."""
     along, curves = np.arange(length, dtype=float), []
     for sitter in sitters:
         values: Map = portraits.bias_behind(cast(BiasEncoding, sitter.encodings[0]), length).double().numpy()
@@ -36,22 +36,22 @@ def distance(sitters: list[Sitter], *, length: int = 128, dark: bool = False) ->
             curves.append(_overlaid(sitter, along, values.mean(0), values.min(0), values.max(0)))
         else:
             curves += _by_head(along, values)
-    drawn = _drawn(curves, length, dark)
+    drawn = _drawn(sitters, curves, length, dark)
     with style.figure(
-        f"{', '.join(each.name for each in sitters)}: what is added to scores, by distance",
-        f"{'one line a head' if len(sitters) == 1 else 'mean of heads'}, against distance 0"
+        f"{', '.join(each.name for each in sitters)}: what is added to the scores, by distance",
+        f"{'one line per head' if len(sitters) == 1 else 'mean of heads'}, relative to distance 0"
         f"{_bands(drawn, 'all heads')}",
         noted(sitters, _of_biases(sitters, curves) + BELOW * drawn.cut),
         height=drawn.height,
         dark=dark,
     ) as sheet:
-        drawn.draw(sheet, BEHIND)
+        drawn.draw(sheet, BEHIND + ", logarithmic" * drawn.logarithmic)
     return sheet.figure
 
 
-@kind("how scores of like contents fall with distance", TELLING, many=True, longest=LONGEST_CURVE)
+@kind("how the score of a token with itself falls with distance", TELLING, many=True, longest=LONGEST_CURVE)
 def decay(sitters: list[Sitter], *, length: int = 256, dark: bool = False) -> Figure:
-    """Draw mean and envelope of scores over random contents; by head where an encoding has a bias for each."""
+    """Draw mean and range of scores over tokens; one line per head where heads have biases of their own."""
     distances = torch.unique(torch.linspace(0, length - 1, min(length, POINTS)).round().long())
     along, curves = distances.double().numpy(), []
     by_head = len(sitters) == 1 and _heads_differ(sitters[0])
@@ -65,24 +65,24 @@ def decay(sitters: list[Sitter], *, length: int = 256, dark: bool = False) -> Fi
             curves.append(_overlaid(sitter, along, mean.mean(0), mean.min(0), mean.max(0)))
         else:
             curves.append(_overlaid(sitter, along, mean.mean(0), low.mean(0), high.mean(0)))
-    drawn = _drawn(curves, length, dark)
+    drawn = _drawn(sitters, curves, length, dark)
     with style.figure(
         f"How scores fall with distance{f': {sitters[0].name}' * (len(sitters) == 1)}",
-        f"mean score of like contents, against distance 0{_bands(drawn, 'nine of ten contents, or all heads')}",
-        noted(sitters, _of_decay(curves, "heads" if by_head else "of them") + BELOW * drawn.cut),
+        f"mean score of a token with itself, relative to distance 0{_bands(drawn, '90 % of tokens, or all heads')}",
+        noted(sitters, _of_decay(curves, "heads" if by_head else "curves") + BELOW * drawn.cut),
         height=drawn.height,
         dark=dark,
     ) as sheet:
-        drawn.draw(sheet, BEHIND)
+        drawn.draw(sheet, BEHIND + ", logarithmic" * drawn.logarithmic)
     return sheet.figure
 
 
 def _heads_differ(sitter: Sitter) -> bool:
-    """Tell whether heads were made to differ: by a bias of their own, or by a base of their own."""
-    return any(isinstance(each, BiasEncoding) or _base_a_head(each) for each in sitter.encodings)
+    """Tell whether heads have biases or bases of their own."""
+    return any(isinstance(each, BiasEncoding) or _has_base_per_head(each) for each in sitter.encodings)
 
 
-def _base_a_head(encoding: Encoding) -> bool:
+def _has_base_per_head(encoding: Encoding) -> bool:
     return isinstance(encoding, RotationEncoding) and encoding.num_heads is not None
 
 
@@ -96,11 +96,19 @@ def _by_head(along: Map, values: Map) -> list[Curve]:
     return [Curve(f"head {head + 1}", along, values[head], number=signed(values[head, -1])) for head in shown]
 
 
-def _drawn(curves: list[Curve], length: int, dark: bool) -> Curves:
-    """Make curves ready to draw, without bands where there would be too many to see through."""
+def _drawn(sitters: list[Sitter], curves: list[Curve], length: int, dark: bool) -> Curves:
+    """Make curves ready to draw, without bands where there are many, and with a mark where training ended."""
     theme = style.DARK if dark else style.LIGHT
     shown = curves if len(curves) <= BANDS else [replace(curve, low=None, high=None) for curve in curves]
-    return Curves(shown, style.looks([curve.name for curve in curves], theme), f"at {length - 1:,}")
+    trained = [each for each in sitters if each.trained is not None]
+    return Curves(
+        shown,
+        style.looks([curve.name for curve in curves], theme),
+        f"at {length - 1:,}",
+        trained=min((each.trained.length for each in trained if each.trained is not None), default=None),
+        whose=", ".join(each.name for each in trained) if len(trained) < len(sitters) else "",
+        logarithmic=len(trained) == len(sitters) and bool(sitters[0].of_kind(BiasEncoding)),
+    )
 
 
 def _bands(drawn: Curves, of: str) -> str:
@@ -111,9 +119,13 @@ def _of_biases(sitters: list[Sitter], curves: list[Curve]) -> str:
     last = {curve.name: float(curve.y[-1]) for curve in curves}
     lowest, highest = min(last, key=lambda name: last[name]), max(last, key=lambda name: last[name])
     if last[highest] - last[lowest] < ALIKE:
-        return f"{'All add' if len(last) > 1 else 'It adds'} {signed(last[lowest])} at the far end."
-    whose = "Heads look at different distances: at" if len(sitters) == 1 else "At"
-    return f"{whose} the far end, {lowest} adds {signed(last[lowest])} and {highest} {signed(last[highest])}."
+        return f"{'All add' if len(last) > 1 else 'It adds'} {signed(last[lowest])} at the greatest distance."
+    said = f"At the greatest distance {lowest} adds {signed(last[lowest])} and {highest} {signed(last[highest])}."
+    if len(sitters) > 1 or sitters[0].trained is None:
+        return f"{'Heads differ. ' if len(sitters) == 1 else ''}{said}"
+    peaks = sorted({int(curve.x[int(curve.y.argmax())]) for curve in curves})
+    where = f"distance {peaks[0]}" if len(peaks) == 1 else f"distances {', '.join(map(str, peaks))}"
+    return f"Heads prefer keys at {where}. {said}"
 
 
 def _of_decay(curves: list[Curve], whom: str) -> str:
@@ -121,7 +133,7 @@ def _of_decay(curves: list[Curve], whom: str) -> str:
     for curve in curves:
         groups.setdefault(_course(curve.y), []).append(curve.name)
     if len(curves) == 1:
-        return f"It {_verb(next(iter(groups)), one=True)}."
+        return f"The score {_verb(next(iter(groups)), one=True)}."
     if len(groups) == 1:
         return f"All {whom} {_verb(next(iter(groups)), one=False)}."
     return "; ".join(f"{_listed(names)} {_verb(course, one=len(names) == 1)}" for course, names in groups.items()) + "."
@@ -138,11 +150,12 @@ def _course(y: Map) -> str:
 
 def _verb(course: str, *, one: bool) -> str:
     words = {
-        "stay": ("stay", " as it is" if one else " as they are"), "fall": ("fall", " all the way"),
-        "rise": ("rise", " all the way"), "sway down": ("sway", " on the way down"), "sway": ("sway", ""),
+        "stay": ("stay", " constant"), "fall": ("fall", " at every step"),
+        "rise": ("rise", " at every step"), "sway down": ("go", f" up and down, and end{'s' * one} lower"),
+        "sway": ("go", " up and down"),
     }  # fmt: skip
     verb, rest = words[course]
-    return f"{verb}{'s' * one}{rest}"
+    return f"{verb}{('es' if verb == 'go' else 's') * one}{rest}"
 
 
 def _listed(names: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""Images: what one patch is to all others."""
+"""Images: how one patch relates to all others."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from situs.positions import Positions
 LARGEST, CROSS = 64, 0.05
 
 
-@kind("an image: how alike one patch is to all others, or what is added to their scores", SPATIAL)
+@kind("an image: how similar one patch is to all others, or what is added to their scores", SPATIAL)
 def grid(sitters: list[Sitter], *, size: tuple[int, int] | None = None, dark: bool = False) -> Figure:
-    """Draw what one patch is to all others.
+    """Draw how similar one patch is to all others, or the bias between them.
 
     size: (height, width) in patches; the encoding's own if it has one, else 14 x 14.
     """
@@ -31,7 +31,7 @@ def grid(sitters: list[Sitter], *, size: tuple[int, int] | None = None, dark: bo
     chosen_size = tuple([require_count("size", each, "it counts patches") for each in sides])
     if len(chosen_size) != 2 or not all(2 <= each <= LARGEST for each in chosen_size):
         raise ValueError(
-            f"size must be 2 to {LARGEST} patches each way, since fewer show nothing and more cannot be told apart in "
+            f"size must be 2 to {LARGEST} patches each way, since fewer show nothing and more cannot be seen in "
             f"a figure; got {chosen_size}."
         )
     height, width = chosen_size
@@ -43,7 +43,7 @@ def grid(sitters: list[Sitter], *, size: tuple[int, int] | None = None, dark: bo
     panels = Panels(len(chosen), len(columns), aspect=height / width, widest=1.75, left=1.0)
     with style.figure(
         f"{sitter.name} on an image of {height} × {width} patches",
-        "how alike all patches are to the marked one: cosines",
+        "cosine between the marked patch and all others",
         noted([sitter], _of_image(alike, height, width)),
         height=panels.height,
         dark=dark,
@@ -64,12 +64,13 @@ def _biases(sitter: Sitter, encoding: BiasEncoding, size: tuple[int, int], dark:
     panels = Panels(len(heads), min(4, len(heads)), aspect=size[0] / size[1])
     named = f"version {encoding.version[1:]}" if isinstance(encoding, SwinBias) else ""
     with style.figure(
-        f"{sitter.name}: what the middle patch adds to the scores of others",
-        f"window of {size[0]} × {size[1]} patches, one map a head{', ' * bool(named)}{named}",
+        f"{sitter.name}: bias from the marked patch to all others",
+        f"what is added to the scores in a window of {size[0]} × {size[1]} patches, one map per "
+        f"head{', ' * bool(named)}"
+        f"{named}",
         noted(
             [sitter],
-            "Each step down and right has a number of its own in every head: the same offset adds the same anywhere in "
-            "the window.",
+            _of_window(values, size),
         ),
         height=panels.height,
         dark=dark,
@@ -83,6 +84,19 @@ def _biases(sitter: Sitter, encoding: BiasEncoding, size: tuple[int, int], dark:
     return sheet.figure
 
 
+def _of_window(values: Map, size: tuple[int, int]) -> str:
+    """Say where the highest biases lie, seen from the middle patch."""
+    rows, columns = np.indices(size)
+    near = np.maximum(abs(rows - size[0] // 2), abs(columns - size[1] // 2)) == 1
+    far = np.maximum(abs(rows - size[0] // 2), abs(columns - size[1] // 2)) > 1
+    said = "The bias depends on the offset only, so every patch has the same map around it."
+    if not far.any():
+        return said
+    gain = float(values[:, near].mean() - values[:, far].mean())
+    word = "more" if gain > 0 else "less"
+    return f"{said} On average the eight neighbours get {abs(gain):.2g} {word} than patches farther away."
+
+
 def _of_image(alike: Map, height: int, width: int) -> str:
     middle = height // 2 * width + width // 2
     map_ = alike[middle].reshape(height, width)
@@ -90,9 +104,12 @@ def _of_image(alike: Map, height: int, width: int) -> str:
     rest = np.delete(np.delete(map_, height // 2, 0), width // 2, 1)
     if float(beside.mean() - rest.mean()) > CROSS:
         said = (
-            f"A cross: patches of the same row or column are more alike (on average {beside.mean():.2f}) than those "
-            f"that share neither ({rest.mean():.2f})."
+            f"Patches of the same row or column as the middle one are more similar to it (mean {beside.mean():.2f}) "
+            f"than others ({rest.mean():.2f})."
         )
     else:
-        said = f"Patches are no more alike in the same row or column ({beside.mean():.2f}) than elsewhere."
+        said = (
+            f"Patches of the same row or column as the middle one (mean {beside.mean():.2f}) are not more similar to "
+            f"it than others ({rest.mean():.2f})."
+        )
     return style.minus(said)

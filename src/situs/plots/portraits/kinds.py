@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from situs.arguments import require_flag, require_instance, told
 from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding
-from situs.encodings.bias import BiasEncoding
+from situs.encodings.bias import BiasEncoding, PositionProduct
 from situs.encodings.learned_grid import LearnedGrid
 from situs.encodings.nope import NoPE
 from situs.encodings.rotary import Rotary
@@ -27,7 +27,7 @@ LONGEST_MAP, LONGEST_CURVE, LONGEST_TEXT = 2048, 1_000_000, 1 << 27
 
 @dataclass(frozen=True)
 class Suits:
-    """Tell whom a kind suits, as a rule and in words."""
+    """Tell which encodings a kind suits, as a rule and in words."""
 
     rule: Callable[[Sitter], bool]
     words: str
@@ -55,7 +55,13 @@ COMPARED = Suits(
 ROTATING = Suits(lambda sitter: _one(sitter, RotationEncoding), "an encoding that rotates queries and keys")
 WAVING = Suits(lambda sitter: _one(sitter, (Sinusoidal, RotationEncoding), None), "an encoding with wavelengths")
 BIASED = Suits(lambda sitter: _one(sitter, BiasEncoding), "an encoding that adds a bias to the scores")
-BY_CONTENT = Suits(lambda sitter: _one(sitter, ScoreEncoding), "an encoding that adds a term by content to the scores")
+BY_DISTANCE = Suits(
+    lambda sitter: _one(sitter, BiasEncoding) and not _one(sitter, PositionProduct),
+    "an encoding that adds a bias to the scores by distance",
+)
+BY_CONTENT = Suits(
+    lambda sitter: _one(sitter, ScoreEncoding), "an encoding that adds a content-based term to the scores"
+)
 IN_TEXT = Suits(_flat, "an encoding for text")
 TELLING = Suits(
     lambda sitter: _flat(sitter) and not all(isinstance(each, NoPE) for each in sitter.encodings),
@@ -78,10 +84,12 @@ class Kind:
     many: bool
     """Whether several encodings go into one figure."""
     longest: int
+    one_model: bool = False
+    """Whether its encodings must have one number of heads and channels, since they meet the same queries and keys."""
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
-        """What may be chosen, besides the encodings."""
+        """The options of the figure, besides the encodings."""
         return dict(list(inspect.signature(self.draw).parameters.items())[1:])
 
     @property
@@ -98,8 +106,9 @@ class Kind:
         found = sitters(given)
         if len(found) > 1 and not self.many:
             raise ValueError(
-                f"{self.name} draws one encoding, since a second would find no room; got {len(found)}: "
-                f"{', '.join(sitter.name for sitter in found)}."
+                f"{self.name} must be given one encoding, since its figure has room for one; got {len(found)}: "
+                f"{', '.join(sitter.name for sitter in found)}. Draw each by itself, or choose a kind that takes "
+                f"several: {', '.join(each.name for each in KINDS.values() if each.many)}."
             )
         for sitter in found:
             if not self.suits.rule(sitter):
@@ -120,30 +129,35 @@ class Kind:
             if isinstance(length, bool) or not isinstance(length, int) or not 2 <= length <= longest:
                 raise ValueError(
                     f"{name} must be 2 to {longest:,} for {self.name}, since fewer show nothing and more cannot "
-                    f"be told apart in a figure; got {told(length)}."
+                    f"be seen in a figure; got {told(length)}."
                 )
 
     def within(self, found: list[Sitter], options: dict[str, Any]) -> dict[str, Any]:
-        """Fill in a length that tables which end have rows for, where none was chosen."""
+        """Fill in a length where none was chosen: within what tables have rows for, and not far beyond training."""
         default = self.default_length
         if default is None or "length" in options:
             return options
         ends = [int(each.usable_length or default) for one in found for each in one.encodings]
+        if all(one.trained is not None for one in found):
+            ends += [2 * one.trained.length for one in found if one.trained is not None]
+            # nothing is predicted from the last position of a text, so that its row did not learn
+            rows = (each.usable_length for one in found for each in one.encodings)
+            ends += [int(each) - 1 for each in rows if each is not None]
         return {**options, "length": max(2, min([default, *ends]))}
 
 
 KINDS: dict[str, Kind] = {}
 ORDER = (
     "rotation", "grid", "table", "distance", "scores", "speeds", "dimensions", "wavelengths", "bias", "similarity",
-    "decay", "likeness", "attention", "scalings",
+    "decay", "likeness", "order", "attention", "scalings",
 )  # fmt: skip
 """An encoding's portrait is the first kind that suits it."""
 
 
 def kind(
-    about: str, suits: Suits, *, many: bool = False, longest: int = LONGEST_MAP
+    about: str, suits: Suits, *, many: bool = False, longest: int = LONGEST_MAP, one_model: bool = False
 ) -> Callable[[Callable[Concatenate[list[Sitter], P], Figure]], Callable[Concatenate[Drawn, P], Figure]]:
-    """Decorate a figure of sitters: make it known by its name, and let it take encodings as people have them."""
+    """Decorate a figure of sitters: register it by its name, and let it take encodings, lists of them or dicts."""
 
     def add(draw: Callable[Concatenate[list[Sitter], P], Figure]) -> Callable[Concatenate[Drawn, P], Figure]:
         @functools.wraps(draw)
@@ -154,7 +168,7 @@ def kind(
         first, *others = inspect.signature(draw).parameters.values()
         takes = first.replace(name="encodings", annotation="Drawn")
         checked.__signature__ = inspect.Signature([takes, *others], return_annotation="Figure")  # type: ignore[attr-defined]
-        known = KINDS[draw.__name__] = Kind(draw.__name__, about, suits, checked, many, longest)
+        known = KINDS[draw.__name__] = Kind(draw.__name__, about, suits, checked, many, longest, one_model)
         return cast("Callable[Concatenate[Drawn, P], Figure]", checked)
 
     return add
@@ -166,6 +180,22 @@ def suiting(sitter: Sitter) -> list[str]:
     return [name for name in ORDER if KINDS[name].suits.rule(sitter)]
 
 
-def noted(drawn: list[Sitter], said: str) -> str:
-    """Add a word to a caption on parameters that no training has made."""
-    return said + " Parameters are random: training would set them." * any(each.untrained for each in drawn)
+def noted(drawn: list[Sitter], said: str, length: int = 0) -> str:
+    """Add to a caption where parameters come from, and what of so many positions was never trained."""
+    groups: dict[str, list[str]] = {}
+    for sitter in drawn:
+        if sitter.note:
+            groups.setdefault(_shared_note(sitter) if len(drawn) > 1 else sitter.note, []).append(sitter.name)
+    if len(drawn) == 1:
+        notes = list(groups)
+    else:
+        notes = [f"{', '.join(names)}: {note[0].lower()}{note[1:]}" for note, names in groups.items()]
+    trained = [sitter.trained.length for sitter in drawn if sitter.trained is not None]
+    if trained and min(trained) < length:
+        notes.append(f"Distances of {min(trained)} and more were never trained.")
+    return " ".join([said, *notes])
+
+
+def _shared_note(sitter: Sitter) -> str:
+    """Say of one encoding among several what can be said of all that were trained alike."""
+    return sitter.note if sitter.trained is None else f"{sitter.trained.recipe.said}."

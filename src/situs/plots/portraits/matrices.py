@@ -1,42 +1,48 @@
-"""Query by key: biases, terms by content, and the weights that come of them."""
+"""Query by key: biases, scores over positions, and attention weights."""
 
 from __future__ import annotations
 
 from typing import cast
 
 import numpy as np
-from jaxtyping import Float
 from matplotlib.figure import Figure
-from torch import Tensor
 
-from situs.arguments import require_count, require_floating, require_same_device
-from situs.checks.bench import normal
-from situs.encodings.bias import BiasEncoding
-from situs.encodings.score import ScoreEncoding
+from situs.arguments import require_count
+from situs.encodings.bias import BiasEncoding, PositionProduct
 from situs.lab.probing import portraits
 from situs.lab.probing.sitters import Sitter, alike
 from situs.plots import style
 from situs.plots.panels import Colours, Map, Panels, name, some
-from situs.plots.portraits.kinds import BIASED, BY_CONTENT, IN_TEXT, TELLING, kind, noted
+from situs.plots.portraits.kinds import BIASED, IN_TEXT, TELLING, kind, noted
 from situs.plots.portraits.scores_axis import FLOOR
 
-DOWN = "down: query; right: key"
+AXES = "rows: queries; columns: keys"
 
 
 @kind("the bias of each head as a matrix", BIASED)
 def bias(sitters: list[Sitter], *, length: int = 64, dark: bool = False) -> Figure:
-    """Draw the bias as one map a head, in one scale."""
-    values: Map = portraits.bias(cast(BiasEncoding, sitters[0].encodings[0]), length).double().numpy()
+    """Draw the bias as one map per head, in one colour scale.
+
+    A bias that was trained under a causal mask is drawn where the mask lets it act. A product of positions is drawn
+    relative to the highest number of each row, since it differs from row to row by what softmax cancels.
+    """
+    encoding = cast(BiasEncoding, sitters[0].encodings[0])
+    values: Map = portraits.bias(encoding, length).double().numpy()
+    said, how = _of_bias(values), ""
+    if sitters[0].trained is not None:
+        values, how = np.where(np.tril(np.ones_like(values, dtype=bool)), values, np.nan), ", causal"
+    if isinstance(encoding, PositionProduct):
+        values, how = values - np.nanmax(values, -1, keepdims=True), f"{how}; relative to the highest of each row"
     heads = some(len(values))
     panels = Panels(len(heads), min(4, len(heads)))
     with style.figure(
         f"{sitters[0].name}: what is added to the scores",
-        DOWN,
-        noted(sitters, _of_bias(values)),
+        f"{AXES}{how}",
+        noted(sitters, said, length),
         height=panels.height,
         dark=dark,
     ) as sheet:
-        colours = Colours.of([values[heads]], sheet.theme, floor=FLOOR + float(values[heads].max()))
+        colours = Colours.of([values[heads]], sheet.theme, floor=FLOOR + float(np.nanmax(values[heads])))
         for axes, head in zip(panels.axes(sheet), heads, strict=True):
             name(axes, f"head {head + 1}", "", sheet.theme)
             colours.draw(axes, values[head])
@@ -44,9 +50,9 @@ def bias(sitters: list[Sitter], *, length: int = 64, dark: bool = False) -> Figu
     return sheet.figure
 
 
-@kind("the score of one content at any two positions, side by side", TELLING, many=True)
+@kind("the score of a token with itself at any two positions, side by side", TELLING, many=True)
 def likeness(sitters: list[Sitter], *, length: int = 48, dark: bool = False) -> Figure:
-    """Draw all that position does to a score, one map an encoding, each against the mean of its own diagonal."""
+    """Draw how a score depends on two positions, one map per encoding, minus the mean of its diagonal."""
     maps: list[Map] = []
     for sitter in sitters:
         values: Map = portraits.likeness(sitter, length).double().numpy()
@@ -54,83 +60,37 @@ def likeness(sitters: list[Sitter], *, length: int = 48, dark: bool = False) -> 
     panels = Panels(len(maps), min(4, len(maps)))
     with style.figure(
         "What position does to a score",
-        f"one content as query (down) and as key (right) at positions 0 to {length - 1}; colours are each map's own",
-        noted(sitters, _of_likeness(sitters, maps)),
+        "a token scored with itself; rows: position as query; columns: position as key; one colour scale per map",
+        noted(sitters, _of_likeness(sitters, maps), length),
         height=panels.height,
         dark=dark,
     ) as sheet:
         for axes, sitter, values in zip(panels.axes(sheet), sitters, maps, strict=True):
             name(axes, style.short(sitter.name), _range(values), sheet.theme)
             Colours.of([values], sheet.theme, one_hue=True).draw(axes, values)
-        Colours.of([np.array([0.0, 1.0])], sheet.theme).key(sheet, "score", ("least", "greatest"))
+        Colours.of([np.array([0.0, 1.0])], sheet.theme).key(sheet, "score", ("lowest", "highest"))
     return sheet.figure
 
 
-@kind("scores of given queries and keys: by content, by position, and both", BY_CONTENT)
-def scores(
-    sitters: list[Sitter],
-    *,
-    length: int = 48,
-    head: int = 0,
-    query: Float[Tensor, "heads length head_dim"] | None = None,
-    key: Float[Tensor, "heads length head_dim"] | None = None,
-    dark: bool = False,
-) -> Figure:
-    """Draw the scores of ``length`` tokens, causal.
-
-    query, key: (heads, length, head_dim), random unless given.
-    """
-    sitter, encoding = sitters[0], cast(ScoreEncoding, sitters[0].encodings[0])
-    for called, tensor in (("query", query), ("key", key)):
-        if tensor is not None:
-            require_floating(called, tensor, "scores are computed from it")
-    if query is not None and key is not None:
-        require_same_device("key", key, "query", query)
-    given = query if query is not None else key
-    shape = (sitter.heads, length, sitter.head_dim) if given is None else tuple(given.shape)
-    queries, keys = (normal(*shape, seed=seed) if each is None else each for seed, each in ((6, query), (7, key)))
-    if queries.ndim != 3 or queries.shape != keys.shape:
-        raise ValueError(
-            f"query and key must have one shape (heads, length, head_dim), since both are of one text; got "
-            f"{tuple(queries.shape)} and {tuple(keys.shape)}."
-        )
-    _require_head(sitter, head, len(queries))
-    content, term = (each[head].double().numpy() for each in portraits.content_scores(encoding, queries, keys))
-    seen = np.tril(np.ones_like(content, dtype=bool))  # as under a causal mask: CoPE counts what a query may see
-    maps = [np.where(seen, each, np.nan) for each in (content, term, content + term)]
-    panels = Panels(3, 3)
-    with style.figure(
-        f"{sitter.name}: scores by content and by position",
-        f"{DOWN}; head {head + 1}, {_whose(query, key)}, causal",
-        noted(sitters, _of_term(content[seen], term[seen])),
-        height=panels.height,
-        dark=dark,
-    ) as sheet:
-        colours = Colours.of(maps, sheet.theme)
-        titles = ("content", "position", "both")
-        for axes, title, values in zip(panels.axes(sheet), titles, maps, strict=True):
-            name(axes, title, {"content": "scale · q·k", "position": "what is added"}.get(title, ""), sheet.theme)
-            colours.draw(axes, values)
-        colours.key(sheet, "score")
-    return sheet.figure
-
-
-@kind("the attention pattern of a head, without the encoding and with it", IN_TEXT, many=True)
+@kind("the attention weights of a head, without the encoding and with it", IN_TEXT, many=True, one_model=True)
 def attention(
     sitters: list[Sitter], *, length: int = 48, head: int = 0, causal: bool = True, dark: bool = False
 ) -> Figure:
-    """Draw the attention weights of a random text."""
+    """Draw the attention weights of a text: the one that is stored with a trained encoding, else a random one."""
     sitters = alike(sitters)
-    _require_head(sitters[0], head, sitters[0].heads)
-    without = portraits.attention(sitters[0], length, causal=causal, positions=False)
+    sample = len(sitters) == 1 and sitters[0].sample is not None and length <= sitters[0].sample[0].shape[1]
+    require_head(sitters[0], head, sitters[0].heads)
+    without = portraits.attention(sitters[0], length, causal=causal, positions=False, sample=sample)
     maps: list[Map] = [without[head].double().numpy()]
-    maps += [portraits.attention(each, length, causal=causal)[head].double().numpy() for each in sitters]
+    with_ = [portraits.attention(each, length, causal=causal, sample=sample) for each in sitters]
+    maps += [each[head].double().numpy() for each in with_]
     hidden = np.triu(np.ones_like(maps[0], dtype=bool), 1) & causal
     panels = Panels(len(maps), min(3, len(maps)))
     with style.figure(
-        f"Who looks at whom: {', '.join(each.name for each in sitters[:4])}{' …' * (len(sitters) > 4)}",
-        f"{DOWN}; head {head + 1} of a random text{', causal' * causal}; colour: root of the weight",
-        noted(sitters, _of_attention(["without", *(each.name for each in sitters)], maps)),
+        f"Attention weights: {', '.join(each.name for each in sitters[:4])}{' …' * (len(sitters) > 4)}",
+        f"{AXES}; head {head + 1}, {'held-out' if sample else 'random'} text{', causal' * causal}; colour: square "
+        "root of the weight",
+        noted(sitters, _of_attention(["without positions", *(each.name for each in sitters)], maps)),
         height=panels.height,
         dark=dark,
     ) as sheet:
@@ -140,16 +100,11 @@ def attention(
         for axes, title, values in zip(panels.axes(sheet), titles, shown, strict=True):
             name(axes, style.short(title), "", sheet.theme)
             colours.draw(axes, values)
-        colours.key(sheet, "root of weight")
+        colours.key(sheet, "square root of weight")
     return sheet.figure
 
 
-def _whose(query: Tensor | None, key: Tensor | None) -> str:
-    given = [name for name, each in (("queries", query), ("keys", key)) if each is not None]
-    return "random queries and keys" if not given else f"given {' and '.join(given)}"
-
-
-def _require_head(sitter: Sitter, head: int, heads: int) -> None:
+def require_head(sitter: Sitter, head: int, heads: int) -> None:
     require_count("head", head, "each has scores of its own")
     if not 0 <= head < heads:
         raise ValueError(f"head must be one of 0 .. {heads - 1}, since {sitter.name} has {heads} here; got {head}.")
@@ -165,7 +120,7 @@ def _of_bias(values: Map) -> str:
     along = (
         f"Constant along diagonals: among {count} tokens only the distance counts"
         if toeplitz
-        else "Rows differ: the query's place counts"
+        else "Rows differ: the query's position counts too, not only the distance"
     )
     return f"{along}{', the same ahead and behind' if mirrored else ''}."
 
@@ -186,14 +141,9 @@ def _of_likeness(sitters: list[Sitter], maps: list[Map]) -> str:
     if not absolute:
         return "Constant along diagonals: only the distance counts."
     if len(absolute) == len(maps):
-        return "Not constant along diagonals: the place counts too, not only the distance."
-    return f"Constant along diagonals where only the distance counts; not so for {', '.join(absolute)}."
-
-
-def _of_term(content: Map, term: Map) -> str:
+        return "Not constant along diagonals: the positions themselves count, not only their distance."
     return (
-        f"The term spreads by {term.std():.2g} where content spreads by {content.std():.2g}. Stripes along diagonals "
-        "come from the distance, along rows from the query, along columns from the key."
+        f"Constant along diagonals: only the distance counts. Except {', '.join(absolute)}, where positions count too."
     )
 
 
@@ -202,4 +152,4 @@ def _of_attention(names: list[str], maps: list[Map]) -> str:
     apart = np.abs(np.subtract.outer(positions, positions))
     reach = [float((each * apart).sum(1).mean()) for each in maps]
     listed = ", ".join(f"{one} {far:.1f}" for one, far in zip(names, reach, strict=True))
-    return f"Mean distance that a token looks: {listed}."
+    return f"Mean distance from a query to the keys it attends to: {listed}."

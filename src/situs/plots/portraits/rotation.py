@@ -1,4 +1,4 @@
-"""Rotation: one vector at successive positions, and pairs that turn at different speeds."""
+"""Rotation: one vector at successive positions, and pairs that rotate at different speeds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def rotation(sitters: list[Sitter], *, length: int = 8, pair: int | None = None,
     panels = Panels(1, 1, widest=2.9, left=0.2)
     with style.figure(
         f"{sitter.name}: a vector rotated by its position",
-        f"pair {chosen} of {len(waves)}, which turns by {step:.3g} radians a position",
+        f"pair {chosen} of {len(waves)}, rotated by {step:.3g} radians per position",
         _of_rotation(encoding, ends, step * (length - 1)),
         height=panels.height,
         dark=dark,
@@ -57,7 +57,7 @@ def rotation(sitters: list[Sitter], *, length: int = 8, pair: int | None = None,
     return sheet.figure
 
 
-@kind("pairs of channels side by side, which turn at different speeds", ROTATING, longest=32)
+@kind("pairs of channels side by side, which rotate at different speeds", ROTATING, longest=32)
 def speeds(sitters: list[Sitter], *, length: int = 8, dark: bool = False) -> Figure:
     """Draw the same positions in pairs from the fastest to the slowest."""
     sitter, encoding = sitters[0], cast(RotationEncoding, sitters[0].encodings[0])
@@ -66,23 +66,23 @@ def speeds(sitters: list[Sitter], *, length: int = 8, dark: bool = False) -> Fig
     panels = Panels(len(chosen), 4, left=0.2, key=False)
     positions = torch.arange(length)
     with style.figure(
-        f"{sitter.name}: every pair has a speed of its own",
-        f"the vector (1, 0) of each pair at positions 0 to {length - 1}; beside its number, positions a turn",
-        "Fast pairs tell neighbours apart and come round again soon; slow ones tell far from near, and hardly move "
-        "within a short text.",
+        f"{sitter.name}: every pair rotates at its own speed",
+        f"the vector (1, 0) of each pair at positions 0 to {length - 1}; beside each name: positions per full rotation",
+        "Fast pairs distinguish neighbours, but repeat soon. Slow pairs distinguish near from far, and hardly move "
+        "in a short text.",
         height=panels.height,
         dark=dark,
     ) as sheet:
         for axes, pair in zip(panels.axes(sheet), chosen, strict=True):
             wave = float(waves[pair])
-            said = f"{wave:,.{1 if wave < 100 else 0}f} a turn" if math.isfinite(wave) else "stands still"
+            said = f"{wave:,.{1 if wave < 100 else 0}f} per rotation" if math.isfinite(wave) else "not rotated"
             name(axes, f"pair {pair}", said, sheet.theme)
             _arrows(axes, _rotated(encoding, int(pair), positions), sheet.theme, numbered=False)
     return sheet.figure
 
 
 def _spread_pairs(waves: Map, length: int) -> list[int]:
-    """Choose pairs that can be seen to move within so many positions, from the fastest on, and the slowest of all."""
+    """Choose pairs that visibly move within so many positions, from the fastest on, and the slowest of all."""
     moving = max(2, int((waves < 60 * length).sum()))
     some = np.linspace(0, min(moving, len(waves)) - 1, min(PAIRS_SHOWN - 1, len(waves))).round().astype(int)
     return sorted({int(pair) for pair in some} | {len(waves) - 1})
@@ -130,10 +130,10 @@ def _channels(axes: Axes, along: Map, path: Map, ends: Map, sheet: Sheet) -> Non
 
 def _of_rotation(encoding: RotationEncoding, ends: Map, angle: float) -> str:
     lengths = np.hypot(*ends.T)
-    said = "Equal steps: the angle between two arrows tells how far apart they are, wherever they are."
+    said = "The angle between two arrows depends only on the distance between their positions."
     if angle > math.tau:
-        said = f"Equal steps, {angle / math.tau:.1f} turns in all: one pair alone cannot tell a turn from none."
+        said = f"{angle / math.tau:.1f} full rotations in all: alone, this pair cannot distinguish all positions."
     if encoding.treats_roles_apart:
-        return f"{said} Queries' lengths change from {lengths[0]:.3g} to {lengths[-1]:.3g}, and keys' the other way."
+        return f"{said} Queries are scaled from {lengths[0]:.3g} to {lengths[-1]:.3g}, keys by the inverse."
     same = float(np.abs(lengths - 1).max()) < 1e-6
-    return f"{said} Lengths stay as they were." if same else f"{said} All lengths are {lengths[0]:.3g} times theirs."
+    return f"{said} The vector keeps its length." if same else f"{said} The vector is {lengths[0]:.3g} times as long."

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
 from situs.plots import labels, style
 from situs.plots.panels import Map
-from situs.plots.style import Look, Sheet
+from situs.plots.style import SMALL, Look, Sheet
 
 FLOOR = -12.0
-"""Scores that are so much lower are not told apart: their weight is a hundred-thousandth."""
+"""Scores that are lower by so much are cut off: their weight is less than a hundred-thousandth."""
 HEIGHT, ABOVE, BELOW = 2.7, 0.1, 0.5  # inches
 
 
@@ -36,10 +37,16 @@ class Curves:
     curves: Sequence[Curve]
     looks: dict[str, Look]
     heading: str = ""
+    trained: int | None = None
+    """The least distance that was never trained, if some are shown."""
+    whose: str = ""
+    """Whose training that was, where others are drawn too."""
+    logarithmic: bool = False
+    """Whether near distances have more room than far ones."""
 
     @property
     def height(self) -> float:
-        """The height in inches, so that every name finds room."""
+        """The height in inches that all names need."""
         return max(HEIGHT, labels.height(len(self.curves)) + 0.1) + ABOVE + BELOW
 
     @property
@@ -68,11 +75,32 @@ class Curves:
         for order, curve in enumerate(self.curves):
             self._plot(axes, curve, 3 + order / 100)
         axes.set_xlabel(xlabel, labelpad=3, loc="left")
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        if self.logarithmic:
+            axes.set_xscale("function", functions=(np.log1p, np.expm1))
+            axes.xaxis.set_major_locator(FixedLocator([0, *(2**power for power in range(21))]))
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.0f}"))
         axes.yaxis.set_major_locator(MaxNLocator(6))
+        self._mark_training(axes, sheet)
         labels.Column(sheet, axes, beside).lines(ends, self.heading)
         return axes
+
+    def _mark_training(self, axes: Axes, sheet: Sheet) -> None:
+        """Shade distances that were never trained, or only mark where they begin if others are drawn too."""
+        last = float(self.curves[0].x[-1])
+        if self.trained is None or self.trained > last:
+            return
+        if not self.whose:
+            axes.axvspan(self.trained, last, color=sheet.theme.shade, linewidth=0, zorder=0, gid="never trained")
+        axes.axvline(self.trained, color=sheet.theme.faint, linewidth=1.0, linestyle=(0, (3, 2)), gid="training")
+        said, where, side = ("never trained", last, "right")
+        if self.whose:
+            said, where, side = (f" {self.whose}: trained up to here", self.trained, "left")
+        axes.text(
+            where, 0.98, said, size=SMALL - 0.5, color=sheet.theme.faint, va="top", ha=side,
+            transform=axes.get_xaxis_transform(),
+        )  # fmt: skip
 
     def _plot(self, axes: Axes, curve: Curve, order: float) -> None:
         look = self.looks[curve.name]
@@ -88,5 +116,5 @@ class Curves:
 
 
 def signed(number: float) -> str:
-    """Write a number with its sign, and two digits that say something."""
+    """Write a number with its sign and two significant digits."""
     return style.minus(f"{number:+.2g}" if abs(number) < 100 else f"{number:+,.0f}")

@@ -1,4 +1,4 @@
-"""Wavelengths: how many positions each pair takes for a turn, and what scalings of rotary make of it."""
+"""Wavelengths: how many positions each pair takes for a full rotation, and how scalings of rotary change them."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ PHI = (
     63.14, 63.77, 63.93, 63.96, 63.97, 64.03, 64.07, 64.08, 64.12, 64.41, 64.48, 64.51, 64.53, 64.84,
 )  # fmt: skip
 """What LongRoPE's search found for Phi-3.5-mini's 48 pairs, from 4,096 tokens to 131,072; there is no formula for it.
-Drawn are they over the same share of the pairs, and only for about such a stretch."""
+They are spread over the pairs that are drawn, and only for about the same stretch."""
 PHI_STRETCH = 32
 BINS, TO_A_BIN = 48, 16
-"""Over far distances scores sway at every step, so what is drawn are means of some steps."""
+"""Over far distances scores go up and down at every step, so means over some steps are drawn."""
 
 
-@kind("positions a turn for each pair, beside the training length", WAVING, many=True, longest=LONGEST_TEXT)
+@kind("positions per full rotation of each pair, beside the training length", WAVING, many=True, longest=LONGEST_TEXT)
 def wavelengths(
     sitters: list[Sitter], *, train_length: int = 2048, length: int | None = None, dark: bool = False
 ) -> Figure:
-    """Draw how many positions each pair takes for a turn.
+    """Draw how many positions each pair takes for a full rotation.
 
     length: of the text, for scalings that choose by it; as long as in training if left out.
     """
@@ -45,11 +45,13 @@ def wavelengths(
     }
     finite = np.concatenate([each[np.isfinite(each)] for each in waves.values()])
     if not len(finite):
-        raise ValueError(f"wavelengths needs pairs that turn, since others have none; got {', '.join(waves)}.")
+        raise ValueError(
+            f"wavelengths needs pairs that rotate, since others have no wavelength; got {', '.join(waves)}."
+        )
     most = max(len(each) for each in waves.values())
     with style.figure(
         "Wavelengths",
-        "positions that a pair takes for one turn",
+        "positions that a pair takes for one full rotation; beside each name: pairs that take longer than training",
         _of_waves(sitters, waves, train_length),
         height=3.2,
         dark=dark,
@@ -67,7 +69,7 @@ def wavelengths(
         axes.set_xlim(-0.6, most - 0.4)
         axes.axhspan(train_length, axes.get_ylim()[1], color=sheet.theme.shade, linewidth=0, zorder=0)
         axes.axhline(train_length, color=sheet.theme.ink, linewidth=1.0, linestyle=(0, (3, 2)), gid="training")
-        said = f"slower than the {train_length:,} positions of training"
+        said = f"longer than the {train_length:,} positions of training"
         axes.text(0.02, 0.96, said, size=SMALL, color=sheet.theme.ink, va="top", transform=axes.transAxes)
         for name, each in waves.items():
             axes.plot(np.arange(len(each)), each, label=name, **looks[name].line)
@@ -80,10 +82,11 @@ def wavelengths(
 
 @kind("rotary's scalings overlaid, over pairs and over distance", SCALED, longest=LONGEST_TEXT)
 def scalings(sitters: list[Sitter], *, train_length: int = 4096, length: int = 131_072, dark: bool = False) -> Figure:
-    """Draw how far each pair is slowed from the training length to ``length``, and the mean score of like contents."""
+    """Draw how far each pair is slowed from the training length to ``length``, and the mean score of a token with "
+    "itself."""
     if length <= train_length:
         raise ValueError(
-            f"length must be more than train_length={train_length}, since scalings stretch the one to the other; got "
+            f"length must be more than train_length={train_length}, since scalings extend the one to the other; got "
             f"{length}."
         )
     plain = cast(Rotary, sitters[0].encodings[0])
@@ -98,7 +101,8 @@ def scalings(sitters: list[Sitter], *, train_length: int = 4096, length: int = 1
     }
     with style.figure(
         f"Rotary from {train_length:,} to {length:,} tokens",
-        f"left: times as slow as plain rotary; right: mean score of like contents, heads of {plain.head_dim}",
+        "left: wavelength relative to plain rotary; right: mean score of a token with itself, heads of "
+        f"{plain.head_dim}",
         _of_scalings(base.numpy(), slowed, train_length, length / train_length),
         height=3.7,
         dark=dark,
@@ -173,7 +177,7 @@ def _legend(axes: Axes, sheet: Sheet) -> None:
 
 
 def _slow(waves: Map, train_length: int) -> int:
-    """Count pairs that turn, but not once in training."""
+    """Count pairs that rotate, but less than once within the training length."""
     return int(((waves > train_length) & np.isfinite(waves)).sum())
 
 
@@ -189,13 +193,13 @@ def _of_waves(sitters: list[Sitter], waves: dict[str, Map], train_length: int) -
         many = _count(next(iter(slow.values())), train_length) if len(slow) == 1 else "Some"
         whose = f" of {next(iter(slow))}" * (len(waves) > 1 and len(slow) == 1)
         said.append(
-            f"{many} pairs{whose} make less than one turn in training: farther on they show a model angles it has "
-            "never met."
+            f"{many} pairs{whose} make less than one full rotation within the training length: at longer lengths "
+            "they reach angles that never occurred in training."
         )
     elif len(scaled) < len(waves):
-        said.append("Pairs make a turn or more in training: farther on there are no angles a model has never met.")
+        said.append("All pairs make a full rotation within the training length: longer texts bring no new angles.")
     if scaled:
-        said.append("Scalings slow pairs down, so that a longer text turns them about as far as training did.")
+        said.append("Scalings slow pairs down, so that a longer text stays within the angles of training.")
     return " ".join(said)
 
 
@@ -207,11 +211,13 @@ def _of_scalings(base: Map, slowed: dict[str, Map], train_length: int, factor: f
     beyond = [name for name in others if name not in within]
     kept = ", ".join(f"{name} {int((each < 1.01).sum())}" for name, each in others.items())
     one = len(within) == 1, len(beyond) == 1
-    said = f"{', '.join(within)} slow{'s' * one[0]} all pairs that made less than a turn by {factor:.3g} or more"
-    lag = f"{', '.join(beyond)} {'does' if one[1] else 'do'} not, and so meet{'s' * one[1]} angles that are new"
+    said = (
+        f"{', '.join(within)} slow{'s' * one[0]} all pairs that made less than a full rotation by {factor:.3g} or more"
+    )
+    lag = f"{', '.join(beyond)} {'does' if one[1] else 'do'} not, and so reach{'es' * one[1]} new angles"
     joined = "; ".join(part for part, names in ((said, within), (lag, beyond)) if names)
     if not slow.any():
-        joined = "All pairs made a turn or more in training, so that none of them meets angles that are new"
+        joined = "All pairs made a full rotation in training, so that none reaches new angles"
     raising = " and ".join(name.split(" (")[0] for name in others if name.startswith(("YaRN", "LongRoPE")))
-    multiply = f"{raising} multipl{'y' if ' and ' in raising else 'ies'} all scores besides"
-    return f"{joined}. Pairs left as they are: {kept} of {len(base)}. {multiply}."
+    multiply = f"{raising} multipl{'y' if ' and ' in raising else 'ies'} all scores, too"
+    return f"{joined}. Unchanged pairs: {kept} of {len(base)}. {multiply}."

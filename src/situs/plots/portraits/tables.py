@@ -1,4 +1,4 @@
-"""What is added to the input: the whole table, single channels, and how alike positions are."""
+"""What is added to the input: the whole table, single channels, and how similar positions are."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ STRIP = 0.4  # inches
 
 @kind("what is added at each position, as a map over positions and channels", ADDED)
 def table(sitters: list[Sitter], *, length: int = 128, dark: bool = False) -> Figure:
-    """Draw what is added at each position: positions down, channels to the right."""
+    """Draw what is added at each position: one row per position, one column per channel."""
     encoding = cast(InputEncoding, sitters[0].encodings[0])
     values = _table(encoding, length)
     panels = Panels(1, 1, aspect=0.5, widest=style.WIDE, names=False)
     with style.figure(
         f"What {sitters[0].name} adds to the input",
-        "down: position; right: channel; colour: what a token gets there",
-        noted(sitters, _of_table(encoding, length)),
+        "rows: positions; columns: channels; colour: the number that is added",
+        noted(sitters, _of_table(sitters[0], length)),
         height=panels.height,
         dark=dark,
     ) as sheet:
@@ -49,7 +49,7 @@ def table(sitters: list[Sitter], *, length: int = 128, dark: bool = False) -> Fi
 def dimensions(
     sitters: list[Sitter], *, length: int = 128, channels: tuple[int, ...] | None = None, dark: bool = False
 ) -> Figure:
-    """Draw what is added over positions, one strip a channel."""
+    """Draw what is added over positions, one strip per channel."""
     encoding = cast(InputEncoding, sitters[0].encodings[0])
     values = _table(encoding, length)
     chosen = tuple(each for each in CHANNELS if each < values.shape[1]) if channels is None else channels
@@ -63,8 +63,8 @@ def dimensions(
     top = float(np.abs(values[:, list(chosen)]).max()) * 1.1 or 1.0
     with style.figure(
         f"Single channels of {sitters[0].name}",
-        style.minus(f"what a token gets in each, from {-top / 1.1:.2g} to {top / 1.1:.2g}"),
-        noted(sitters, _of_table(encoding, length)),
+        style.minus(f"the number that is added at each position, from {-top / 1.1:.2g} to {top / 1.1:.2g}"),
+        noted(sitters, _of_table(sitters[0], length)),
         height=len(chosen) * STRIP + 0.5,
         dark=dark,
     ) as sheet:
@@ -87,7 +87,7 @@ def dimensions(
     return sheet.figure
 
 
-@kind("how alike two positions look, as a map and from one in the middle", COMPARED)
+@kind("how similar any two positions are, as a map and from one in the middle", COMPARED)
 def similarity(sitters: list[Sitter], *, length: int = 128, dark: bool = False) -> Figure:
     """Draw cosines or scores between positions."""
     sitter = sitters[0]
@@ -96,10 +96,10 @@ def similarity(sitters: list[Sitter], *, length: int = 128, dark: bool = False) 
     panels = Panels(1, 1, widest=2.7, names=False)
     rotated = isinstance(sitter.encodings[0], QueryKeyEncoding)
     with style.figure(
-        f"How alike positions are to {sitter.name}",
-        "one content at two positions: its score over its squared length"
+        f"{sitter.name}: how similar positions are",
+        "mean score of a vector of length 1 with itself, at two positions"
         if rotated
-        else "cosine between what two positions add",
+        else "cosine between the vectors that two positions add",
         noted(sitters, _of_similarity(values, middle, "scores" if rotated else "cosines")),
         height=panels.height + 0.25,
         dark=dark,
@@ -115,7 +115,7 @@ def similarity(sitters: list[Sitter], *, length: int = 128, dark: bool = False) 
         curve.axhline(0, color=sheet.theme.faint, linewidth=0.8)
         curve.plot(np.arange(length) - middle, values[middle], color=sheet.theme.hues[0], linewidth=1.6)
         curve.set_xlim(-middle, length - 1 - middle)
-        curve.set_xlabel(f"from position {middle}, how far on", labelpad=3, loc="left")
+        curve.set_xlabel(f"offset from position {middle}", labelpad=3, loc="left")
         colours.key(sheet, "score" if rotated else "cosine")
     return sheet.figure
 
@@ -130,23 +130,26 @@ def _wave(encoding: InputEncoding, channel: int) -> str:
         return ""
     pairs = encoding.frequencies(0)
     pair = channel // 2 if encoding.layout == "interleaved" else channel % len(pairs)
-    return f"{2 * np.pi / float(pairs[pair]):,.3g} positions a wave" if pair < len(pairs) else "left over"
+    return f"{2 * np.pi / float(pairs[pair]):,.3g} positions per wave" if pair < len(pairs) else "left over"
 
 
-def _of_table(encoding: InputEncoding, length: int) -> str:
+def _of_table(sitter: Sitter, length: int) -> str:
+    encoding = sitter.encodings[0]
     if isinstance(encoding, Sinusoidal):
         waves = portraits.wavelengths(encoding, length)
         slow = int((waves > length).sum())
         return (
-            f"Fast channels tell neighbours apart, slow ones where in the text a token is: {slow} of {len(waves)} "
+            f"Fast channels distinguish neighbours, slow ones distant parts of the text: {slow} of {len(waves)} "
             f"pairs make less than one wave within {length:,} positions."
         )
     if isinstance(encoding, Learned | LearnedGrid):
+        last = sitter.trained is not None and sitter.trained.recipe.task == "text" and length == sitter.trained.length
+        unused = " In training nothing is predicted from the last position, so its row did not learn."
         return (
-            "Each position has numbers of its own. They start as noise, and only positions that training met learn "
-            "more: a table has nothing to say beyond its last row."
+            "Each position has its own vector. Only positions that occur in training learn, and there is nothing "
+            "beyond the table's last row." + unused * last
         )
-    return "Each row is what a token at that position gets."
+    return "Each row is the vector that is added at that position."
 
 
 def _of_similarity(values: Map, middle: int, what: str) -> str:
@@ -155,7 +158,7 @@ def _of_similarity(values: Map, middle: int, what: str) -> str:
     diagonals = [np.diagonal(values, offset) for offset in (1, count // 4)]
     spread = max(float(each.max() - each.min()) for each in diagonals)
     if spread < 1e-3:
-        said = "Bands along the diagonal: what counts is the distance, not where in the text it is."
+        said = "Constant along diagonals: only the distance counts."
     else:
-        said = f"The same distance looks different at different positions: {what} differ by up to {spread:.2g}."
-    return style.minus(f"{said} Neighbours: {near:.2f}; {middle} apart: {far:.2f}.")
+        said = f"Pairs of positions at the same distance differ: their {what} by up to {spread:.2g}."
+    return style.minus(f"{said} Neighbours have {near:.2f}, positions {middle} apart {far:.2f}.")
