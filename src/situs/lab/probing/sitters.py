@@ -17,10 +17,10 @@ from situs.checks.measures import draw_small_parameters
 from situs.encodings.base import Encoding, Encodings, InputEncoding, as_encodings
 from situs.encodings.rotary import Rotary
 from situs.encodings.split import Axial
-from situs.lab.naming.grammar import Method, require_additions
+from situs.lab.naming.grammar import AXIAL, Method, require_additions
 from situs.lab.naming.methods import build, require_part
-from situs.lab.naming.scalings import AXIAL, SCALINGS, scaled
-from situs.registry import entry, names, require_options
+from situs.lab.naming.scalings import require_scaling, scaled
+from situs.registry import SCALINGS, entry, names, require_options
 
 HEADS, HEAD_DIM = 1, 64  # of encodings that do not say
 SIZES = {"dim": 128, "head_dim": 64, "num_heads": 8, "size": (14, 14)}
@@ -163,6 +163,7 @@ def _sitter(
     (parts,) = method.pattern
     for part in parts:
         require_part(part)
+    require_scaling(method)
     sizes = {**SIZES, "max_length": max(length, FEWEST_ROWS), **options}
     fitted = {"fire": {"threshold": max(4.0, length / 4)}}  # so that one sees what it does to longer texts
     if (together or len(parts) > 1) and "dim" not in options:  # all in one model
@@ -172,7 +173,7 @@ def _sitter(
         made = [build(part, {**fitted.get(part.name, {}), **sizes}) for part in parts]
     for change in method.added:
         if not any(isinstance(each, Rotary) for each in made):
-            raise ValueError(f"{method}: +{change} changes rotary; got {method.base!r}.")
+            raise ValueError(f"{method}: +{change} must follow rotary, since it changes that; got {method.base!r}.")
         made = [_changed(each, change, *lengths) if isinstance(each, Rotary) else each for each in made]
     draw_small_parameters(made)
     return Sitter(method.name, tuple(made), untrained=any(True for each in made for _ in each.parameters()))
