@@ -77,6 +77,8 @@ if TYPE_CHECKING:
     from situs.encodings.scaling import NTKByPartsScaling as NTKByPartsScaling
     from situs.encodings.scaling import NTKScaling as NTKScaling
     from situs.encodings.scaling import ProportionalScaling as ProportionalScaling
+    from situs.encodings.scaling import ScaledFrequencies as ScaledFrequencies
+    from situs.encodings.scaling import Scaling as Scaling
     from situs.encodings.scaling import YaRN as YaRN
     from situs.encodings.schedule import schedule as schedule
     from situs.encodings.score import OffsetScore as OffsetScore
@@ -88,8 +90,6 @@ if TYPE_CHECKING:
     from situs.encodings.split import Axial as Axial
     from situs.encodings.split import Sections as Sections
     from situs.encodings.split import Split as Split
-    from situs.encodings.stretch import ScaledFrequencies as ScaledFrequencies
-    from situs.encodings.stretch import Scaling as Scaling
     from situs.encodings.swin import SwinBias as SwinBias
     from situs.encodings.t5 import T5Bias as T5Bias
     from situs.encodings.transformer_xl import TransformerXL as TransformerXL

@@ -124,6 +124,13 @@ def parse(text: str) -> Method:
     if len(pattern) == len(pattern[0]) == 1 and pattern[0][0].name in SCALINGS:  # yarn is rotary+yarn
         added.insert(0, pattern[0][0])
         pattern = ((Part("rotary", "rotary"),),)
+    misplaced = [part.text for layer in pattern for part in layer if part.name in SCALINGS]
+    if misplaced:
+        raise ValueError(
+            f"{text.strip()}: {misplaced[0]} must stand behind a plus where there are several encodings, since it "
+            f"scales the frequencies of rotary in all layers; got it as one of them. Write rotary/none+{misplaced[0]}, "
+            f"for example."
+        )
     written = "/".join("&".join(part.text for part in layer) for layer in pattern)
     return Method(written, pattern, tuple(part.text for part in added))
 

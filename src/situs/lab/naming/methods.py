@@ -16,7 +16,7 @@ from typing import Any
 
 from situs.encodings.base import Encoding
 from situs.lab.naming.grammar import RANDOM, Method, Part, parse_all, require_additions
-from situs.lab.naming.scalings import require_added_after_training, require_scaling
+from situs.lab.naming.scalings import TRAINED_WITH, require_added_after_training, require_scaling
 from situs.registry import SCALINGS, entry, names, require_options
 
 OF_IMAGES = {"learned_grid": "learned", "swin": "t5"}
@@ -70,7 +70,8 @@ def parse_methods(text: str) -> list[Method]:
 
 def require_trainable(method: Method) -> None:
     """Raise unless all that is written exists, suits text and can be put together."""
-    require_additions(method, [*SCALINGS, RANDOM])
+    require_added_after_training(method)
+    require_additions(method, [*(name for name in SCALINGS if name != TRAINED_WITH), RANDOM])
     if method.scaling is not None and method.added[-1] != method.scaling:
         last = method.added[-1]
         raise ValueError(f"{method}: the scaling must come last, since it is added after training; got {last!r}.")
@@ -89,7 +90,6 @@ def require_trainable(method: Method) -> None:
             f"{method}: +{method.scaling} must follow rotary, since it scales its frequencies; got {method.base!r}."
         )
     require_scaling(method)
-    require_added_after_training(method)
 
 
 def require_part(part: Part) -> None:
