@@ -142,8 +142,8 @@ def test_a_factor_that_is_written_is_that_of_every_longer_text() -> None:
         ("rotary+yarn", ""),
         ("alibi", ""),
         ("llama3(factor=8,original_length=8192)", "rotary+llama3(factor=8,original_length=8192) is scaled with "
-         "factor=8, original_length=8192, as written. Its factor is the same at every length beyond the training length, "
-         "and not derived from the length tested; its ramp, if it has one, is not searched."),
+         "factor=8, original_length=8192, as written. Its factor is the same at every length beyond the training "
+         "length, and not derived from the length tested; its ramp, if it has one, is not searched."),
         ("yarn(beta_fast=4.0)", "rotary+yarn(beta_fast=4.0) is scaled with beta_fast=4.0, as written. Its factor is "
          "derived from the length tested; its ramp, if it has one, is not searched."),
     ],
@@ -156,8 +156,8 @@ def test_a_method_says_what_its_options_change(written: str, description: str) -
     ("written", "message"),
     [
         ("longrope", "rotary+longrope: longrope must be given short_factors and long_factors, since they were "
-         "searched for one model; got none. Write longrope(short_factors=(...), long_factors=(...)) with one number per "
-         "pair, as in the rope_scaling of the model's config.json."),
+         "searched for one model; got none. Write longrope(short_factors=(...), long_factors=(...)) with one number "
+         "per pair, as in the rope_scaling of the model's config.json."),
         ("longrope(short_factors=(1, 2))", "rotary+longrope(short_factors=(1, 2)): longrope must be given "
          "long_factors, since they were searched for one model; got none. Write longrope(short_factors=(...), "
          "long_factors=(...)) with one number per pair, as in the rope_scaling of the model's config.json."),

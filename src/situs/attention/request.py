@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from situs.attention.fitting import require_fit, require_mask, require_numbers, require_positions, require_tensors
@@ -16,6 +18,7 @@ from situs.encodings.score import OffsetScore, ScoreEncoding, ValueEncoding
 from situs.positions import Positions, PositionsLike, align, is_deferred
 from situs.rotation.watching import is_plain
 
+ACTING = ("query and key", "score", "score and value", "value")  # places in attention
 OFFSETS_PER_TOKEN = 4  # of which a number each is made at most, so that memory follows the tokens and not their span
 
 
@@ -121,6 +124,8 @@ def make_request(
     if mask is not None:
         require_mask(mask, (*query.shape[:3], key.shape[2]), query.device)
     acting = as_encodings(encoding)
+    if len(acting) > 1 and scale is None:
+        warn_of_scale(acting, query.shape[-1], stacklevel=4, or_else=", or choose with scale=")
     return resolve(query, key, value, acting, of_queries, of_keys, causal, window, mask, scale, dropout, offsets)
 
 
@@ -189,6 +194,32 @@ def resolve(
         span,
         adds or bool(contents or values),
         offsets,
+    )
+
+
+def warn_of_scale(encodings: Sequence[Encoding], head_dim: int, *, stacklevel: int, or_else: str = "") -> None:
+    """Warn where the softmax scale that one encoding declares makes scores larger than another was made for.
+
+    T5 is the case: it multiplies q . k by 1, and rotary beside it was made for 1 / sqrt(head_dim). Scales below that,
+    such as DeBERTa's, make room for the terms that come with them.
+
+    stacklevel: counted from here; the warning is shown at that line.
+    or_else: what the caller could do beside making the encoding anew.
+    """
+    usual = 1 / math.sqrt(head_dim)
+    larger = [each for each in encodings if each.softmax_scale is not None and each.softmax_scale > usual * (1 + 1e-6)]
+    others = [each for each in encodings if each.softmax_scale is None and each.place in ACTING]
+    if not larger or not others or torch.compiler.is_compiling():
+        return
+    one, other = type(larger[0]).__name__, type(others[0]).__name__
+    declared = larger[0].softmax_scale
+    assert declared is not None
+    warnings.warn(
+        f"{one} sets the softmax scale to {declared:g}, and {other} is made for 1 / sqrt(head_dim) = {usual:.4g}: with "
+        f"both, q . k is {declared / usual:.3g} times as large as {other} expects. Use {one}(softmax_scale=None) for "
+        f"1 / sqrt(head_dim){or_else}.",
+        UserWarning,
+        stacklevel=stacklevel,
     )
 
 

@@ -244,8 +244,8 @@ class LongRoPE(Stretch):
         if not self.short_factors or len(self.short_factors) != len(self.long_factors):
             raise ValueError(
                 f"short_factors and long_factors must have one number per pair each, since {_DIVIDES} and were "
-                f"searched for one model; got {len(self.short_factors)} and {len(self.long_factors)}. Take them from the "
-                f"rope_scaling of its config.json."
+                f"searched for one model; got {len(self.short_factors)} and {len(self.long_factors)}. Take them from "
+                f"the rope_scaling of its config.json."
             )
 
     def is_long(self, sequence_length: int) -> bool:

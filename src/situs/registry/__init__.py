@@ -66,7 +66,7 @@ class Entry:
         scaled_by = inspect.signature(self.scaling).parameters
         own = {name: value for name, value in options.items() if name not in scaled_by}
         scaling = self.scaling(**{name: value for name, value in options.items() if name in scaled_by})
-        return self.cls(**own, scaling=scaling)
+        return self.cls(**{**own, "scaling": scaling})
 
     def build(self, **sizes: Any) -> Encoding:
         """Make the encoding for a model of these sizes; it takes those it knows (dim, head_dim, ...)."""

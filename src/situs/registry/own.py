@@ -29,7 +29,7 @@ def load(name: str) -> type[Encoding]:
     if not where:  # FILE.py alone
         where, class_name = class_name, ""
     module = _of_file(name, where) if where.endswith(".py") else _of_module(name, where)
-    base: type = importlib.import_module("situs.encodings.base").Encoding
+    base: type[Encoding] = importlib.import_module("situs.encodings.base").Encoding
     defined = {
         key: value
         for key, value in vars(module).items()

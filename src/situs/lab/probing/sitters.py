@@ -165,7 +165,11 @@ def _sitter(
         require_part(part)
     require_scaling(method)
     sizes = {**SIZES, "max_length": max(length, FEWEST_ROWS), **options}
-    fitted = {"fire": {"threshold": max(4.0, length / 4)}}  # so that one sees what it does to longer texts
+    fitted: dict[str, dict[str, Any]] = {
+        "fire": {"threshold": max(4.0, length / 4)}
+    }  # so that one sees what it does to longer texts
+    if len(parts) > 1:
+        fitted["t5"] = {"softmax_scale": None}  # beside encodings that are made for 1 / sqrt(head_dim)
     if (together or len(parts) > 1) and "dim" not in options:  # all in one model
         sizes["dim"] = sizes["num_heads"] * sizes["head_dim"]
     with torch.random.fork_rng(devices=()):
