@@ -1,6 +1,7 @@
 """Encodings by the names that people write."""
 
 import pytest
+import torch
 
 import situs
 from situs.registry import SCALINGS, canonical, fold, scaling_named
@@ -66,7 +67,9 @@ def test_layers_are_named_in_any_spelling() -> None:
         ["RoPE", ["YaRN", "ALiBi"], "NoPE"], num_layers=3, head_dim=16, num_heads=2, factor=2.0, original_length=8
     )
     assert [type(each).__name__ for each in layers] == ["Rotary", "ModuleList", "NoPE"]
-    scaled, alibi = layers[1]
+    together = layers[1]
+    assert isinstance(together, torch.nn.ModuleList)
+    scaled, alibi = together
     assert isinstance(scaled, situs.Rotary)
     assert scaled.scaling == situs.YaRN(factor=2.0, original_length=8)
     assert isinstance(alibi, situs.ALiBi)

@@ -36,7 +36,7 @@ def run_list(options: argparse.Namespace) -> int:
         if name not in ENCODINGS:  # registered by a program that calls this
             entry = situs.entry(name)
             rows.append((name, entry.place, bool(summary(entry)["learned"]), entry.formula))
-    width, places = (max(len(row[column]) for row in rows) for column in (0, 1))
+    width, places = max(len(row[0]) for row in rows), max(len(row[1]) for row in rows)
     for name, place, learned, formula in sorted(rows):
         print(f"{name:<{width}}  {place:<{places}}  {'learned' if learned else '':<7}  {formula}")
     print("\nScalings of rotary (w_i: frequency of pair i, s: factor, L: length of the text, L0: of those trained on)")
