@@ -92,7 +92,7 @@ SAID: dict[type[situs.Encoding], tuple[str, str]] = {
     ),
     broken_forms.AddsPositions: (
         "is_well_formed",
-        f"{FORM} it raised TypeError at {{file}}:{{last}}, `return x + positions`: unsupported operand type(s) for +: "
+        f"{FORM} it raised TypeError at {{file}}:{{last}}, `return x + positions  # type: ignore[no-any-return]`: unsupported operand type(s) for +: "
         "'Tensor' and 'Positions'",
     ),
 }

@@ -104,5 +104,5 @@ def test_a_layer_has_the_scale_that_its_encodings_declare() -> None:
         query, key, value = (
             part(x).view(1, 6, HEADS, WIDTH).transpose(1, 2) for part in (layer.query, layer.key, layer.value)
         )
-        wanted = reference(query, key, value, encoding=list(layer.encodings), causal=True, scale=scale)
+        wanted = reference(query, key, value, encoding=layer.encodings, causal=True, scale=scale)
         torch.testing.assert_close(layer(x), layer.out(wanted.transpose(1, 2).flatten(2)), atol=1e-5, rtol=0)

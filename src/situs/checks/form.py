@@ -34,7 +34,8 @@ def is_well_formed(bench: Bench) -> None:
 
 def _require_heads(encoding: Encoding) -> None:
     """Raise unless an encoding of the scores has its number of heads."""
-    if isinstance(encoding, (BiasEncoding, ScoreEncoding)) and encoding.num_heads is None:
+    heads: int | None = encoding.num_heads
+    if isinstance(encoding, (BiasEncoding, ScoreEncoding)) and heads is None:
         raise AssertionError(
             "it has no num_heads, and an encoding of the scores is made for a number of heads. Take num_heads in "
             "__init__ and write self.num_heads = num_heads"

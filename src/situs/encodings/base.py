@@ -58,7 +58,7 @@ class Encoding(nn.Module, ABC):
     """Properties that ``check_encoding`` then proves; see ``situs.checks.TAGS``."""
 
     axes: int = 1
-    """Coordinates a position has."""
+    """Coordinates of a position."""
 
     num_heads: int | None = None
     """Heads of the queries that it is made for; None where any will do."""

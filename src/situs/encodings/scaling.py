@@ -1,9 +1,9 @@
-"""Scalings: how a trained rotary model's frequencies are changed for a longer context, one object a method.
+"""Scalings: how a trained rotary model's frequencies are changed for a longer context, one class per method.
 
-A scaling is frozen and stateless. ``resolve`` gives three things that others mix up: the frequencies, the
-factor of cosine and sine (both queries and keys carry it) and the factor of the softmax scale. Of ``factor``,
-``original_length`` and ``target_length`` any two give the third, and all three must agree; methods that do not
-measure against the original length take ``factor`` alone.
+A scaling is frozen and stateless. ``resolve`` gives three things that are easily confused: the frequencies, the factor
+of cosine and sine (applied to both queries and keys) and the factor of the softmax scale. Of ``factor``,
+``original_length`` and ``target_length`` any two give the third, and all three must agree; methods that do not measure
+against the original length take ``factor`` alone.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class DynamicNTKScaling(Stretch):
 
 @dataclass(frozen=True, kw_only=True)
 class _Parts(Stretch):
-    """Leave pairs that turn often, interpolate those that turn seldom."""
+    """Keep the frequencies of pairs that make many turns, interpolate those of pairs that make few."""
 
     beta_fast: float = 32.0
     beta_slow: float = 1.0
@@ -208,7 +208,7 @@ class YaRN(_Parts):
 @final
 @dataclass(frozen=True, kw_only=True)
 class LongRoPE(Stretch):
-    """Divide by searched factors, one a pair: one list within the original length, one beyond.
+    """Divide by searched factors, one per pair: one list within the original length, one beyond.
 
     Ding et al. 2024, arXiv:2402.13753; Phi-3. The list is chosen for a whole sequence, by
     ``Positions.sequence_length``, so that a cache never mixes the two.
