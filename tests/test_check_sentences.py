@@ -92,8 +92,8 @@ SAID: dict[type[situs.Encoding], tuple[str, str]] = {
     ),
     broken_forms.AddsPositions: (
         "is_well_formed",
-        f"{FORM} it raised TypeError at {{file}}:{{last}}, `return x + positions  # type: ignore[no-any-return]`: unsupported operand type(s) for +: "
-        "'Tensor' and 'Positions'",
+        f"{FORM} it raised TypeError at {{file}}:{{last}}, `return torch.add(x, positions)`: add(): argument 'other' "
+        "(position 2) must be Tensor, not Positions",
     ),
 }
 

@@ -22,7 +22,7 @@ from situs.plots.comparison.view import View
 
 
 def watch(*, quiet: bool) -> LineWatcher | LiveWatcher:
-    """Choose who is told: a live view on a terminal, lines elsewhere; on the error stream, so that output is free."""
+    """Choose how progress is shown: a live view on a terminal, lines elsewhere; on the error stream."""
     console = Console(stderr=True, quiet=quiet)
     return LiveWatcher(console) if console.is_terminal and not quiet else LineWatcher(console)
 
@@ -176,7 +176,7 @@ def show(view: View, folder: Path, console: Console | None = None) -> None:
 def _table(task: str, view: View) -> Table:
     seeds, lengths = len(view.records.seeds), view.lengths
     loss = view.records.tasks[task].measure == LOSS
-    what = "loss in nats a byte, and its change" if loss else "share of answers that are right"
+    what = "loss in nats per byte, and its change" if loss else "share of answers that are right"
     table = Table(title=f"{task}: {what}; {seeds} seed{'s' * (seeds > 1)}", title_justify="left")
     table.add_column("encoding")
     for length in lengths:
