@@ -15,7 +15,7 @@ from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding
 from situs.encodings.bias import BiasEncoding
 from situs.encodings.score import ScoreEncoding
 
-TAKES = {
+TAKES: dict[type, tuple[str, ...]] = {
     InputEncoding: ("x", "positions"),
     QueryKeyEncoding: ("x", "positions", "role"),
 }
