@@ -85,10 +85,10 @@ def run(options: argparse.Namespace) -> int:
             raise
         raise ValueError(f"{options.names} needs more memory than there is. Choose smaller sizes.") from problem
     names = ",".join(sitter.name for sitter in sitters)
-    named = re.sub(r"[^A-Za-z0-9]+", "-", f"{names}-{kind.name}").strip("-").lower()
+    named = f"{re.sub(r'[^A-Za-z0-9]+', '-', names).strip('-').lower()[:60].strip('-')}-{kind.name}"
     if out is None:
         folder = Path(tempfile.mkdtemp(prefix="situs-plot-")) if options.show else Path.cwd()
-        out = _writable(folder / f"{named[:80]}.png")
+        out = _writable(folder / f"{named}.png")
     _write(style.image(figure, out.suffix.lower().removeprefix(".")), out)
     print(out)
     if options.show and not webbrowser.open(out.resolve().as_uri()):
