@@ -155,3 +155,11 @@ def test_a_path_is_written_as_seen_from_where_one_works(tmp_path: Path, monkeypa
     assert where(encoding) == f"broken_forms.py:{line}"
     monkeypatch.chdir(tmp_path)
     assert where(encoding) == f"{FILE}:{line}"
+
+
+def test_a_copy_may_be_given_all_that_a_module_holds() -> None:
+    """As torch does where it replicates modules."""
+    encoding = situs.Fire(num_heads=2)
+    copy = encoding.__new__(type(encoding))
+    copy.__dict__ = dict(encoding.__dict__)
+    assert copy.config == encoding.config

@@ -95,7 +95,7 @@ class Encoding(nn.Module, ABC):
         self.register_load_state_dict_pre_hook(_drop_legacy_keys)  # type: ignore[no-untyped-call]
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if "_modules" not in self.__dict__:
+        if "_modules" not in self.__dict__ and name != "__dict__":  # which a copy is given whole
             raise AttributeError(
                 f"{type(self).__name__} must call super().__init__() before it assigns to self, since torch.nn.Module "
                 f"is set up there; got self.{name} = ... first. Make super().__init__() the first line of __init__."
