@@ -142,6 +142,7 @@ def test_a_class_that_does_not_set_up_its_module_is_told_where_it_assigns() -> N
         Unprepared()
 
 
+@pytest.mark.compiled
 def test_ours_have_no_line_of_a_users() -> None:
     assert where(situs.NoPE()) == ""
     report = check_encoding(situs.NoPE(), raise_on_failure=False)

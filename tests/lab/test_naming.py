@@ -104,12 +104,14 @@ def test_options_of_a_scaling_are_used_as_written_and_the_lab_chooses_the_others
 
     fast, slow = RAMPS[0]
     assert made("yarn") == situs.YaRN(factor=8.0, original_length=64, beta_fast=fast, beta_slow=slow)
-    assert made("yarn(factor=2)") == situs.YaRN(factor=2, original_length=64)
-    assert made("yarn(beta_fast=4, beta_slow=1)") == situs.YaRN(
-        factor=8.0, original_length=64, beta_fast=4, beta_slow=1
+    assert made("yarn(factor=2.0)") == situs.YaRN(factor=2.0, original_length=64)
+    assert made("yarn(beta_fast=4.0, beta_slow=1.0)") == situs.YaRN(
+        factor=8.0, original_length=64, beta_fast=4.0, beta_slow=1.0
     )
     assert made("yarn(target_length=256)") == situs.YaRN(original_length=64, target_length=256)
-    assert made("rotary+llama3(factor=8,original_length=8192)") == situs.Llama3Scaling(factor=8, original_length=8192)
+    assert made("rotary+llama3(factor=8.0,original_length=8192)") == situs.Llama3Scaling(
+        factor=8.0, original_length=8192
+    )
     assert made("linear") == situs.LinearScaling(factor=8.0)
     assert made("proportional(fraction=0.25)") == situs.ProportionalScaling(fraction=0.25)
 
@@ -117,13 +119,13 @@ def test_options_of_a_scaling_are_used_as_written_and_the_lab_chooses_the_others
 def test_a_ramp_is_searched_for_scalings_without_options_alone() -> None:
     assert parse("yarn").scaling in RAMPED
     assert parse("yarn(factor=4)").scaling not in RAMPED
-    assert make_scaling("yarn(factor=4)", factor=8.0, train_length=64, ramp=RAMPS[0]) == situs.YaRN(
-        factor=4, original_length=64, beta_fast=PAPER[0], beta_slow=PAPER[1]
+    assert make_scaling("yarn(factor=4.0)", factor=8.0, train_length=64, ramp=RAMPS[0]) == situs.YaRN(
+        factor=4.0, original_length=64, beta_fast=PAPER[0], beta_slow=PAPER[1]
     )
 
 
 def test_a_factor_that_is_written_is_that_of_every_longer_text() -> None:
-    (method,) = parse_methods("rotary+linear(factor=3)")
+    (method,) = parse_methods("rotary+linear(factor=3.0)")
     model = Decoder(method, vocabulary=2, size=Size(dim=16, layers=1, heads=1), train_length=8, seed=0)
     found = []
     for length in (8, 16, 64):
@@ -131,7 +133,7 @@ def test_a_factor_that_is_written_is_that_of_every_longer_text() -> None:
         (rotary,) = model.encodings
         assert isinstance(rotary, situs.Rotary)
         found.append(rotary.scaling)
-    assert found == [None, situs.LinearScaling(factor=3), situs.LinearScaling(factor=3)]
+    assert found == [None, situs.LinearScaling(factor=3.0), situs.LinearScaling(factor=3.0)]
     assert method.has_own_factor
     assert method.trained.name == "rotary"
 
