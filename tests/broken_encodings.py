@@ -173,6 +173,14 @@ class WidensResult(Broken):
         return super().forward(x, positions, role=role).float() + 0 * x.double()
 
 
+class ChangesItsInput(Broken):
+    """Scales the tensor that it is given in place."""
+
+    def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
+        x *= self.ids(x, positions).double().cos().to(x.dtype)
+        return x
+
+
 class ReadsValues(Broken):
     """Branches on a tensor's value, which breaks graphs."""
 
@@ -350,6 +358,7 @@ CAUGHT_BY: dict[type, str] = {
     Float32Ladder: "reaches_far",
     CutsGradients: "differentiates",
     WidensResult: "keeps_shape_and_dtype",
+    ChangesItsInput: "leaves_input_alone",
     ReadsValues: "compiled_equals_plain",
     LosesNorm: "keeps_norm",
     NotRelative: "is_relative",

@@ -12,6 +12,8 @@ import pytest
 import situs
 import situs.attention
 from situs import registry
+from situs.cli.check import SIZES
+from situs.encodings import scaling
 
 PACKAGE = pathlib.Path(situs.__file__).parent
 ROOT = pathlib.Path(__file__).parent.parent
@@ -33,7 +35,7 @@ LAYERS = [
 
 
 # What may be named from a later layer as a type, within ``if TYPE_CHECKING``.
-TYPES = {"registry.py": {"encodings"}}
+TYPES = {"registry/__init__.py": {"encodings"}, "registry/own.py": {"encodings"}}
 
 
 def imported_layers(tree: ast.AST, *, types: bool) -> set[str]:
@@ -99,14 +101,29 @@ def test_lists_of_names_are_what_the_files_of_encodings_say() -> None:
     """Whoever adds an encoding edits none of them: ``make names`` does."""
     ran = subprocess.run([sys.executable, ROOT / "docs" / "names.py", "--check"], capture_output=True, text=True)
     assert (ran.returncode, ran.stdout + ran.stderr) == (0, "")
-    for name, (module, cls) in registry.ENCODINGS.items():
+    for name, listed in registry.ENCODINGS.items():
         entry = situs.entry(name)
-        assert (entry.name, entry.cls.__module__, entry.cls.__name__) == (name, module, cls)
-        assert getattr(situs, cls) is entry.cls
+        learned = any(True for _ in entry.build(**SIZES).parameters())
+        made = (entry.cls.__module__, entry.cls.__name__, entry.place, learned, entry.paper, entry.formula)
+        assert (entry.name, made) == (name, listed)
+        assert getattr(situs, listed.cls) is entry.cls
+
+
+def test_every_scaling_is_listed_with_what_its_class_says() -> None:
+    classes = {each.__name__: each for each in vars(scaling).values() if isinstance(each, type)}
+    public = {name for name, each in classes.items() if issubclass(each, situs.Scaling) and each is not situs.Scaling}
+    listed = {each.cls for each in registry.SCALINGS.values()}
+    assert listed == {name for name in public if not name.startswith("_") and name != "Stretch"}
+    for name, each in registry.SCALINGS.items():
+        cls = getattr(situs, each.cls)
+        assert (cls.scaling_name, cls.paper, cls.formula) == (name, each.paper, each.formula)
+        assert each.paper
+        assert each.formula
 
 
 def test_a_list_that_lacks_a_name_is_told_and_mended(tmp_path: pathlib.Path) -> None:
-    for path in ("docs/names.py", "src/situs/__init__.py", "src/situs/registry.py", "src/situs/encodings/alibi.py"):
+    files = ("__init__.py", "registry/listed.py", *(f"encodings/{name}.py" for name in ("alibi", "base", "bias")))
+    for path in ("docs/names.py", *(f"src/situs/{file}" for file in files)):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text((ROOT / path).read_text(encoding="utf-8"), encoding="utf-8")
     command = [sys.executable, str(tmp_path / "docs" / "names.py")]
@@ -114,16 +131,19 @@ def test_a_list_that_lacks_a_name_is_told_and_mended(tmp_path: pathlib.Path) -> 
     assert found.returncode == 1
     assert found.stdout.splitlines() == [
         f"src/situs/{name} must list every public name, since they are loaded on demand. Run make names."
-        for name in ("registry.py", "__init__.py")
+        for name in ("registry/listed.py", "__init__.py")
     ]
     assert [subprocess.run([*command, *more]).returncode for more in ([], ["--check"])] == [0, 0]
-    listed = (tmp_path / "src" / "situs" / "registry.py").read_text(encoding="utf-8")
-    assert 'ENCODINGS: dict[str, tuple[str, str]] = {\n    "alibi": ("situs.encodings.alibi", "ALiBi"),\n}\n' in listed
+    listed = (tmp_path / "src" / "situs" / "registry" / "listed.py").read_text(encoding="utf-8")
+    assert 'ENCODINGS: dict[str, Listed] = {\n    "alibi": Listed(\n' in listed
+    assert '"situs.encodings.alibi", "ALiBi", "score", False,\n' in listed
+    assert listed.count(": Listed(") == 1
 
 
 def test_what_is_loaded_on_demand_is_not_loaded_before() -> None:
     code = "import sys, situs; print(*sorted(name for name in sys.modules if name.startswith('situs')))"
-    assert run(code) == "situs situs.registry\n"
+    parts = ("listed", "own", "spelling")
+    assert run(code) == f"situs situs.registry {' '.join(f'situs.registry.{part}' for part in parts)}\n"
     code = "import situs; print(situs.attention.attend is situs.attend, situs.rotation.rotate.__name__)"
     assert run(code) == "True rotate\n"
 

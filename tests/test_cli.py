@@ -9,7 +9,9 @@ import pytest
 
 import situs
 from situs.cli import main
-from situs.cli.check import SIZES
+from situs.cli.check import SIZES, load
+from situs.registry import SCALINGS
+from tests.raising import raises_exactly
 
 OWN = '''
 import torch
@@ -31,8 +33,10 @@ class Halfway(situs.InputEncoding):
 
 def test_list_prints_a_line_for_every_encoding(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    table, scalings = capsys.readouterr().out.split("\n\n")
+    lines = table.splitlines()
     assert [line.split()[0] for line in lines] == situs.names()
+    assert [line.split()[0] for line in scalings.splitlines()[1:]] == [f"rotary+{name}" for name in SCALINGS]
     assert "rotary          query and key             q'_m = R(m) q_m" in "\n".join(lines)
     assert "shaw            score and value  learned  q_i . (k_j + a[clip(j - i)])" in "\n".join(lines)
 
@@ -115,10 +119,11 @@ def test_check_passes_ours_and_names_the_failures_of_others(
         ),
         (
             ["nowhere_to_be_found:Thing"],
-            "name must be MODULE:CLASS with a module that can be imported; got 'nowhere_to_be_found:Thing': "
-            "No module named 'nowhere_to_be_found'.",
+            "name must be MODULE:CLASS with a module that can be imported, or FILE.py:CLASS; got "
+            "'nowhere_to_be_found:Thing': No module named 'nowhere_to_be_found'. Call it from the folder of "
+            "nowhere_to_be_found.py, or write the path to that file.",
         ),
-        (["json:loads"], "loads must be a situs.Encoding in module json; got "),
+        (["json:loads"], "loads must be a situs.Encoding in json; got "),
     ],
 )
 def test_bad_input_gets_a_clear_sentence(
@@ -126,3 +131,83 @@ def test_bad_input_gets_a_clear_sentence(
 ) -> None:
     assert main(["check", *arguments]) == 2
     assert capsys.readouterr().err.startswith(f"situs check: {message}")
+
+
+@pytest.mark.parametrize(
+    "written", ["ALiBi", "Transformer-XL", "transformer xl", "T5Bias", "NoPE", "yarn", "rope+YaRN"]
+)
+def test_show_takes_names_as_people_write_them(written: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", written, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["name"] == situs.entry(written).name
+    assert facts["name"] in (*situs.names(), "rotary+yarn")
+
+
+@pytest.mark.parametrize("name", SCALINGS)
+def test_show_explains_every_option_of_a_scaling(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", name, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["name"], facts["paper"]) == (f"rotary+{name}", SCALINGS[name].paper)
+    assert facts["class"] == f"situs.Rotary, with scaling=situs.{SCALINGS[name].cls}(...)"
+    assert [option["name"] for option in facts["options"]] == list(situs.entry(name).options)
+    assert all(option["meaning"] for option in facts["options"]), facts["options"]
+
+
+def test_show_takes_a_file_of_ones_own(
+    capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "own.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    assert main(["show", "deep/own.py"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("deep/own.py: Adds the position, halved.\n")
+    assert f"class    Halfway in {tmp_path.resolve()}/deep/own.py\n" in shown
+    assert "paper    not registered\n" in shown
+
+
+def test_check_fills_in_sizes_that_a_class_must_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load("RoPE", {}).config["head_dim"] == SIZES["head_dim"]
+    assert load("rotary", {"base": 50.0}).config == situs.Rotary(head_dim=16, base=50.0).config
+    assert load("tupe", {}).config["max_length"] == 400
+    assert load("tupe", {"untie_cls": False}).config["max_length"] == 512
+    scaled = load("yarn", {"factor": 8.0})
+    assert isinstance(scaled, situs.Rotary)
+    assert scaled.scaling == situs.YaRN(factor=8.0, original_length=64)
+    stretched = load("linear", {"target_length": 128})
+    assert isinstance(stretched, situs.Rotary)
+    assert stretched.scaling == situs.LinearScaling(original_length=64, target_length=128)
+    assert isinstance(load("proportional", {}), situs.Rotary)
+    with raises_exactly(
+        ValueError,
+        "short_factors and long_factors must have one number per pair each, since they divide the frequencies and were "
+        "searched for one model; got 0 and 0. Take them from the rope_scaling of its config.json.",
+    ):
+        load("longrope", {})
+
+
+TORCHLESS = """
+import sys
+from situs.cli import main
+try:
+    status = main({arguments!r})
+except SystemExit as ended:
+    status = ended.code
+loaded = sorted({{name.partition(".")[0] for name in sys.modules}} & {{"torch", "numpy", "matplotlib", "rich"}})
+print(status, loaded, file=sys.stderr)
+"""
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "arguments",
+    [["--version"], ["--help"], ["list"], *([name, "--help"] for name in ("list", "show", "plot", "check", "compare"))],
+    ids=" ".join,
+)
+def test_help_version_and_list_need_no_torch(arguments: list[str]) -> None:
+    code = TORCHLESS.format(arguments=arguments)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stderr == "0 []\n"
+    assert ran.stdout
+    if arguments == ["--version"]:
+        assert ran.stdout == f"situs {situs.__version__}\n"

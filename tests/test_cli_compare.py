@@ -183,3 +183,20 @@ def test_stopped_at_any_moment_it_goes_on_where_it_was(stop: signal.Signals, tmp
     assert kept.items() <= trials(tmp_path / "out").items()
     found: Any = json.loads((tmp_path / "out" / "records.json").read_text())
     assert len(found["trials"]) == 12
+
+
+def test_names_in_any_spelling_are_recorded_under_one_and_options_of_a_scaling_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    out = tmp_path / "out"
+    arguments = ["--encodings", "RoPE,Linear(factor=3),rotary", *SMALL, "--tasks", "passkey", "--seeds", "1"]
+    assert main(["compare", *arguments, "--out", str(out)]) == 0
+    assert (
+        "rotary+linear(factor=3) is scaled with factor=3, as written. Its factor is the same at every length beyond "
+        "the training length, and not derived from the length tested; its ramp, if it has one, is not searched.\n"
+    ) in capsys.readouterr().err
+    records = json.loads((out / "records.json").read_text())
+    assert records["methods"] == ["rotary", "rotary+linear(factor=3)"]
+    (trial,) = records["trials"]
+    assert list(trial["methods"]) == records["methods"]

@@ -84,7 +84,18 @@ def test_an_old_file_is_replaced(here: Path) -> None:
         (["rotary"], "rotary-rotation.png"),
         (["alibi,kerple", "--kind", "decay", "--length", "8"], "alibi-kerple-decay.png"),
         (["shaw(max_distance=4)", "--length", "8"], "shaw-max-distance-4-scores.png"),
-        (["t5", "--kind", "bias", "--length", "8"], "t5-bias.png"),
+        (["T5Bias", "--kind", "bias", "--length", "8"], "t5-bias.png"),
+        (["RoPE,yarn(factor=8)", "--kind", "wavelengths"], "rotary-rotary-yarn-factor-8-wavelengths.png"),
+        (
+            [
+                "sinusoidal,learned,rotary,xpos,alibi,kerple,t5,sandwich,fire,shaw",
+                "--kind",
+                "likeness",
+                "--length",
+                "4",
+            ],
+            "sinusoidal-learned-rotary-xpos-alibi-kerple-t5-sandwich-fire-likeness.png",
+        ),
     ],
 )
 def test_without_a_file_name_it_is_that_of_names_and_kind(

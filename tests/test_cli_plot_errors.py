@@ -56,8 +56,8 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "an odd head": (["rotary", "head_dim=15"], "head_dim must be even, since rotary turns channel pairs; got 15."),
     "a scaling": (
         ["rotary+yarm"],
-        "rotary+yarm: + must be followed by one of linear, ntk, dynamic_ntk, ntk_by_parts, yarn, llama3, axial; got "
-        "'yarm'. Did you mean 'yarn'?",
+        "rotary+yarm: + must be followed by one of linear, ntk, dynamic_ntk, ntk_by_parts, yarn, longrope, "
+        "llama3, proportional, axial; got 'yarm'. Did you mean 'yarn'?",
     ),
     "an unsuitable kind": (
         ["alibi", "--kind", "table"],

@@ -1,4 +1,4 @@
-"""Situs: every position encoding for Transformers.
+"""Situs: position encodings for Transformers.
 
 >>> import situs, torch
 >>> rotary = situs.Rotary(head_dim=64, pairing="halves")
@@ -33,7 +33,7 @@ _ON_DEMAND = {
     "situs.registry": ("create", "entry", "names", "register"),
 }  # fmt: skip
 _MODULES = {name: module for module, several in _ON_DEMAND.items() for name in several} | {
-    cls: module for module, cls in ENCODINGS.values()
+    each.cls: each.module for each in ENCODINGS.values()
 }
 
 # A static type checker runs nothing, so it is told every name here, each under its own so that strict checkers take it
@@ -106,10 +106,15 @@ if TYPE_CHECKING:
 
 __all__ = sorted(_MODULES)
 
+__version__: str  # read from the package's metadata when it is first asked for
+
 
 def __getattr__(name: str) -> object:
     if name == "plots":  # not in __all__: it alone needs matplotlib
         return importlib.import_module("situs.plots")
+    if name == "__version__":
+        globals()[name] = importlib.import_module("importlib.metadata").version("situs")
+        return globals()[name]
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module 'situs' has no attribute {name!r}")
@@ -121,4 +126,4 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     """List what is loaded, and every public name that is not yet."""
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})

@@ -20,14 +20,14 @@ TUPE_BUCKETS = (
 REFUSED: dict[Any, list[tuple[dict[str, Any], str]]] = {
     ALiBi: [
         ({"num_heads": 0}, "num_heads must be 1 or more, since each has a slope; got 0."),
-        ({"slopes": [1.0]}, "slopes must be 2 numbers, since there is one a head; got [1.0]."),
+        ({"slopes": [1.0]}, "slopes must be 2 numbers, since there is one per head; got [1.0]."),
         (
             {"slopes": (1.0, math.inf)},
-            "slopes must be finite, since there is one a head; got inf.",
+            "slopes must be finite, since there is one per head; got inf.",
         ),
         (
             {"asymmetric": True, "slopes_ahead": [1.0, 2.0, 3.0]},
-            "slopes_ahead must be 2 numbers, since there is one a head; got [1.0, 2.0, 3.0].",
+            "slopes_ahead must be 2 numbers, since there is one per head; got [1.0, 2.0, 3.0].",
         ),
         (
             {"asymmetric": True},
@@ -49,7 +49,7 @@ REFUSED: dict[Any, list[tuple[dict[str, Any], str]]] = {
         ),
         (
             {"all_heads": 8, "slopes": [1.0, 2.0]},
-            "slopes must be 8 numbers, since there is one a head; got [1.0, 2.0].",
+            "slopes must be 8 numbers, since there is one per head; got [1.0, 2.0].",
         ),
     ],
     Fire: [

@@ -151,13 +151,13 @@ ERRORS: list[tuple[Make, str]] = [
     ),
     (
         lambda: LongRoPE(factor=4.0, original_length=4096),
-        "short_factors and long_factors must have one number a pair each, since they divide the frequencies; got 0 "
-        "and 0.",
+        "short_factors and long_factors must have one number per pair each, since they divide the frequencies and were "
+        "searched for one model; got 0 and 0. Take them from the rope_scaling of its config.json.",
     ),
     (
         lambda: LongRoPE(factor=4.0, original_length=4096, short_factors=(1.0, 2.0), long_factors=(1.0,)),
-        "short_factors and long_factors must have one number a pair each, since they divide the frequencies; got 2 "
-        "and 1.",
+        "short_factors and long_factors must have one number per pair each, since they divide the frequencies and were "
+        "searched for one model; got 2 and 1. Take them from the rope_scaling of its config.json.",
     ),
     (
         lambda: Rotary(

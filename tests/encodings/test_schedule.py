@@ -63,7 +63,7 @@ def test_a_schedule_is_a_module_that_saves_and_loads() -> None:
 def test_bad_schedules_say_what_is_wrong() -> None:
     with raises_exactly(
         ValueError,
-        "pattern must be a list with an item for each layer until it repeats, since layers take turns; got "
+        "pattern must be a list with an item for each layer until it repeats, since layers may differ; got "
         "'rotary'. Use [\"rotary\"] for one encoding in all layers.",
     ):
         situs.schedule("rotary", num_layers=2, head_dim=16)

@@ -32,7 +32,10 @@ SEEDS = [seed for seed in os.environ.get("SITUS_FUZZ_SEED", "").split(",") if se
 CHUNKS, QUOTA = (40, 5_000) if SLOW else (2, 1_500)
 LAYER_CHUNKS, LAYER_QUOTA = (8, 2_500) if SLOW else (1, 1_000)
 
-pytestmark = pytest.mark.once
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.filterwarnings("ignore:T5Bias sets the softmax scale to 1"),  # pairs are drawn with any scale
+]
 unless_seeds_are_given = pytest.mark.skipif(bool(SEEDS), reason="SITUS_FUZZ_SEED names the cases to run")
 
 

@@ -27,11 +27,11 @@ def test_no_sign_separates_within_brackets(sign: str) -> None:
     assert method.parts[0].options == {"x": f"1e{sign}5", "y": (f"2{sign}3",)}
 
 
-def test_layers_take_turns_and_have_several() -> None:
-    method = parse("rotary & shaw(x='a/b&c')/none")
+def test_layers_alternate_and_have_several() -> None:
+    method = parse("rotary & shaw(x='a/b&c') / none")
     assert names(method) == [["rotary", "shaw"], ["none"]]
     assert [part.text for part in method.parts] == ["rotary", "shaw(x='a/b&c')", "none"]
-    assert str(method) == method.name == method.base == "rotary & shaw(x='a/b&c')/none"
+    assert str(method) == method.name == method.base == "rotary&shaw(x='a/b&c')/none"
 
 
 def test_additions_come_in_their_order() -> None:

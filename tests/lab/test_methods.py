@@ -9,7 +9,8 @@ import pytest
 import situs
 from situs.lab.naming import parse
 from situs.lab.naming.methods import FITTED, build_layer, fitted, parse_methods, suiting_text
-from situs.lab.naming.scalings import SCALINGS, scaled
+from situs.lab.naming.scalings import scaled
+from situs.registry import SCALINGS
 from tests.raising import raises_exactly
 
 SIZES: dict[str, Any] = {"dim": 64, "num_heads": 4, "head_dim": 16, "max_length": 64}
@@ -46,7 +47,11 @@ def test_a_scaling_changes_frequencies_alone() -> None:
     assert scaled(yarn, None, factor=4.0, train_length=64).config == plain.config
 
 
-@pytest.mark.parametrize("name", SCALINGS)
+NEEDED = {"longrope": f"longrope(short_factors={(1.0,) * 8}, long_factors={(2.0,) * 8})"}
+NEEDED["proportional"] = "proportional(fraction=0.5)"
+
+
+@pytest.mark.parametrize("name", [NEEDED.get(name, name) for name in SCALINGS])
 def test_every_scaling_can_be_resolved_at_any_length(name: str) -> None:
     rotary = scaled(situs.Rotary(head_dim=16), name, factor=8.0, train_length=64)
     positions = situs.Positions.range(512, sequence_length=512)
@@ -67,8 +72,8 @@ def test_a_list_has_each_method_once_and_commas_in_brackets_do_not_part() -> Non
     ("text", "message"),
     [
         ("rotary+yern", "rotary+yern: + must be followed by one of linear, ntk, dynamic_ntk, ntk_by_parts, yarn, "
-         "llama3, random; got 'yern'. Did you mean 'yarn'?"),
-        ("alibi+yarn", "alibi+yarn: +yarn scales the frequencies of rotary; got 'alibi'."),
+         "longrope, llama3, random; got 'yern'. Did you mean 'yarn'?"),
+        ("alibi+yarn", "alibi+yarn: +yarn must follow rotary, since it scales its frequencies; got 'alibi'."),
         ("rotary+yarn+random", "rotary+yarn+random: the scaling must come last, since it is added after training; got "
          "'random'."),
         ("rotary+yarn+ntk", "rotary+yarn+ntk: + must add one scaling at most, since each sets all frequencies of "
@@ -79,9 +84,10 @@ def test_a_list_has_each_method_once_and_commas_in_brackets_do_not_part() -> Non
         ("swin", "encodings must suit text; swin is for images. Use t5."),
         ("shaw(3)", "options must be written shaw(name=value, ...) with plain values, such as shaw(max_distance=32); "
          "got 'shaw(3)'."),
-        ("no_such_module:Thing", "name must be MODULE:CLASS with a module that can be imported; got "
-         "'no_such_module:Thing': No module named 'no_such_module'."),
-        ("json:JSONDecoder", "JSONDecoder must be a situs.Encoding in module json; got "
+        ("no_such_module:Thing", "name must be MODULE:CLASS with a module that can be imported, or FILE.py:CLASS; got "
+         "'no_such_module:Thing': No module named 'no_such_module'. Call it from the folder of no_such_module.py, or "
+         "write the path to that file."),
+        ("json:JSONDecoder", "JSONDecoder must be a situs.Encoding in json; got "
          "<class 'json.decoder.JSONDecoder'>."),
     ],
 )  # fmt: skip

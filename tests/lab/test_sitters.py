@@ -12,7 +12,7 @@ from situs.lab.probing.sitters import Sitter, named, sitters, sitters_of
 from situs.plots import suiting
 from tests.raising import raises_exactly
 
-SCALINGS = "linear, ntk, dynamic_ntk, ntk_by_parts, yarn, llama3, axial"
+SCALINGS = "linear, ntk, dynamic_ntk, ntk_by_parts, yarn, longrope, llama3, proportional, axial"
 OWN = '''
 import torch
 import situs
@@ -106,15 +106,18 @@ def test_fires_threshold_lies_within_the_text(length: int, threshold: float) -> 
 
 
 def test_every_scaling_goes_with_rotary_and_leaves_what_is_joined() -> None:
-    kinds = [
-        situs.LinearScaling,
-        situs.NTKScaling,
-        situs.DynamicNTKScaling,
-        situs.NTKByPartsScaling,
-        situs.YaRN,
-        situs.Llama3Scaling,
-    ]
-    for name, kind in zip(SCALINGS.split(", ")[:-1], kinds, strict=True):
+    kinds = {
+        "linear": situs.LinearScaling,
+        "ntk": situs.NTKScaling,
+        "dynamic_ntk": situs.DynamicNTKScaling,
+        "ntk_by_parts": situs.NTKByPartsScaling,
+        "yarn": situs.YaRN,
+        f"longrope(short_factors={(1.0,) * 32}, long_factors={(2.0,) * 32})": situs.LongRoPE,
+        "llama3": situs.Llama3Scaling,
+        "proportional(fraction=0.5)": situs.ProportionalScaling,
+    }
+    assert [name.partition("(")[0] for name in kinds] == SCALINGS.split(", ")[:-1]
+    for name, kind in kinds.items():
         found = one(f"alibi&rotary+{name}")
         assert found.name == f"alibi&rotary+{name}"
         assert isinstance(found.encodings[0], situs.ALiBi)
@@ -260,10 +263,11 @@ def test_an_encoding_that_is_handed_over_says_nothing_unless_all_its_parameters_
         ("rotary+yarn+ntk", {}, "rotary+yarn+ntk: + must add one scaling at most, since each sets all frequencies of "
          "rotary; got yarn and ntk."),
         ("rotary+random", {}, f"rotary+random: + must be followed by one of {SCALINGS}; got 'random'."),
-        ("alibi+yarn", {}, "alibi+yarn: +yarn changes rotary; got 'alibi'."),
+        ("alibi+yarn", {}, "alibi+yarn: +yarn must follow rotary, since it changes that; got 'alibi'."),
         ("rotary/none", {}, "rotary/none: / must not stand between encodings that are drawn, since a figure shows one "
          "layer; got 2 layers. Separate them by commas."),
-        ("alibi&none+axial", {}, "alibi&none+axial: +axial changes rotary; got 'alibi&none'."),
+        ("alibi&none+axial", {}, "alibi&none+axial: +axial must follow rotary, since it changes that; got "
+         "'alibi&none'."),
         ("", {}, "encodings must be names separated by commas, such as rotary,alibi; got ''."),
         (
             "rotary(8)",

@@ -28,7 +28,7 @@ from situs.arguments import (
 from situs.attention.attend import Impl, attend_request, require_impl
 from situs.attention.cache import KVCache
 from situs.attention.fitting import require_mask, require_numbers, require_window
-from situs.attention.request import make_request, resolve
+from situs.attention.request import make_request, resolve, softmax_scale, warn_of_scale
 from situs.attention.slots import is_ahead_of_tokens
 from situs.encodings.base import Encoding, Encodings, as_encodings, is_autocast
 from situs.positions import Positions, PositionsLike, is_deferred
@@ -91,7 +91,10 @@ class Attention(nn.Module):
                 f"num_heads must be a multiple of num_kv_heads, since each key head serves as many; got {num_heads} "
                 f"and {self.num_kv_heads}."
             )
-        self.encodings = nn.ModuleList(_fitting(each, self) for each in as_encodings(encoding))
+        acting = as_encodings(encoding)
+        self.encodings = nn.ModuleList(_fitting(each, self) for each in acting)
+        if len(acting) > 1:
+            warn_of_scale(acting, self.head_dim, stacklevel=3)
         self.causal = causal
         self.window = window
         self.dropout = dropout
@@ -153,7 +156,7 @@ class Attention(nn.Module):
         if cache is None:
             request = make_request(
                 query, key, value, encoding=own, causal=causal, positions=positions, key_positions=of_keys, mask=mask,
-                window=self.window, scale=None, dropout=dropout,
+                window=self.window, scale=softmax_scale(own, self.head_dim), dropout=dropout,
             )  # fmt: skip
             return self._project(attend_request(request, impl), value.dtype)
         step = cache.extend(query, key, value, positions, own)

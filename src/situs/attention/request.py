@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from situs.positions import Positions, PositionsLike, align, is_deferred
 from situs.rotation.watching import is_plain
 
 LOW = -1e3  # of a mask, below which float32 rounds off what scores tell
+ACTING = ("query and key", "score", "score and value", "value")  # places in attention
 OFFSETS_PER_TOKEN = 4  # of which a number each is made at most, so that memory follows the tokens and not their span
 
 
@@ -123,6 +125,8 @@ def make_request(
     if mask is not None:
         require_mask(mask, (*query.shape[:3], key.shape[2]), query.device)
     acting = as_encodings(encoding)
+    if len(acting) > 1 and scale is None:
+        warn_of_scale(acting, query.shape[-1], stacklevel=4, or_else=", or choose with scale=")
     return resolve(query, key, value, acting, of_queries, of_keys, causal, window, mask, scale, dropout, offsets)
 
 
@@ -201,6 +205,32 @@ def _raised(mask: Tensor) -> Tensor:
         return mask
     highest = mask.detach().amax(-1, keepdim=True)
     return mask - torch.where((highest < LOW) & highest.isfinite(), highest, 0)
+
+
+def warn_of_scale(encodings: Sequence[Encoding], head_dim: int, *, stacklevel: int, or_else: str = "") -> None:
+    """Warn where the softmax scale that one encoding declares makes scores larger than another was made for.
+
+    T5 is the case: it multiplies q . k by 1, and rotary beside it was made for 1 / sqrt(head_dim). Scales below that,
+    such as DeBERTa's, make room for the terms that come with them.
+
+    stacklevel: counted from here; the warning is shown at that line.
+    or_else: what the caller could do beside making the encoding anew.
+    """
+    usual = 1 / math.sqrt(head_dim)
+    larger = [each for each in encodings if each.softmax_scale is not None and each.softmax_scale > usual * (1 + 1e-6)]
+    others = [each for each in encodings if each.softmax_scale is None and each.place in ACTING]
+    if not larger or not others or torch.compiler.is_compiling():
+        return
+    one, other = type(larger[0]).__name__, type(others[0]).__name__
+    declared = larger[0].softmax_scale
+    assert declared is not None
+    warnings.warn(
+        f"{one} sets the softmax scale to {declared:g}, and {other} is made for 1 / sqrt(head_dim) = {usual:.4g}: with "
+        f"both, q . k is {declared / usual:.3g} times as large as {other} expects. Use {one}(softmax_scale=None) for "
+        f"1 / sqrt(head_dim){or_else}.",
+        UserWarning,
+        stacklevel=stacklevel,
+    )
 
 
 def softmax_scale(encodings: Sequence[Encoding], head_dim: int) -> float:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 
 from situs.arguments import require_flag, told
-from situs.checks import configurations, handling, invariants, properties
+from situs.checks import configurations, form, handling, invariants, properties
 from situs.checks.bench import Bench
 from situs.checks.modes import usual_modes
 from situs.encodings.base import Encoding
@@ -23,6 +23,7 @@ Check = Callable[[Bench], None]
 
 CHECKS: tuple[Check, ...] = (
     invariants.keeps_shape_and_dtype,
+    invariants.leaves_input_alone,
     invariants.cached_equals_full,
     invariants.padded_equals_alone,
     invariants.packed_equals_separate,
@@ -66,6 +67,8 @@ class CheckReport:
     encoding: str
     passed: tuple[str, ...]
     failures: dict[str, str] = field(default_factory=dict)
+    where: str = ""
+    """File and line of the class, where it is a user's."""
 
     @property
     def ok(self) -> bool:
@@ -76,16 +79,19 @@ class CheckReport:
         if self.ok:
             return f"{self.encoding} keeps the contract: {len(self.passed)} checks passed."
         asked = len(self.passed) + len(self.failures)
-        lines = [f"{self.encoding} breaks the contract in {len(self.failures)} of {asked} checks:"]
+        at = f" (class at {self.where})" if self.where else ""
+        lines = [f"{self.encoding} breaks the contract in {len(self.failures)} of {asked} checks{at}:"]
+        if form.is_well_formed.__name__ in self.failures:
+            lines = [f"{self.encoding} cannot be checked before this is mended{at}:"]
         return "\n".join(lines + [f"  {name}: {words}" for name, words in self.failures.items()])
 
 
 def check_encoding(encoding: Encoding, *, raise_on_failure: bool = True) -> CheckReport:
-    """Run the whole contract over an encoding and report every failure at once.
+    """Run the whole contract over an encoding and report every failure at once, each with what to change.
 
-    Works on a copy, on the CPU, in float32, and in evaluation mode but where training is what is checked. The caller's
-    grad mode, default dtype, default device and autocast change nothing. Raises `EncodingCheckError` unless told not
-    to.
+    Where the encoding cannot run at all, that is the only failure. Works on a copy, on the CPU, in float32, and in
+    evaluation mode but where training is what is checked. The caller's grad mode, default dtype, default device and
+    autocast change nothing. Raises `EncodingCheckError` unless told not to.
     """
     if not isinstance(encoding, Encoding):
         raise TypeError(
@@ -99,21 +105,25 @@ def check_encoding(encoding: Encoding, *, raise_on_failure: bool = True) -> Chec
         )
     passed, failures = [], {}
     with usual_modes():
-        for check in (*CHECKS, *(TAGS[tag] for tag in sorted(encoding.tags))):
+        for check in (form.is_well_formed, *CHECKS, *(TAGS[tag] for tag in sorted(encoding.tags))):
+            if form.is_well_formed.__name__ in failures:
+                break  # the other checks could only say the same
             words = _failure(check, copy.deepcopy(encoding).to("cpu", torch.float32).eval())
             if words is None:
                 passed.append(check.__name__)
             else:
                 failures[check.__name__] = words
-    name = f"{type(encoding).__name__}({encoding.extra_repr()})"
-    report = CheckReport(name, tuple(passed), failures)
+    name = type(encoding).__name__
+    if passed:  # with options that are kept under their names
+        name += f"({encoding.extra_repr()})"
+    report = CheckReport(name, tuple(passed), failures, form.where(encoding))
     if raise_on_failure and not report.ok:
         raise EncodingCheckError(str(report))
     return report
 
 
 def _failure(check: Check, encoding: Encoding) -> str | None:
-    """Run a check; return its promise and how it was broken, or None if it was kept."""
+    """Run a check; return its promise, how it was broken and what to change, or None if it was kept."""
     promise = " ".join((check.__doc__ or "").split())
     try:
         check(Bench.around(encoding))
@@ -121,5 +131,6 @@ def _failure(check: Check, encoding: Encoding) -> str | None:
         return f"{promise} But {failure}."
     except Exception as failure:  # a user's encoding may raise anything; the rest is still to be checked
         first_line = str(failure).strip().split("\n")[0]
-        return f"{promise} But it raised {type(failure).__name__}: {first_line}"
+        at = form.raised_at(failure, encoding)
+        return f"{promise} But it raised {type(failure).__name__}{at}: {first_line}"
     return None

@@ -17,6 +17,14 @@ from situs.encodings.base import LEGACY_KEYS, Encoding
 from situs.positions import Positions
 
 BEYOND_HALF = 70_000  # float16 ends at 65,504
+IN_FLOAT32 = (
+    "Compute with positions in float32 or wider, positions.ids.double(), also exp, sin and cos, and cast the result "
+    "last: .to(x.dtype)"
+)
+NO_PRODUCTS = "Write products of positions and frequencies with * instead of @ or einsum, which autocast rounds"
+NO_BUFFERS = (
+    "Hold frequencies and tables as plain float64 tensors or make them in forward: what is a buffer is rounded for good"
+)
 
 
 def cast_equals_plain(bench: Bench) -> None:
@@ -29,7 +37,8 @@ def cast_equals_plain(bench: Bench) -> None:
         for parameter in plain.parameters():
             parameter.data = parameter.data.to(dtype).to(torch.float32)
         expected = bench.with_encoding(plain).encode(x, positions)
-        require_equal(bench.with_encoding(cast).encode(x, positions), expected, f"cast to {dtype} and back")
+        actual = bench.with_encoding(cast).encode(x, positions)
+        require_equal(actual, expected, f"cast to {dtype} and back", cure=NO_BUFFERS)
 
 
 def half_equals_plain(bench: Bench) -> None:
@@ -50,7 +59,8 @@ def half_equals_plain(bench: Bench) -> None:
                     each.apply(vectors, bench.positions(count, start), bench.positions(count, first_key))
                     for each, vectors in ((cast, handed), (plain, widened))
                 )
-                require_close(actual, expected, f"{dtype} tokens from position {start:,} on", tolerance)
+                situation = f"{dtype} tokens from position {start:,} on"
+                require_close(actual, expected, situation, tolerance, cure=IN_FLOAT32)
 
 
 def autocast_equals_plain(bench: Bench) -> None:
@@ -59,10 +69,11 @@ def autocast_equals_plain(bench: Bench) -> None:
         return
     count, start = _somewhere_far(bench)
     given = bench.given(bench.tokens(count))
+    copies = tuple(each.clone() for each in given)  # for one that changes what it is given
     expected = bench.apply(given, bench.positions(count, start))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        actual = bench.apply(given, bench.positions(count, start))
-    require_equal(actual, expected, "under bfloat16 autocast")
+        actual = bench.apply(copies, bench.positions(count, start))
+    require_equal(actual, expected, "under bfloat16 autocast", cure=NO_PRODUCTS)
 
 
 def meta_equals_plain(bench: Bench) -> None:
@@ -86,7 +97,7 @@ def loads_strictly(bench: Bench) -> None:
     extra = sorted(set(state) - {name for name, _ in bench.encoding.named_parameters()})
     if extra:
         raise AssertionError(
-            f"state_dict holds {', '.join(extra)}, which follow from the configuration; make them non-persistent"
+            f"state_dict holds {', '.join(extra)}, which follow from the options. Register them with persistent=False"
         )
     buffer = io.BytesIO()
     torch.save({**state, **{key: torch.zeros(3) for key in sorted(LEGACY_KEYS - state.keys())[:3]}}, buffer)

@@ -11,8 +11,14 @@ from torch import Tensor
 from situs.checks.bench import Bench
 from situs.checks.require import require_close, require_equal
 from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding
-from situs.encodings.bias import BiasEncoding, OffsetBias
+from situs.encodings.bias import BiasEncoding, OffsetBias, PairBias
 from situs.positions import Positions
+
+BY_POSITIONS = (
+    "Use positions.ids, which say where each token stands, and no length or index of the tensor: situs.Positions.of("
+    "positions, x.shape[-2], batch=x.shape[0], device=x.device).ids"
+)
+BY_ROWS = "Use positions.ids of shape (batch, sequence): each row has its own"
 
 
 def cached_equals_full(bench: Bench) -> None:
@@ -26,7 +32,8 @@ def cached_equals_full(bench: Bench) -> None:
         [3] * (count // 3) + [count % 3] * (count % 3 > 0),
     ):
         cached = bench.attend_cached(x, positions, chunks)
-        require_close(cached, full, f"decoding in chunks of {chunks[0]} then {chunks[-1]}")
+        situation = f"decoding in chunks of {chunks[0]} then {chunks[-1]}"
+        require_close(cached, full, situation, cure=BY_POSITIONS)
 
 
 def padded_equals_alone(bench: Bench) -> None:
@@ -43,15 +50,16 @@ def padded_equals_alone(bench: Bench) -> None:
         padded = torch.zeros_like(x)
         padded[0, where], padded[1] = x[0, :short], x[1]
         together = bench.attend(padded, Positions.batch(rows, side=side))
-        require_close(together[:1, :, where], alone[0], f"a row with padding on the {side}")
-        require_close(together[1:], alone[1], f"a whole row beside one with padding on the {side}")
+        require_close(together[:1, :, where], alone[0], f"a row with padding on the {side}", cure=BY_ROWS)
+        require_close(together[1:], alone[1], f"a whole row beside one with padding on the {side}", cure=BY_ROWS)
     if bench.encoding.axes == 1:
         mask = torch.ones(1, short + 2, dtype=torch.bool)
         mask[0, [0, 1 + short // 2]] = False
         holes = torch.zeros(1, short + 2, bench.dim)
         holes[:, mask[0]] = x[:1, :short]
         expected = bench.attend(x[:1, :short], bench.positions(short))
-        require_close(bench.attend(holes, Positions.from_mask(mask))[:, :, mask[0]], expected, "padding in holes")
+        with_holes = bench.attend(holes, Positions.from_mask(mask))[:, :, mask[0]]
+        require_close(with_holes, expected, "padding in holes", cure=BY_ROWS)
 
 
 def packed_equals_separate(bench: Bench) -> None:
@@ -63,7 +71,7 @@ def packed_equals_separate(bench: Bench) -> None:
     for number, count in enumerate(lengths):
         here = slice(first, first + count)
         separate = bench.attend(x[:, here], bench.positions(count))
-        require_close(packed[:, :, here], separate, f"document {number} of {len(lengths)}")
+        require_close(packed[:, :, here], separate, f"document {number} of {len(lengths)}", cure=BY_POSITIONS)
         first += count
 
 
@@ -81,7 +89,8 @@ def remembers_nothing(bench: Bench) -> None:
         changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
         if changed:
             raise AssertionError(
-                f"in {mode}, forward wrote to {', '.join(changed)}; state written to a module goes stale"
+                f"in {mode}, a call wrote to {', '.join(changed)}, and what one call leaves is wrong in the next. "
+                f"Compute it in __init__ where it follows from options, and hold it in a local variable otherwise"
             )
 
 
@@ -104,8 +113,10 @@ def serves_any_heads(bench: Bench) -> None:
     def run(heads: list[int], key_heads: list[int]) -> Tensor:
         return bench.attend_heads(query[:, heads], key[:, key_heads], value[:, key_heads], positions, causal=False)
 
-    require_close(run([0, 1, 0], [0, 1, 0]), run([0, 1], [0, 1])[:, [0, 1, 0]], "3 heads instead of 2")
-    require_close(run([0, 1, 0, 1], [0, 1]), run([0, 1, 0, 1], [0, 0, 1, 1]), "2 heads of keys for 4 of queries")
+    cure = "Treat all heads alike, or take num_heads in __init__ and keep it"
+    require_close(run([0, 1, 0], [0, 1, 0]), run([0, 1], [0, 1])[:, [0, 1, 0]], "3 heads instead of 2", cure=cure)
+    shared = run([0, 1, 0, 1], [0, 1]), run([0, 1, 0, 1], [0, 0, 1, 1])
+    require_close(*shared, "2 heads of keys for 4 of queries", cure=cure)
 
 
 def forms_agree(bench: Bench) -> None:
@@ -136,18 +147,65 @@ def _by_score_mod(encoding: BiasEncoding, query: Positions, key: Positions) -> T
 
 def keeps_shape_and_dtype(bench: Bench) -> None:
     """The result has the shape and dtype of what went in."""
+    if isinstance(bench.encoding, BiasEncoding):
+        _require_bias(bench, bench.encoding)
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
         count = bench.length(6, dtype)
         x, positions = bench.tokens(count, dtype=dtype), bench.positions(count)
+        if isinstance(bench.encoding, (InputEncoding, QueryKeyEncoding)):
+            made, given = bench.encode(x, positions), bench.given(x)[0]
+            if made.shape[-3:] != given.shape[-3:]:
+                raise AssertionError(
+                    f"vectors of shape {tuple(given.shape[-3:])} come back with shape {tuple(made.shape[-3:])}. Return "
+                    f"all channels, also those that positions do not change"
+                )
+            if made.dtype != dtype:
+                raise AssertionError(
+                    f"{dtype} vectors come back as {made.dtype}. Compute in float32 or wider, and end with .to(x.dtype)"
+                )
         result = bench.attend(x, positions)
         if result.dtype != dtype:
-            raise AssertionError(f"{dtype} tokens give a result of {result.dtype}")
-        if isinstance(bench.encoding, (InputEncoding, QueryKeyEncoding)):
-            shape, given = (tuple(each.shape[-3:]) for each in (bench.encode(x, positions), bench.given(x)[0]))
-            if shape != given:
-                raise AssertionError(f"vectors of shape {given} come back as {shape}")
+            raise AssertionError(f"{dtype} tokens give a result of {result.dtype}. End with .to(x.dtype)")
         if not bool(torch.isfinite(result).all()):
-            raise AssertionError(f"{dtype} tokens give a result that is not finite")
+            raise AssertionError(
+                f"{dtype} tokens give a result that is not finite. Compute in float32 or wider, and end with "
+                f".to(x.dtype)"
+            )
+
+
+def _require_bias(bench: Bench, encoding: BiasEncoding) -> None:
+    """Raise unless a bias has a number for every head, query and key, which its rule computes in float32 or wider."""
+    count = bench.length(6)
+    positions = bench.positions(count)
+    shape, wanted = tuple(encoding(positions, positions).shape), (1, encoding.num_heads, count, count)
+    if shape != wanted:
+        cure = "Return one matrix per head"
+        if isinstance(encoding, (OffsetBias, PairBias)):
+            cure = "Use head in the rule; where all heads get the same, add 0 * head"
+        raise AssertionError(f"the bias has shape {shape} instead of {wanted} (batch, heads, queries, keys). {cure}")
+    if isinstance(encoding, OffsetBias) and encoding.axes == 1:
+        rule = encoding.rule(torch.device("cpu"), torch.float32)
+        dtype = rule(positions.ids[0], torch.zeros((), dtype=torch.long)).dtype
+        if dtype in (torch.bfloat16, torch.float16):
+            raise AssertionError(
+                f"the rule gives {dtype} where it is asked for torch.float32, so that neighbours merge from some "
+                f"distance on. Compute with offset.to(dtype), the dtype that rule() is given"
+            )
+
+
+def leaves_input_alone(bench: Bench) -> None:
+    """The tensors that it is given stay as they are."""
+    count = bench.length(6)
+    given = bench.given(bench.tokens(count)) if bench.encoding.place != "nowhere" else ()
+    before = tuple(each.clone() for each in given)
+    with torch.no_grad():
+        if given:
+            bench.apply(given, bench.positions(count))
+    if not all(torch.equal(*pair) for pair in zip(given, before, strict=True)):
+        raise AssertionError(
+            "forward changes x itself, which others still read: the residual stream, or the next encoding. Write "
+            "x = x * ... instead of x *= ..., and use no function whose name ends in _"
+        )
 
 
 def _state(encoding: Encoding) -> dict[str, object]:

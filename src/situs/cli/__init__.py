@@ -7,12 +7,14 @@ import os
 import sys
 from collections.abc import Sequence
 
+import situs
 from situs.cli import check, compare, listing, plot
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``situs ...``; returns the exit status."""
     parser = argparse.ArgumentParser(prog="situs", description="Position encodings for Transformers.")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in (listing, plot, check, compare):
         module.add_commands(commands)
@@ -29,11 +31,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         if options.command == "compare":
             raise  # it may be a worker's
-        # who read it has seen enough, as in situs list | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # lest Python try again when it ends
+        # the reader has stopped, as in situs list | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would try again when it ends
         return 141
     except (ValueError, TypeError) as problem:
         print(f"situs {options.command}: {problem}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        return 130  # as shells say it; whoever was at work has told what is kept
+        return 130  # what shells expect; the command has said what it stored
+
+
+class _Version(argparse.Action):
+    """Print the version, which is read only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(f"situs {situs.__version__}")
+        parser.exit()

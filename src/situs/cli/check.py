@@ -5,26 +5,32 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+from inspect import Parameter
 from typing import TYPE_CHECKING, Any
 
 import situs
-from situs.encodings.schedule import find_entry
+from situs.registry import is_own
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
-# What a registered encoding is checked at when no options are given.
+# What a registered encoding is checked at when no options are given, and what others get that must have them.
 SIZES = {"dim": 32, "head_dim": 16, "num_heads": 2, "max_length": 400, "size": (20, 20)}
+SCALED = {"factor": 4.0, "original_length": 64, "fraction": 0.5}
 
 
 def add_commands(commands: Commands) -> None:
     """Add the command to the parser."""
     check = commands.add_parser("check", help="check that an encoding keeps the contract")
-    check.add_argument("name", nargs="?", help="a registered name, or MODULE:CLASS; all registered ones if left out")
+    check.add_argument(
+        "name",
+        nargs="?",
+        help="a name that situs list shows, rotary+yarn, MODULE:CLASS, or FILE.py; all encodings of ours if left out",
+    )
     check.add_argument(
         "options", nargs="*", metavar="OPTION=VALUE", help="arguments of the encoding, as Python literals"
     )
-    check.add_argument("--json", action="store_true", help="for programs")
+    check.add_argument("--json", action="store_true", help="print JSON, for programs")
     check.set_defaults(run=run)
 
 
@@ -44,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def parse(option: str) -> tuple[str, Any]:
-    """Read ``head_dim=64`` as a name and a value; what is no Python literal is text."""
+    """Read ``head_dim=64`` as a name and a value; a value that is no Python literal is text."""
     name, equals, text = option.partition("=")
     if not equals or not name.isidentifier():
         raise ValueError(f"options must be written NAME=VALUE, such as head_dim=64; got {option!r}.")
@@ -55,7 +61,15 @@ def parse(option: str) -> tuple[str, Any]:
 
 
 def load(name: str, options: dict[str, Any]) -> situs.Encoding:
-    """Make a registered encoding, or one of a class of the user's own."""
-    if ":" not in name:
-        return situs.create(name, **options) if options else situs.entry(name).build(**SIZES)
-    return find_entry(name).cls(**options)
+    """Make an encoding by name; sizes that it takes and was not given are those that checks use.
+
+    Of a class of one's own, and where options are given, only sizes without a default are filled in.
+    """
+    found = situs.entry(name)
+    alone = not options and not is_own(name)
+    takes = {key: each.default for key, each in found.options.items()}
+    sizes = {key: size for key, size in SIZES.items() if key in takes and (alone or takes[key] is Parameter.empty)}
+    lengths = {key: size for key, size in SCALED.items() if found.scaling is not None and key in takes}
+    if "target_length" in options and "factor" not in options:
+        del lengths["factor"]
+    return found.make(**{**sizes, **lengths, **options})

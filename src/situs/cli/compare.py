@@ -29,29 +29,44 @@ def add_commands(commands: Commands) -> None:
         "compare",
         help="train with several encodings at a short length, test them at longer ones, and report",
         description="Train a small decoder with each encoding at a short length, test it at longer ones, measure what "
-        "the encoding costs, and write a table, figures and a report. The same command goes on where it stopped.",
+        "the encoding costs, and write a table, figures and a report. The same command continues where it was stopped.",
     )
     add = compare.add_argument
-    add("--preset", choices=("quick", "full"), default="quick", help="some minutes on two cores, or about an hour")
-    add("--encodings", metavar="A,B,...", help="names, MODULE:CLASS, rotary+yarn, rotary/none, rotary&alibi, ...")
+    add(
+        "--preset",
+        choices=("quick", "full"),
+        default="quick",
+        help="quick takes some minutes on two cores, full about an hour",
+    )
+    add(
+        "--encodings",
+        metavar="A,B,...",
+        help="names that situs list shows, rotary+llama3(factor=8), rotary/none, rotary&alibi, MODULE:CLASS, FILE.py",
+    )
     add("--tasks", metavar="A,B,...", help="text, passkey, copy, reverse, recall; addition, at --train-length 12")
     add("--text", metavar="PATH", help="a text file, or a folder of them; Python's own sources if left out")
     add("--train-length", type=int, default=64, metavar="N", help="tokens of a training text (default 64)")
-    add("--lengths", type=whole_numbers, default=(1, 2, 4, 8, 16), metavar="1,2,...", help="multiples tested at")
-    add("--steps", type=int, metavar="N", help="steps of training; by default as many as the task takes")
+    add(
+        "--lengths",
+        type=whole_numbers,
+        default=(1, 2, 4, 8, 16),
+        metavar="1,2,...",
+        help="lengths to test at, as multiples of the training length",
+    )
+    add("--steps", type=int, metavar="N", help="training steps; by default as many as the task needs")
     add("--dim", type=int, default=64, help="width of the model (default 64)")
     add("--layers", type=int, default=2, help="layers (default 2)")
     add("--heads", type=int, default=4, help="heads (default 4)")
     add("--lr", type=float, metavar="X", help="learning rate; by default what suits the task, 0.006 or 0.003")
-    add("--batch", type=int, metavar="N", help="texts a step; by default what suits the task, 24 to 64")
-    add("--seeds", type=int, metavar="N", help="repetitions from other random starts")
-    add("--workers", type=int, metavar="N", help="trials at a time; one a core if left out")
+    add("--batch", type=int, metavar="N", help="texts per step; by default what suits the task, 24 to 64")
+    add("--seeds", type=int, metavar="N", help="repetitions, each with other random weights and batches")
+    add("--workers", type=int, metavar="N", help="trials at the same time; one per core if left out")
     add("--engine", choices=("local", "ray"), default="local", help="processes here, or a Ray cluster")
-    add("--address", metavar="HOST:PORT", help="of the Ray cluster; a new one on this machine if left out")
-    add("--gpus-per-trial", type=float, default=0.0, metavar="N", help="share of a GPU that a trial takes, on Ray")
+    add("--address", metavar="HOST:PORT", help="address of the Ray cluster; a new one on this machine if left out")
+    add("--gpus-per-trial", type=float, default=0.0, metavar="N", help="GPUs, or a share of one, for each trial on Ray")
     add("--device", default="cpu", help="cpu, cuda, cuda:1, mps (default cpu)")
     add("--out", type=Path, default=Path(OUT), metavar="DIR", help=f"where everything is written (default {OUT})")
-    add("--fresh", action="store_true", help="run every trial again, whatever is in the folder")
+    add("--fresh", action="store_true", help="run every trial again, also those whose results are in the folder")
     add("--json", action="store_true", help="print the rows as JSON, for programs")
     add("--report", type=Path, metavar="DIR", help="only write table, figures and report again from DIR/records.json")
     compare.set_defaults(run=run)
@@ -83,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
     if options.report is not None:
         store, records = _written(options.report)
     else:
-        plan = _plan(options)  # a wrong wish leaves no folder behind
+        plan = _plan(options)  # a wrong option leaves no folder behind
         store = Store(options.out)
         records = _compare(options, plan, store, watch(quiet=options.json))
     view = View.of(records)  # summed up once, for all that is written and shown
@@ -133,6 +148,9 @@ def _compare(options: argparse.Namespace, plan: Plan, store: Store, watcher: Any
     from situs.lab.comparing.compare import compare
 
     with watcher:
+        for method in plan.methods:
+            if method.description:
+                watcher.remark(method.description)
         return compare(
             plan,
             store,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import situs
 from situs.cli.check import SIZES
-from situs.registry import Entry
+from situs.registry import ENCODINGS, SCALINGS, Entry
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -18,24 +18,31 @@ if TYPE_CHECKING:
 def add_commands(commands: Commands) -> None:
     """Add both commands to the parser."""
     listing = commands.add_parser("list", help="list the encodings")
-    listing.add_argument("--json", action="store_true", help="for programs")
+    listing.add_argument("--json", action="store_true", help="print JSON, for programs")
     listing.set_defaults(run=run_list)
     show = commands.add_parser("show", help="show one encoding: place, paper, formula, parameters, dialects, options")
-    show.add_argument("name", help="as situs list prints it")
-    show.add_argument("--json", action="store_true", help="for programs")
+    show.add_argument("name", help="a name that situs list shows, rotary+yarn, MODULE:CLASS, or FILE.py")
+    show.add_argument("--json", action="store_true", help="print JSON, for programs")
     show.set_defaults(run=run_show)
 
 
 def run_list(options: argparse.Namespace) -> int:
-    """Print a line for each encoding."""
-    entries = [situs.entry(name) for name in situs.names()]
+    """Print a line for each encoding and each scaling of rotary; as a table, without loading torch."""
     if options.json:
-        print(json.dumps([summary(entry) for entry in entries], indent=2))
+        print(json.dumps([summary(situs.entry(name)) for name in situs.names()], indent=2))
         return 0
-    width, places = (max(len(getattr(entry, what)) for entry in entries) for what in ("name", "place"))
-    for entry in entries:
-        learned = "learned" if summary(entry)["learned"] else ""
-        print(f"{entry.name:<{width}}  {entry.place:<{places}}  {learned:<7}  {entry.formula}")
+    rows = [(name, each.place, each.learned, each.formula) for name, each in ENCODINGS.items()]
+    for name in situs.names():
+        if name not in ENCODINGS:  # registered by a program that calls this
+            entry = situs.entry(name)
+            rows.append((name, entry.place, bool(summary(entry)["learned"]), entry.formula))
+    width, places = max(len(row[0]) for row in rows), max(len(row[1]) for row in rows)
+    for name, place, learned, formula in sorted(rows):
+        print(f"{name:<{width}}  {place:<{places}}  {'learned' if learned else '':<7}  {formula}")
+    print("\nScalings of rotary (w_i: frequency of pair i, s: factor, L: length of the text, L0: of those trained on)")
+    width = max(map(len, SCALINGS))
+    for name, each in SCALINGS.items():
+        print(f"rotary+{name:<{width}}  {each.formula}")
     return 0
 
 
@@ -48,7 +55,7 @@ def run_show(options: argparse.Namespace) -> int:
         return 0
     print(f"{entry.name}: {facts['summary']}\n")
     for label in ("class", "place", "paper", "formula"):
-        print(f"{label:<8} {facts[label]}")
+        print(f"{label:<8} {facts[label] or 'not registered'}")
     print(f"{'learned':<8} {learned_in_words(facts['learned'])}")
     for number, (whose, choice) in enumerate(facts["dialects"].items()):
         print(f"{'' if number else 'dialects':<8} {whose}: {choice}")
@@ -73,17 +80,17 @@ def learned_in_words(shapes: dict[str, list[int]]) -> str:
 def summary(entry: Entry) -> dict[str, Any]:
     """Collect an encoding's facts, as plain data; parameters have the shapes of the sizes that ``situs check`` uses."""
     meanings = option_meanings(entry)
-    encoding = entry.build(**SIZES)
+    encoding = (entry if entry.scaling is None else situs.entry("rotary")).build(**SIZES)
     return {
         "name": entry.name,
-        "class": f"situs.{entry.cls.__name__}",
+        "class": _class(entry),
         "place": entry.place,
         "paper": entry.paper,
         "formula": entry.formula,
         "learned": {name: list(parameter.shape) for name, parameter in encoding.named_parameters()},
         "dialects": dict(entry.dialects),
         "tags": sorted(encoding.tags),
-        "summary": inspect.getdoc(entry.cls) or "",
+        "summary": inspect.getdoc(entry.scaling or entry.cls) or "",
         "options": [
             {
                 "name": name,
@@ -96,8 +103,19 @@ def summary(entry: Entry) -> dict[str, Any]:
     }
 
 
+def _class(entry: Entry) -> str:
+    """Say how the class is reached in Python."""
+    cls = entry.cls
+    if not cls.__module__.startswith("situs."):
+        return f"{cls.__qualname__} in {inspect.getsourcefile(cls)}"
+    scaling = "" if entry.scaling is None else f", with scaling=situs.{entry.scaling.__name__}(...)"
+    return f"situs.{cls.__name__}{scaling}"
+
+
 def option_meanings(entry: Entry) -> dict[str, str]:
     """Read the options' meanings from the constructor's docstring: ``name: meaning``, continued on indented lines."""
+    from situs.encodings import stretch  # loads torch, which situs list needs no more than its formulas
+
     meanings: dict[str, str] = {}
     name = ""
     for line in (inspect.getdoc(entry.cls.__init__) or "").splitlines():
@@ -107,4 +125,4 @@ def option_meanings(entry: Entry) -> dict[str, str]:
             meanings[name] = rest
         elif name and line.startswith(" "):
             meanings[name] += " " + line.strip()
-    return meanings
+    return meanings if entry.scaling is None else {**stretch.MEANINGS, **meanings}

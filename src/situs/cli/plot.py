@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import situs
 from situs.cli.check import parse
-from situs.registry import did_you_mean
+from situs.registry import canonical, did_you_mean, is_own, scaling_named
 
 if TYPE_CHECKING:
     from situs.lab.probing.sitters import Sitter
@@ -25,7 +25,7 @@ FORMATS = (".png", ".svg", ".pdf")
 CHOICES = {
     "length": "tokens of the text",
     "train_length": "tokens that a model was trained on",
-    "head": "which head, from 0; figures call it head 1",
+    "head": "which head, counted from 0; figures call that one head 1",
     "pair": "which pair of channels, from 0",
     "channels": "which channels, such as 0,1,8",
     "size": "patches of an image, such as 14x14",
@@ -37,22 +37,30 @@ def add_commands(commands: Commands) -> None:
     plot = commands.add_parser(
         "plot",
         help="draw what an encoding does",
-        description="Draw what an encoding does, from the object that runs in models.",
+        description="Draw what an encoding does, computed with the same object that runs in models.",
     )
-    plot.add_argument("names", nargs="?", help="such as rotary, or alibi,kerple,t5, or shaw(values=False)")
+    plot.add_argument(
+        "names",
+        nargs="?",
+        help="such as rotary, RoPE, alibi,kerple,t5, rotary+yarn(factor=8), shaw(values=False), FILE.py:CLASS",
+    )
     plot.add_argument(
         "options", nargs="*", metavar="OPTION=VALUE", help="arguments of the encodings, as Python literals"
     )
-    plot.add_argument("--kind", help="kind of figure; the encoding's portrait if left out. See --list")
-    plot.add_argument("--out", type=Path, metavar="FILE", help="a .png, .svg or .pdf; NAMES-KIND.png if left out")
-    plot.add_argument("--show", action="store_true", help="open it")
-    plot.add_argument("--dark", action="store_true", help="for dark pages")
+    plot.add_argument("--kind", help="which kind of figure; the first that suits the encoding if left out. See --list")
+    plot.add_argument(
+        "--out", type=Path, metavar="FILE", help="file to write, .png, .svg or .pdf; NAMES-KIND.png if left out"
+    )
+    plot.add_argument("--show", action="store_true", help="open the figure in a viewer")
+    plot.add_argument("--dark", action="store_true", help="draw for dark pages")
     for name, meaning in CHOICES.items():
         plot.add_argument(_flag(name), metavar=name.upper(), help=meaning)
-    plot.add_argument("--no-causal", action="store_true", help="for attention: without a causal mask")
+    plot.add_argument(
+        "--no-causal", action="store_true", help="for attention: let every token see all others, later ones too"
+    )
     plot.add_argument("--untrained", action="store_true", help="draw parameters as initialised, not trained ones")
-    plot.add_argument("--list", action="store_true", help="list the kinds, and which suit which encoding")
-    plot.add_argument("--json", action="store_true", help="with --list: for programs")
+    plot.add_argument("--list", action="store_true", help="list the kinds of figures, and which suit which encoding")
+    plot.add_argument("--json", action="store_true", help="with --list: print JSON, for programs")
     plot.set_defaults(run=run)
 
 
@@ -77,10 +85,11 @@ def run(options: argparse.Namespace) -> int:
         if isinstance(problem, RuntimeError) and "allocate" not in str(problem):
             raise
         raise ValueError(f"{options.names} needs more memory than there is. Choose smaller sizes.") from problem
-    named = re.sub(r"[^A-Za-z0-9]+", "-", f"{options.names}-{kind.name}").strip("-").lower()
+    names = ",".join(sitter.name for sitter in sitters)
+    named = f"{re.sub(r'[^A-Za-z0-9]+', '-', names).strip('-').lower()[:60].strip('-')}-{kind.name}"
     if out is None:
         folder = Path(tempfile.mkdtemp(prefix="situs-plot-")) if options.show else Path.cwd()
-        out = _writable(folder / f"{named[:80]}.png")
+        out = _writable(folder / f"{named}.png")
     _write(style.image(figure, out.suffix.lower().removeprefix(".")), out)
     print(out)
     if options.show and not webbrowser.open(out.resolve().as_uri()):
@@ -97,7 +106,7 @@ def _wanted(options: argparse.Namespace) -> tuple[Kind, list[Sitter], dict[str, 
     if options.kind is not None and options.kind not in KINDS:
         cure = did_you_mean(options.kind, KINDS)
         raise ValueError(f"--kind must be one of {', '.join(KINDS)}; got {options.kind!r}.{cure}")
-    names = [option for option in options.options if option in situs.names() or ":" in option.partition("=")[0]]
+    names = [option for option in options.options if _is_name(option)]
     if names:
         joined = ",".join([options.names, *names])
         raise ValueError(f"names must be separated by commas; got {names[0]!r} behind a space. Write {joined}.")
@@ -122,6 +131,11 @@ def _wanted(options: argparse.Namespace) -> tuple[Kind, list[Sitter], dict[str, 
     if stretching and default is None and "length" in kind.options:  # for scalings that choose by the text's length
         given.setdefault("length", stretched or min(4 * trained, kind.longest))
     return kind, made, {name: value for name, value in given.items() if name in kind.options}
+
+
+def _is_name(option: str) -> bool:
+    """Whether an encoding's name stands where an option is expected."""
+    return is_own(option.partition("=")[0]) or any(find(option) is not None for find in (canonical, scaling_named))
 
 
 def _portrait(sitters: list[Sitter]) -> Kind:

@@ -55,7 +55,7 @@ class ALiBi(OffsetBias):
     ) -> None:
         """
         num_heads: heads, or those of them that this tensor-parallel rank holds.
-        bias_max: the last head of a power of two falls by ``2^-bias_max`` a position; 8 in the paper.
+        bias_max: the last head of a power of two falls by ``2^-bias_max`` per position; 8 in the paper.
         factor: multiplies every slope; Falcon's models need 1 / sqrt(head_dim).
         slopes: one for each of all heads, instead of the paper's.
         asymmetric: keys ahead have slopes of their own, for encoders.
@@ -142,7 +142,7 @@ def _host(slopes: Sequence[float]) -> Tensor:
 
 def _checked(name: str, slopes: Sequence[float], heads: int) -> tuple[float, ...]:
     """Slopes as numbers of one's own, which nobody else can change."""
-    reason = "there is one a head"
+    reason = "there is one per head"
     numbers = [require_number(name, slope, reason) for slope in require_several(name, slopes, reason)]
     if len(numbers) != heads:
         raise ValueError(f"{name} must be {heads} numbers, since {reason}; got {numbers}.")

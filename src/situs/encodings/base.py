@@ -58,7 +58,7 @@ class Encoding(nn.Module, ABC):
     """Properties that ``check_encoding`` then proves; see ``situs.checks.TAGS``."""
 
     axes: int = 1
-    """Coordinates a position has."""
+    """Coordinates of a position."""
 
     num_heads: int | None = None
     """Heads of the queries that it is made for; None where any will do."""
@@ -95,6 +95,11 @@ class Encoding(nn.Module, ABC):
         self.register_load_state_dict_pre_hook(_drop_legacy_keys)  # type: ignore[no-untyped-call]
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if "_modules" not in self.__dict__ and name != "__dict__":  # which a copy is given whole
+            raise AttributeError(
+                f"{type(self).__name__} must call super().__init__() before it assigns to self, since torch.nn.Module "
+                f"is set up there; got self.{name} = ... first. Make super().__init__() the first line of __init__."
+            )
         if name in self.settled and name in self.__dict__:
             made = type(self).__name__
             raise AttributeError(
@@ -109,13 +114,18 @@ class Encoding(nn.Module, ABC):
         """The arguments that make this encoding again."""
         names = [name for name in inspect.signature(type(self).__init__).parameters if name != "self"]
         for name in names:
-            if not hasattr(self, name):  # nn.Module would say that there is no config
+            if not hasattr(self, name) or self._is_inherited(name):  # nn.Module would say that there is no config
                 made = type(self).__name__
                 raise TypeError(
                     f"{made} must keep its option {name} under that name, since it is made again from it; got no such "
                     f"attribute. Write self.{name} = {name} in __init__."
                 )
         return {name: getattr(self, name) for name in names}
+
+    def _is_inherited(self, name: str) -> bool:
+        """Whether an option, such as num_heads, is only what all encodings have before they are told."""
+        held = {*self.__dict__, *self._parameters, *self._buffers, *self._modules}
+        return name not in held and getattr(type(self), name, None) is vars(Encoding).get(name, self)
 
     def scale_for(self, head_dim: int) -> float:
         """Compute the factor of q . k that this method asks for."""

@@ -1,4 +1,4 @@
-"""CoPE: contextual position encoding, which counts what the query asks for.
+"""CoPE: contextual position encoding, which counts keys by how well they match the query.
 
 Paper    Golovneva et al., arXiv:2405.18719, section 4.
 Acts on  scores.    Learned: yes, max_position x head_dim.    Relative: yes, by order alone.
@@ -40,7 +40,7 @@ CHUNK = 128  # keys that are counted at once
     dialects={"authors' repository": "the defaults", "paper's listing": "scaled=False"},
 )
 class CoPE(ScoreEncoding):
-    """Count positions by content, and meet the query with the vector of the count."""
+    """Count the keys that a query attends to, and add the product of the query with a learned vector of that count."""
 
     tags = frozenset({"relative", "bounded", "far", "learned"})
     by_order = True

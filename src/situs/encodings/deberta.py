@@ -1,4 +1,4 @@
-"""DeBERTa's disentangled attention: relative positions that meet the content, both ways.
+"""DeBERTa's disentangled attention: products of content and relative position, for queries and for keys.
 
 Paper    He et al., arXiv:2006.03654, section 3.1; v2 and v3 as released.
 Acts on  scores.    Learned: yes, a table of relative positions and two projections.    Relative: yes.
@@ -50,7 +50,7 @@ TERMS = ("c2p", "p2c", "p2p")
     },
 )
 class Deberta(OffsetScore):
-    """Let contents meet relative positions, queries and keys alike."""
+    """Add products of queries and of keys with learned vectors of relative positions."""
 
     tags = frozenset({"relative", "bounded", "far", "learned"})
     whole = True

@@ -1,7 +1,7 @@
 """KERPLE: biases from conditionally positive definite kernels, with learned shape.
 
 Paper    Chi et al., arXiv:2205.09921, section 4.
-Acts on  scores.    Learned: yes, two numbers a head.    Relative: yes.
+Acts on  scores.    Learned: yes, two numbers per head.    Relative: yes.
 
     log      q_i . k_j / sqrt(d) - r1 log(1 + r2 |i - j|)
     power    q_i . k_j / sqrt(d) - r1 |i - j|^r2,    r2 <= 2

@@ -1,4 +1,4 @@
-"""Learned absolute positions: a table, one row a position.
+"""Learned absolute positions: a table with one row per position.
 
 Paper    Gehring et al., arXiv:1705.03122; Devlin et al. (BERT), arXiv:1810.04805.
 Acts on  the input.    Learned: yes, rows x dim.    Relative: no.

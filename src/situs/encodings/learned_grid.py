@@ -1,4 +1,4 @@
-"""Learned positions of an image: a table with one row a patch, and rows for prefix tokens.
+"""Learned positions of an image: a table with one row per patch, and rows for prefix tokens.
 
 Paper    Dosovitskiy et al. (ViT), arXiv:2010.11929, section 3.1 and appendix D.4.
 Acts on  the input.    Learned: yes, (prefix + height width) x dim.    Relative: no.

@@ -31,7 +31,7 @@ from situs.registry import register
     formula="score[i, j] = q_i . k_j / sqrt(d)",
 )
 class NoPE(Encoding):
-    """Tell attention nothing of order."""
+    """Give attention no positions: the control in a comparison."""
 
     place = "nowhere"
     tags = frozenset({"relative", "bounded", "far"})

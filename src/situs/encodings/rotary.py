@@ -115,7 +115,7 @@ class Rotary(RotationEncoding):
 
     @property
     def frequencies(self) -> Float64[Tensor, "heads pairs"]:
-        """Radians a position for each pair, before any choice by sequence length; heads is 1 where all share."""
+        """Radians per position for each pair, before any choice by sequence length; heads is 1 where all share."""
         return self._frequencies[0, :, 0].clone()
 
     @property

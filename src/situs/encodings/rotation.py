@@ -85,7 +85,7 @@ class RotationEncoding(QueryKeyEncoding):
 
     @abstractmethod
     def frequencies_at(self, positions: Positions) -> Float[Tensor, "#batch #heads #sequence pairs"]:
-        """Give the radians a position of each pair."""
+        """Give the radians per position of each pair."""
 
     @abstractmethod
     def magnitude_of(self, positions: Positions, role: Role) -> float | Float64[Tensor, "#batch #heads sequence pairs"]:

@@ -5,7 +5,7 @@ Acts on  scores.    Learned: no.    Relative: yes.
 
     score[h, i, j] = q_i . k_j / sqrt(d) + (H / 8h) sum_k cos((i - j) / base^(2k / D)),    h = 1 .. H
 
-The sum is p_i . p_j of sinusoidal encodings D wide. It falls with distance like a logarithm, and sways a little.
+The sum is p_i . p_j of sinusoidal encodings D wide. It falls with distance like a logarithm, and oscillates a little.
 
 Departures: descriptions elsewhere multiply by 8h/H, begin k at 1, or subtract D/2 (which softmax cannot tell apart).
 The paper's listing divides, begins at 0 and subtracts nothing; so does this.
@@ -33,7 +33,7 @@ from situs.registry import register
     formula="q_i . k_j / sqrt(d) + (H / 8h) sum_k cos((i - j) / base^(2k / D))",
 )
 class Sandwich(OffsetBias):
-    """Favour near keys as the product of two sinusoidal encodings does."""
+    """Add a bias that falls with distance: the product of two sinusoidal encodings."""
 
     tags = frozenset({"relative", "bounded", "far", "real"})
 

@@ -1,17 +1,16 @@
-"""Scalings: how a trained rotary model's frequencies are changed for a longer context, one object a method.
+"""Scalings: how a trained rotary model's frequencies are changed for a longer context, one class per method.
 
-A scaling is frozen and stateless. ``resolve`` gives three things that others mix up: the frequencies, the
-factor of cosine and sine (both queries and keys carry it) and the factor of the softmax scale. Of ``factor``,
-``original_length`` and ``target_length`` any two give the third, and all three must agree; methods that do not
-measure against the original length take ``factor`` alone.
+A scaling is frozen and stateless. ``resolve`` gives three things that are easily confused: the frequencies, the factor
+of cosine and sine (applied to both queries and keys) and the factor of the softmax scale. Of ``factor``,
+``original_length`` and ``target_length`` any two give the third, and all three must agree; methods that do not measure
+against the original length take ``factor`` alone.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, final
+from typing import ClassVar, Literal, final
 
 import torch
 from jaxtyping import Float64
@@ -23,114 +22,18 @@ from situs.arguments import (
     require_flag,
     require_number,
     require_several,
-    require_whole_numbers,
 )
+from situs.encodings.stretch import ScaledFrequencies, Scaling, Stretch, require_ladder
 from situs.functional import scaling as formulas
 from situs.functional.angles import widest
-from situs.functional.frequencies import require_frequencies, rotary_frequencies
+from situs.functional.frequencies import rotary_frequencies
+
+__all__ = [
+    "DynamicNTKScaling", "LinearScaling", "Llama3Scaling", "LongRoPE", "NTKByPartsScaling", "NTKScaling",
+    "ProportionalScaling", "ScaledFrequencies", "Scaling", "YaRN",
+]  # fmt: skip
 
 _DIVIDES = "they divide the frequencies"
-
-
-class ScaledFrequencies(NamedTuple):
-    """Hold what a scaling resolves to."""
-
-    frequencies: Float64[Tensor, "*rows pairs"]
-    rotation_factor: float = 1.0
-    softmax_factor: float = 1.0
-
-
-class Scaling(ABC):
-    """Stretch the context of a trained rotary model."""
-
-    by_length: ClassVar[bool] = False
-    """Whether the frequencies depend on how long the sequence is."""
-
-    @property
-    def unused(self) -> tuple[str, ...]:
-        """Options that were given and that nothing follows from, as in the released code."""
-        return ()
-
-    @abstractmethod
-    def resolve(self, dim: int, base: float | Tensor, sequence_length: int | Tensor | None = None) -> ScaledFrequencies:
-        """Compute the frequencies of ``dim / 2`` pairs; a tensor of bases gives one ladder a head, a tensor of lengths
-        (only for methods that choose by length) one a row."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Stretch(Scaling):
-    """Stretch by a factor, or from one length to another."""
-
-    factor: float | None = None
-    original_length: int | None = None
-    target_length: int | None = None
-
-    def __post_init__(self) -> None:
-        factor, original, target = self.factor, self.original_length, self.target_length
-        if original is not None:
-            original = require_count("original_length", original, "it counts tokens", least=1)
-        if target is not None:
-            target = require_count("target_length", target, "it counts tokens", least=1)
-        if factor is None:
-            if original is None or target is None:
-                raise ValueError(
-                    f"factor must be given, or original_length and target_length, since factor = target / original; "
-                    f"got factor={factor}, original_length={original}, target_length={target}."
-                )
-            factor = target / original
-        factor = require_number("factor", factor, "a context is stretched by it")
-        if original is not None and target is not None and not _agree(factor, original, target):
-            raise ValueError(
-                f"factor, original_length and target_length must agree, since factor = target / original; "
-                f"got factor={factor}, but {target} / {original} = {target / original:g}. Leave one of them out."
-            )
-        if factor < 1:
-            raise ValueError(f"factor must be 1 or more, since a context is stretched by it; got {factor}.")
-        if original is None and target is not None:
-            original = round(target / factor)
-            if original < 1:
-                raise ValueError(
-                    f"original_length must be 1 or more, since it counts tokens; got {original}. "
-                    f"It is target_length / factor, {target} / {factor}."
-                )
-            if not _agree(factor, original, target):
-                raise ValueError(
-                    f"original_length must be a whole number, since it counts tokens; got {target / factor:g}. "
-                    f"It is target_length / factor, {target} / {factor}."
-                )
-        elif target is None and original is not None:
-            target = round(original * factor)
-        object.__setattr__(self, "factor", factor)
-        object.__setattr__(self, "original_length", original)
-        object.__setattr__(self, "target_length", target)
-
-    @property
-    def _factor(self) -> float:
-        assert self.factor is not None
-        return self.factor
-
-    @property
-    def _original(self) -> int:
-        if self.original_length is None:
-            raise ValueError(
-                f"original_length must be given, since {type(self).__name__} measures wavelengths against it; got None."
-            )
-        return self.original_length
-
-
-def _agree(factor: float, original: int, target: int) -> bool:
-    """Whether the target is the original length, stretched, but for a token and the digits that a factor is written
-    with."""
-    return abs(original * factor - target) <= max(1, 1e-6 * target)
-
-
-def _require_ladder(dim: object, base: object, sequence_length: object) -> None:
-    """Raise unless a scaling can be resolved for these."""
-    require_frequencies(dim, base)
-    if isinstance(sequence_length, Tensor):
-        require_whole_numbers("sequence_length", sequence_length, "it counts tokens")
-    elif sequence_length is not None:
-        require_count("sequence_length", sequence_length, "it counts tokens", least=0)
 
 
 def _require_attention_factor(factor: float | None) -> None:
@@ -140,32 +43,47 @@ def _require_attention_factor(factor: float | None) -> None:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class LinearScaling(_Stretch):
+class LinearScaling(Stretch):
     """Interpolate positions: divide every frequency by the factor. Chen et al. 2023, arXiv:2306.15595."""
 
+    scaling_name: ClassVar[str] = "linear"
+    paper: ClassVar[str] = (
+        "Chen et al. 2023, Extending Context Window of Large Language Models via Positional "
+        "Interpolation, arXiv:2306.15595"
+    )
+    formula: ClassVar[str] = "w_i / s"
+
     def resolve(self, dim: int, base: float | Tensor, sequence_length: int | Tensor | None = None) -> ScaledFrequencies:
-        _require_ladder(dim, base, sequence_length)
+        require_ladder(dim, base, sequence_length)
         return ScaledFrequencies(formulas.linear(dim, base, self._factor))
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class NTKScaling(_Stretch):
+class NTKScaling(Stretch):
     """Enlarge the base, so that fast pairs hardly change and the slowest is divided by the factor. bloc97 2023."""
 
+    scaling_name: ClassVar[str] = "ntk"
+    paper: ClassVar[str] = "bloc97 2023, NTK-Aware Scaled RoPE (a post, no paper)"
+    formula: ClassVar[str] = "(base s^(d/(d-2)))^(-2i/d)"
+
     def resolve(self, dim: int, base: float | Tensor, sequence_length: int | Tensor | None = None) -> ScaledFrequencies:
-        _require_ladder(dim, base, sequence_length)
+        require_ladder(dim, base, sequence_length)
         return ScaledFrequencies(formulas.ntk(dim, base, self._factor))
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class DynamicNTKScaling(_Stretch):
+class DynamicNTKScaling(Stretch):
     """Enlarge the base by a factor that grows with the sequence beyond the original length. emozilla 2023.
 
     The factor is fixed for a whole sequence, by ``Positions.sequence_length``, so that keys cached early
     and queries made late agree.
     """
+
+    scaling_name: ClassVar[str] = "dynamic_ntk"
+    paper: ClassVar[str] = "emozilla 2023, Dynamically Scaled RoPE (a post, no paper)"
+    formula: ClassVar[str] = "ntk with the factor s L / L0 - (s - 1) where L > L0, plain where not"
 
     by_length: ClassVar[bool] = True
 
@@ -174,15 +92,15 @@ class DynamicNTKScaling(_Stretch):
         _ = self._original
 
     def resolve(self, dim: int, base: float | Tensor, sequence_length: int | Tensor | None = None) -> ScaledFrequencies:
-        _require_ladder(dim, base, sequence_length)
+        require_ladder(dim, base, sequence_length)
         length = self._original if sequence_length is None else sequence_length
         factor = formulas.dynamic_ntk_factor(self._factor, self._original, length)
         return ScaledFrequencies(formulas.ntk(dim, base, factor))
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Parts(_Stretch):
-    """Leave pairs that turn often, interpolate those that turn seldom."""
+class _Parts(Stretch):
+    """Keep the frequencies of pairs that make many turns, interpolate those of pairs that make few."""
 
     beta_fast: float = 32.0
     beta_slow: float = 1.0
@@ -227,8 +145,15 @@ class _Parts(_Stretch):
 class NTKByPartsScaling(_Parts):
     """Take YaRN's frequencies without its temperature. Peng et al. 2023, arXiv:2309.00071, section 3.2."""
 
+    scaling_name: ClassVar[str] = "ntk_by_parts"
+    paper: ClassVar[str] = (
+        "Peng et al. 2024, YaRN: Efficient Context Window Extension of Large Language Models, "
+        "arXiv:2309.00071, section 3.2"
+    )
+    formula: ClassVar[str] = "(1 - g_i) w_i / s + g_i w_i; g_i rises from 0 to 1 with the turns of the pair within L0"
+
     def resolve(self, dim: int, base: float | Tensor, sequence_length: int | Tensor | None = None) -> ScaledFrequencies:
-        _require_ladder(dim, base, sequence_length)
+        require_ladder(dim, base, sequence_length)
         return ScaledFrequencies(self._frequencies(dim, base))
 
 
@@ -242,6 +167,12 @@ class YaRN(_Parts):
     as DeepSeek's models have it. ``mscale`` without ``mscale_all_dim``, or beside ``attention_factor``, changes
     nothing, as in transformers; ``describe()`` then lists it as unused.
     """
+
+    scaling_name: ClassVar[str] = "yarn"
+    paper: ClassVar[str] = (
+        "Peng et al. 2024, YaRN: Efficient Context Window Extension of Large Language Models, arXiv:2309.00071"
+    )
+    formula: ClassVar[str] = "ntk_by_parts, and cosines and sines times 0.1 ln(s) + 1"
 
     attention_factor: float | None = None
     mscale: float | None = None
@@ -261,7 +192,7 @@ class YaRN(_Parts):
         return () if self.mscale is None or used else ("mscale",)
 
     def resolve(self, dim: int, base: float | Tensor, sequence_length: int | Tensor | None = None) -> ScaledFrequencies:
-        _require_ladder(dim, base, sequence_length)
+        require_ladder(dim, base, sequence_length)
         softmax_factor = formulas.yarn_magnitude(self._factor, self.mscale_all_dim) ** 2 if self.mscale_all_dim else 1.0
         return ScaledFrequencies(self._frequencies(dim, base), self._rotation_factor(), softmax_factor)
 
@@ -276,12 +207,21 @@ class YaRN(_Parts):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class LongRoPE(_Stretch):
-    """Divide by searched factors, one a pair: one list within the original length, one beyond.
+class LongRoPE(Stretch):
+    """Divide by searched factors, one per pair: one list within the original length, one beyond.
 
     Ding et al. 2024, arXiv:2402.13753; Phi-3. The list is chosen for a whole sequence, by
     ``Positions.sequence_length``, so that a cache never mixes the two.
     """
+
+    scaling_name: ClassVar[str] = "longrope"
+    paper: ClassVar[str] = (
+        "Ding et al. 2024, LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens, arXiv:2402.13753"
+    )
+    formula: ClassVar[str] = (
+        "w_i / long_factors[i] where L > L0, w_i / short_factors[i] where not; cosines and sines "
+        "times sqrt(1 + ln(s) / ln(L0))"
+    )
 
     by_length: ClassVar[bool] = True
 
@@ -303,8 +243,9 @@ class LongRoPE(_Stretch):
             object.__setattr__(self, name, factors)
         if not self.short_factors or len(self.short_factors) != len(self.long_factors):
             raise ValueError(
-                f"short_factors and long_factors must have one number a pair each, since {_DIVIDES}; "
-                f"got {len(self.short_factors)} and {len(self.long_factors)}."
+                f"short_factors and long_factors must have one number per pair each, since {_DIVIDES} and were "
+                f"searched for one model; got {len(self.short_factors)} and {len(self.long_factors)}. Take them from "
+                f"the rope_scaling of its config.json."
             )
 
     def is_long(self, sequence_length: int) -> bool:
@@ -314,7 +255,7 @@ class LongRoPE(_Stretch):
         return sequence_length > self._original
 
     def resolve(self, dim: int, base: float | Tensor, sequence_length: int | Tensor | None = None) -> ScaledFrequencies:
-        _require_ladder(dim, base, sequence_length)
+        require_ladder(dim, base, sequence_length)
         plain = rotary_frequencies(dim, base)
         if len(self.short_factors) != plain.shape[-1]:
             raise ValueError(
@@ -340,9 +281,16 @@ class LongRoPE(_Stretch):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Llama3Scaling(_Stretch):
+class Llama3Scaling(Stretch):
     """Divide wavelengths past ``original_length / low_frequency_factor`` by the factor, leave those below
     ``original_length / high_frequency_factor``, blend between. Llama team 2024, arXiv:2407.21783."""
+
+    scaling_name: ClassVar[str] = "llama3"
+    paper: ClassVar[str] = "Llama team 2024, The Llama 3 Herd of Models, arXiv:2407.21783"
+    formula: ClassVar[str] = (
+        "(1 - g_i) w_i / s + g_i w_i; g_i rises from 0 to 1 between low_frequency_factor and "
+        "high_frequency_factor turns within L0"
+    )
 
     low_frequency_factor: float = 1.0
     high_frequency_factor: float = 4.0
@@ -359,7 +307,7 @@ class Llama3Scaling(_Stretch):
             )
 
     def resolve(self, dim: int, base: float | Tensor, sequence_length: int | Tensor | None = None) -> ScaledFrequencies:
-        _require_ladder(dim, base, sequence_length)
+        require_ladder(dim, base, sequence_length)
         low, high = self.low_frequency_factor, self.high_frequency_factor
         ramp = formulas.ramp_over_turns(dim, base, self._original, low, high)
         return ScaledFrequencies(formulas.by_parts(dim, base, self._factor, ramp))
@@ -373,6 +321,10 @@ class ProportionalScaling(Scaling):
     Not the same as ``rotary_dim``, which lays the whole ladder over the fraction and pairs channels within it.
     """
 
+    scaling_name: ClassVar[str] = "proportional"
+    paper: ClassVar[str] = "Gemma team (released code, no paper)"
+    formula: ClassVar[str] = "w_i / s for the first fraction of the pairs, 0 for the others"
+
     fraction: float
     factor: float = 1.0
 
@@ -381,5 +333,5 @@ class ProportionalScaling(Scaling):
         require_number("factor", self.factor, "a context is stretched by it", least=1)
 
     def resolve(self, dim: int, base: float | Tensor, sequence_length: int | Tensor | None = None) -> ScaledFrequencies:
-        _require_ladder(dim, base, sequence_length)
+        require_ladder(dim, base, sequence_length)
         return ScaledFrequencies(formulas.proportional(dim, base, self.fraction) / self.factor)

@@ -2,16 +2,14 @@
 
     situs.schedule(["rotary", "rotary", "rotary", "none"], num_layers=48, head_dim=128)      every fourth layer has none
     situs.schedule([("rotary", {"base": 1e4})] * 5 + [("rotary", {"base": 1e6})], num_layers=26, head_dim=256)
-    situs.schedule([["rotary", "alibi"]], num_layers=12, head_dim=64, num_heads=8)           two encodings a layer
+    situs.schedule([["rotary", "alibi"]], num_layers=12, head_dim=64, num_heads=8)           two encodings per layer
 
 A layer is named by what it has, never by what it lacks, so that no flag can be read the wrong way round. Names are
-those of the registry, and MODULE:CLASS for an encoding of one's own.
+those that `situs.create` takes: of the registry, rotary+yarn, or MODULE:CLASS for an encoding of one's own.
 """
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypeGuard
 
@@ -19,7 +17,7 @@ from torch import nn
 
 from situs.arguments import require_count, told
 from situs.encodings.base import Encoding
-from situs.registry import Entry, did_you_mean, entry, require_options
+from situs.registry import did_you_mean, entry, require_options
 
 Single: TypeAlias = str | tuple[str, Mapping[str, Any]] | Encoding
 Layer: TypeAlias = Single | Sequence[Single]
@@ -35,7 +33,7 @@ def schedule(pattern: Sequence[Layer], *, num_layers: int, **sizes: Any) -> nn.M
     given: object = pattern
     if isinstance(given, (str, bytes)) or not isinstance(given, Sequence) or not given:
         raise ValueError(
-            f"pattern must be a list with an item for each layer until it repeats, since layers take turns; got "
+            f"pattern must be a list with an item for each layer until it repeats, since layers may differ; got "
             f'{told(pattern)}. Use ["rotary"] for one encoding in all layers.'
         )
     num_layers = require_count("num_layers", num_layers, "each layer has an encoding", least=1)
@@ -67,8 +65,8 @@ def _single(item: Any, sizes: Mapping[str, Any]) -> Encoding:
         encoding = item
     else:
         name, options = _named(item)
-        found = find_entry(name)
-        require_options(name, found.options, options)
+        found = entry(name)
+        require_options(found.name, found.options, options)
         encoding = found.build(**{**sizes, **options})
     if encoding.place == "input":
         raise ValueError(
@@ -92,30 +90,8 @@ def _named(item: Any) -> tuple[str, Mapping[str, Any]]:
 def _require_known(sizes: Mapping[str, Any], items: Sequence[Layer]) -> None:
     """Raise for a size that no encoding of the pattern takes."""
     singles = [each for item in items for each in (item if _is_several(item) else [item])]
-    taken = {
-        option for each in singles if not isinstance(each, Encoding) for option in find_entry(_named(each)[0]).options
-    }
+    taken = {option for each in singles if not isinstance(each, Encoding) for option in entry(_named(each)[0]).options}
     for name in sizes:
         if name not in taken:
             cure = did_you_mean(name, taken)
             raise TypeError(f"sizes must be options of an encoding in the pattern; got {name!r}.{cure}")
-
-
-def find_entry(name: str) -> Entry:
-    """Look up the entry of a registered name, or make one for MODULE:CLASS, which may lie in the working directory."""
-    if ":" not in name:
-        return entry(name)
-    module_name, _, class_name = name.partition(":")
-    sys.path.insert(0, "")  # as python -m would find it
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as problem:
-        raise ValueError(
-            f"name must be MODULE:CLASS with a module that can be imported; got {name!r}: {problem}."
-        ) from problem
-    finally:
-        sys.path.remove("")
-    cls = getattr(module, class_name, None)
-    if not (isinstance(cls, type) and issubclass(cls, Encoding)):
-        raise ValueError(f"{class_name} must be a situs.Encoding in module {module_name}; got {cls!r}.")
-    return Entry(name, cls, paper="", formula="")

@@ -1,4 +1,4 @@
-"""Shaw's relative positions: a learned vector for each offset, met by queries and added to values.
+"""Shaw's relative positions: a learned vector for each offset, added to keys, and another added to values.
 
 Paper    Shaw, Uszkoreit & Vaswani, arXiv:1803.02155, section 3.
 Acts on  scores and values.    Learned: yes, (2 K + 1) x head_dim, twice.    Relative: yes.
@@ -6,7 +6,8 @@ Acts on  scores and values.    Learned: yes, (2 K + 1) x head_dim, twice.    Rel
     score[i, j] = q_i . (k_j + a[clip(j - i, -K, K)]) / sqrt(d)
     out[i]      = sum_j softmax(score)[i, j] (v_j + r[clip(j - i, -K, K)])
 
-The vectors join keys and values after their projections: some explanations write W (x_j + a), which is another model.
+The vectors are added after the projections of keys and values: some explanations write W (x_j + a), which is another
+model.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from situs.registry import register
     dialects={"tensor2tensor": "the defaults: tables shared by heads", "most later models": "values=False"},
 )
 class Shaw(OffsetScore, ValueEncoding):
-    """Give every offset a vector that queries meet, and one that values bring along."""
+    """Add to each key a learned vector of its offset from the query, and to each value another."""
 
     place = "score and value"
     tags = frozenset({"relative", "bounded", "far", "learned"})
@@ -51,9 +52,9 @@ class Shaw(OffsetScore, ValueEncoding):
         num_heads: heads of the queries.
         head_dim: channels of a head.
         max_distance: the paper's K; offsets beyond it count as K.
-        keys: have vectors that meet the queries.
-        values: have vectors that join the values.
-        per_head: have them for each head, instead of once for all.
+        keys: add vectors to the keys, and so to the scores.
+        values: add vectors to the values.
+        per_head: give each head vectors of its own, instead of one table for all heads.
         """
         super().__init__()
         num_heads, head_dim, max_distance = require_counts(

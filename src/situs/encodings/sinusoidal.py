@@ -64,7 +64,7 @@ class Sinusoidal(InputEncoding):
         dropout: float = 0.0,
     ) -> None:
         """
-        dim: channels of an embedding; odd ones work.
+        dim: channels of an embedding; it may be odd.
         base: sets the slowest wavelength, about ``2 pi base`` positions.
         layout: "interleaved" as the paper writes it, "concatenated" as its code does.
         spacing: whether the slowest wavelength is ``2 pi base`` ("inclusive") or just below ("exclusive").
@@ -101,7 +101,7 @@ class Sinusoidal(InputEncoding):
         }
 
     def frequencies(self, axis: int = 0) -> Float64[Tensor, "pairs"]:
-        """Give the radians a position of each (sine, cosine) pair of an axis."""
+        """Give the radians per position of each (sine, cosine) pair of an axis."""
         require_count("axis", axis, "each axis has a ladder", least=0, most=self.axes - 1)
         return self._frequencies[axis].clone()
 

@@ -22,7 +22,7 @@ class Split(ABC):
     """Share a head's pairs among coordinates."""
 
     axes: int
-    """Coordinates a position has."""
+    """Coordinates of a position."""
 
     text_has_one: ClassVar[bool] = False
     """Whether a single position may stand for all coordinates, as text's does among images."""
@@ -102,7 +102,7 @@ class Sections(Split):
 
     @property
     def axes(self) -> int:  # type: ignore[override]
-        """Coordinates a position has."""
+        """Coordinates of a position."""
         return len(self.sizes)
 
     def ladder_dim(self, rotary_dim: int) -> int:

@@ -1,4 +1,4 @@
-"""Swin's relative bias: a number for each two-dimensional offset inside a window.
+"""Swin's relative bias: a learned number for each two-dimensional offset inside a window.
 
 Paper    Liu et al., arXiv:2103.14030, section 3.2 (v1); arXiv:2111.09883, section 3.3 (v2).
 Acts on  scores.    Learned: yes, a table (v1) or a small MLP (v2).    Relative: yes, in two axes.

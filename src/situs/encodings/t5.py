@@ -5,9 +5,13 @@ Acts on  scores.    Learned: yes, rows x heads.    Relative: yes.
 
     score[h, i, j] = q_i . k_j + table[bucket(j - i), h]
 
-T5 does not divide q . k by sqrt(d): its softmax scale is 1, and the method declares it. Half of the rows are for single
-distances, the rest for distances that grow up to ``max_distance``; all beyond share the last. T5 and mT5 have one
-table for all layers (use one encoding in all), UMT5 one a layer.
+Softmax scale: T5 does not divide q . k by sqrt(d), so this encoding declares the scale 1, and ``attend`` and
+``Attention`` use it. Set ``softmax_scale=None`` for the usual 1 / sqrt(d): beside other encodings, in attention of your
+own that divides by sqrt(d), and in a model that is not trained as T5 is, whose weights start small enough for a scale
+of 1.
+
+Half of the rows are for single distances, the rest for distances that grow up to ``max_distance``; all beyond share the
+last. T5 and mT5 have one table for all layers (use one encoding in all), UMT5 one per layer.
 
 Departures: ``buckets="clipped"`` is the table many explanations call T5's, with a row for every offset up to
 ``max_distance``. It is not what T5 does, and needs 2 max_distance + 1 rows instead of 32.
@@ -47,7 +51,12 @@ from situs.registry import register
     },
 )
 class T5Bias(OffsetBias):
-    """Add a learned number for each bucket of offsets."""
+    """Add a learned number for each bucket of offsets.
+
+    Sets the softmax scale to 1, as T5 does: q . k is not divided by sqrt(head_dim), also beside other encodings. Give
+    softmax_scale=None to keep 1 / sqrt(head_dim), as beside rotary, or when the bias goes to attention of your own that
+    divides by it.
+    """
 
     tags = frozenset({"relative", "bounded", "far", "learned"})
     whole = True
@@ -65,11 +74,12 @@ class T5Bias(OffsetBias):
     ) -> None:
         """
         num_heads: heads, each with its own numbers.
-        num_buckets: rows of the table for "log"; "clipped" has one a distance.
+        num_buckets: rows of the table for "log"; "clipped" has one per distance.
         max_distance: distance from which on all share a row.
         bidirectional: tell keys ahead from keys behind, as encoders do; decoders count those ahead as distance 0.
         buckets: "log" as T5, or "clipped" with a row for every distance.
-        softmax_scale: factor of q . k: 1 as T5, None for 1 / sqrt(head_dim) as MPNet.
+        softmax_scale: factor of q . k: 1 as T5, which does not divide by sqrt(head_dim); None for 1 / sqrt(head_dim),
+            as MPNet and most models.
         init_std: standard deviation of the normal start.
         """
         super().__init__()

@@ -1,7 +1,7 @@
 """Transformer-XL's relative positions: sinusoids of the distance, projected, and two learned biases.
 
 Paper    Dai et al., arXiv:1901.02860, section 3.3.
-Acts on  scores.    Learned: yes, a projection and two vectors a head.    Relative: yes.
+Acts on  scores.    Learned: yes, a projection and two vectors per head.    Relative: yes.
 
     score[i, j] = (q_i . k_j + q_i . W r_{i-j} + u . k_j + v . W r_{i-j}) / sqrt(d)
                    (a)         (b)               (c)       (d)
@@ -40,7 +40,7 @@ from situs.registry import register
     },
 )
 class TransformerXL(OffsetScore):
-    """Meet queries with projected sinusoids of the distance."""
+    """Add products of queries with projected sinusoids of the distance, and two learned biases."""
 
     def __init__(
         self,

@@ -1,11 +1,11 @@
-"""TUPE: untied positional encoding, where positions meet positions by projections of their own.
+"""TUPE: untied positional encoding, a product of positions with projections of their own.
 
 Paper    Ke, He & Liu, arXiv:2006.15595, section 3.
 Acts on  scores.    Learned: yes, a table and two projections, shared by all layers.    Relative: no.
 
     score[i, j] = x_i W_q . x_j W_k / sqrt(2 d) + reset(p_i U_q . p_j U_k / sqrt(2 d) [+ b[j - i]], i, j)
 
-The first position, [CLS], has no natural neighbours: ``reset`` gives one learned number a head to every pair where it
+The first position, [CLS], has no natural neighbours: ``reset`` gives one learned number per head to every pair where it
 is the key, and another where it is the query. TUPE-A has no b, TUPE-R T5's buckets. One encoding serves all layers.
 
 Departures: as in the authors' code, positions are normalised first and the projections have biases. Their code reads
@@ -40,7 +40,7 @@ MAX_DISTANCE = 128
     dialects={"TUPE-A": "the defaults", "TUPE-R": "relative_buckets=32"},
 )
 class Tupe(PositionProduct):
-    """Let positions meet positions, apart from the content."""
+    """Add the product of two projected position vectors, separate from the content."""
 
     tags = frozenset({"unique", "learned"})
     whole = True
@@ -62,7 +62,7 @@ class Tupe(PositionProduct):
         num_heads: heads of the queries.
         head_dim: channels of a head.
         max_length: positions in the table.
-        untie_cls: treat position 0 as [CLS], apart from order; turn it off where the first token is like others.
+        untie_cls: treat position 0 as [CLS], outside the order; False where the first token is like the others.
         relative_buckets: rows of T5's relative bias (TUPE-R, 32 in the paper); None for none (TUPE-A).
         init_std: standard deviation of the normal start of all weights.
         """

@@ -48,7 +48,8 @@ LARGEST_EXPONENT_OF_FLOAT16 = 9.7
     },
 )
 class XPos(RotationEncoding):
-    """Rotate, and let products fade with distance, faster in faster pairs. For causal attention."""
+    """Rotate queries and keys, and make their products smaller with distance, most in the fastest pairs. For causal
+    attention."""
 
     treats_roles_apart = True
 
@@ -66,7 +67,7 @@ class XPos(RotationEncoding):
         head_dim: channels of a head.
         base: sets the slowest wavelength, about ``2 pi base`` positions.
         gamma: the larger, the slower the decay; 0.4 in the paper.
-        scale_base: positions over which a pair fades by its z; 512 in the paper.
+        scale_base: positions over which the product of a pair is multiplied by its z; 512 in the paper.
         pairing: "interleaved" (the paper, torchscale) or "halves".
         centre: where the factors are 1: "origin", "middle" of the whole sequence, or a position.
         """

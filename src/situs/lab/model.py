@@ -51,6 +51,8 @@ class Decoder(nn.Module):
                 of_input = [each for each in encodings if isinstance(each, InputEncoding)]
                 self.inputs.extend(of_input if number == 0 else ())
                 self.layers.append(_Layer(size, [each for each in encodings if each not in of_input]))
+            if method.scaling is not None:  # refused here, before training, if it does not fit these sizes
+                scaled(Rotary(head_dim=head_dim), method.scaling, factor=2.0, train_length=train_length)
             self.norm = nn.RMSNorm(size.dim)
             self.head = nn.Linear(size.dim, vocabulary, bias=False)
         self._draw(seed)

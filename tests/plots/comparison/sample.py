@@ -24,7 +24,7 @@ from situs.lab.plain import from_plain
 from situs.lab.settings import Settings
 from situs.plots.comparison.view import View
 
-ODD = 'my<b>module:"Quoted" & Co\'s$x$'
+ODD = 'my<b>module:"Quoted"&Co\'s$x$'
 METHODS = (
     "none", "learned", "sinusoidal", "rotary", "rotary+linear", "rotary+ntk", "rotary+yarn", "xpos",
     "alibi", "kerple", "sandwich", "fire", "t5", "shaw(max_distance=16)", "cope", ODD,

@@ -94,7 +94,8 @@ def test_nothing_is_loaded_from_anywhere(page: str, parsed: Parsed) -> None:
         if name in ("src", "srcset", "href", "data", "action", "poster")
     ]
     assert {address[:5] for address in addresses if address[0] != "#"} == {"data:"}
-    assert "http" not in page.replace("http-equiv", "")
+    without_images = re.sub(r"base64,[A-Za-z0-9+/=]+", "", page)  # whose letters are by chance
+    assert "http" not in without_images.replace("http-equiv", "")
     assert "url(" not in page
     assert "@import" not in page
     assert not {"script", "iframe", "object", "form"} & {tag for tag, _ in parsed.elements}

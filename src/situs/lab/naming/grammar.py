@@ -5,16 +5,22 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from situs.arguments import require_instance, require_several, require_text
-from situs.lab.naming.scalings import RANDOM, SCALINGS
-from situs.registry import did_you_mean
+from situs.registry import SCALINGS, canonical, did_you_mean, is_own, require_options, scaling_named
+
+RANDOM, AXIAL = "random", "axial"
+"""What can be added with a plus beside scalings."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Hold one encoding as it was written: its name, which may be MODULE:CLASS, and its options."""
+    """Hold one encoding, or one addition: its name as the registry has it, and its options as they were written.
+
+    An encoding of one's own is named MODULE:CLASS, FILE.py:CLASS or FILE.py.
+    """
 
     text: str
     name: str
@@ -22,17 +28,17 @@ class Part:
 
     @property
     def of_ones_own(self) -> bool:
-        """Whether it is MODULE:CLASS."""
-        return ":" in self.name
+        """Whether it names a class of one's own."""
+        return is_own(self.name)
 
 
 @dataclass(frozen=True)
 class Method:
-    """Hold a method as it was written: which encodings act in which layer, and what is added to them.
+    """Hold a method: which encodings act in which layer, and what is added to them, under the registry's names.
 
-    >>> method = parse("rotary&alibi/none+yarn")
-    >>> [[part.name for part in layer] for layer in method.pattern], method.added
-    ([['rotary', 'alibi'], ['none']], ('yarn',))
+    >>> method = parse("RoPE & ALiBi / none + YaRN")
+    >>> method.name, [[part.name for part in layer] for layer in method.pattern], method.added
+    ('rotary&alibi/none+yarn', [['rotary', 'alibi'], ['none']], ('yarn',))
     """
 
     base: str
@@ -40,13 +46,14 @@ class Method:
     pattern: tuple[tuple[Part, ...], ...]
     """For each layer until they repeat, the encodings that act in it."""
     added: tuple[str, ...] = ()
+    """What stands behind each plus, such as ``yarn`` or ``llama3(factor=8)``."""
 
     def __str__(self) -> str:
         return self.name
 
     @property
     def name(self) -> str:
-        """The method as it was written."""
+        """The method's name, by which records, tables and figures call it."""
         return "+".join((self.base, *self.added))
 
     @property
@@ -55,9 +62,38 @@ class Method:
         return tuple(part for layer in self.pattern for part in layer)
 
     @property
+    def additions(self) -> tuple[Part, ...]:
+        """What is added, taken apart."""
+        return tuple(_part(text) for text in self.added)
+
+    @property
     def scaling(self) -> str | None:
-        """The scaling of rotary that is added, if one is."""
-        return next((each for each in self.added if each in SCALINGS), None)
+        """The scaling of rotary that is added, with its options if any were written."""
+        return next((part.text for part in self.additions if part.name in SCALINGS), None)
+
+    @property
+    def has_own_factor(self) -> bool:
+        """Whether the scaling's factor is written, and so does not depend on the length tested."""
+        options = self._scaling_options
+        return "factor" in options or "target_length" in options
+
+    @property
+    def description(self) -> str:
+        """What a reader of the results should know of a scaling's options; empty where none were written."""
+        options = self._scaling_options
+        if not options:
+            return ""
+        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        factor = (
+            "Its factor is the same at every length beyond the training length, and not derived from the length tested"
+            if self.has_own_factor
+            else "Its factor is derived from the length tested"
+        )
+        return f"{self.name} is scaled with {given}, as written. {factor}; its ramp, if it has one, is not searched."
+
+    @property
+    def _scaling_options(self) -> Mapping[str, Any]:
+        return next((part.options for part in self.additions if part.name in SCALINGS), {})
 
     @property
     def randomised(self) -> bool:
@@ -76,15 +112,27 @@ class Method:
 
 
 def parse(text: str) -> Method:
-    """Take a method's name apart; whether there are such encodings is for others to ask."""
+    """Take a method's name apart, in any spelling; whether there are such encodings is for others to ask."""
     require_text("text", text, "it names a method")
-    base, *added = _split(text.strip(), "+")
-    if added and not base.strip():
+    base, *rest = _split(text.strip(), "+")
+    if rest and not base.strip():
         raise ValueError(
             f"{text.strip()}: + must stand behind an encoding, since something is added to it; got nothing there."
         )
-    pattern = tuple(tuple(_part(part.strip()) for part in _split(layer, "&")) for layer in _split(base, "/"))
-    return Method(base, pattern, tuple(added))
+    pattern = tuple(tuple(_part(part) for part in _split(layer, "&")) for layer in _layers(base))
+    added = [_part(each) for each in rest]
+    if len(pattern) == len(pattern[0]) == 1 and pattern[0][0].name in SCALINGS:  # yarn is rotary+yarn
+        added.insert(0, pattern[0][0])
+        pattern = ((Part("rotary", "rotary"),),)
+    misplaced = [part.text for layer in pattern for part in layer if part.name in SCALINGS]
+    if misplaced:
+        raise ValueError(
+            f"{text.strip()}: {misplaced[0]} must stand behind a plus where there are several encodings, since it "
+            f"scales the frequencies of rotary in all layers; got it as one of them. Write rotary/none+{misplaced[0]}, "
+            f"for example."
+        )
+    written = "/".join("&".join(part.text for part in layer) for layer in pattern)
+    return Method(written, pattern, tuple(part.text for part in added))
 
 
 def parse_all(text: str) -> list[Method]:
@@ -102,11 +150,13 @@ def require_additions(method: Method, known: Iterable[str]) -> None:
     known = require_several("known", known, "each can be added")
     for each in known:
         require_text("known", each, "each can be added")
-    for each in method.added:
-        if each not in known:
-            cure = did_you_mean(each, known)
-            raise ValueError(f"{method}: + must be followed by one of {', '.join(known)}; got {each!r}.{cure}")
-    scalings = [each for each in method.added if each in SCALINGS]
+    for part in method.additions:
+        if part.name not in known:
+            cure = did_you_mean(part.name, known)
+            raise ValueError(f"{method}: + must be followed by one of {', '.join(known)}; got {part.name!r}.{cure}")
+        if part.name not in SCALINGS:
+            require_options(part.name, (), part.options)
+    scalings = [part.name for part in method.additions if part.name in SCALINGS]
     if len(scalings) > 1:
         raise ValueError(
             f"{method}: + must add one scaling at most, since each sets all frequencies of rotary; got "
@@ -126,19 +176,47 @@ def _split(text: str, sign: str) -> list[str]:
     return parts
 
 
+def _layers(text: str) -> list[str]:
+    """Split a text at slashes, but not within a path to a file of one's own."""
+    layers: list[str] = []
+    for piece in _split(text, "/"):
+        layers.append(piece)
+        file = piece.partition(":")[0].partition("(")[0].strip()
+        if not file.endswith(".py"):
+            continue
+        starts = range(len(layers) - 1, -1, -1)
+        joined = {start: "/".join(layers[start:]).partition(":")[0].partition("(")[0].strip() for start in starts}
+        there = [start for start in starts if Path(joined[start]).expanduser().is_file()]
+        # of a path that leads nowhere, as much as is no encoding's name
+        named = [start + 1 for start in starts[1:] if layers[start].strip() and _known(layers[start])]
+        first = min(there) if there else max(named, default=0)
+        layers[first:] = ["/".join(layers[first:])]
+    return layers
+
+
+def _known(text: str) -> bool:
+    """Whether a layer's text begins with the name of an encoding, or ends in a file that was joined before."""
+    name = _split(text, "&")[-1].partition("(")[0]
+    return is_own(name) or canonical(name) is not None
+
+
 def _part(text: str) -> Part:
-    """Read ``name(a=1, b="x")``, whose options must be Python literals."""
-    name, bracket, rest = text.partition("(")
+    """Read ``name(a=1, b="x")``, whose options must be Python literals, and find the registry's name for it."""
+    text = text.strip()
+    written, bracket, rest = text.partition("(")
+    written = written.strip()
+    name = written if is_own(written) else canonical(written) or scaling_named(written) or written
+    name = next((each for each in (RANDOM, AXIAL) if each == written.casefold()), name)
     if not bracket:
-        return Part(text, name)
+        return Part(name, name)
     try:
         call = ast.parse(f"f({rest}", mode="eval").body
         if not isinstance(call, ast.Call) or call.args:
             raise ValueError("all must be named")
         options = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
     except (SyntaxError, ValueError) as problem:
+        example = "llama3(factor=8.0)" if name in SCALINGS else "shaw(max_distance=32)"
         raise ValueError(
-            f"options must be written {name}(name=value, ...) with plain values, such as shaw(max_distance=32); got "
-            f"{text!r}."
+            f"options must be written {written}(name=value, ...) with plain values, such as {example}; got {text!r}."
         ) from problem
-    return Part(text, name, options)
+    return Part(f"{name}({rest}", name, options)

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from situs.encodings.base import Encoding
-from situs.encodings.schedule import find_entry
-from situs.lab.naming.grammar import Method, Part, parse_all, require_additions
-from situs.lab.naming.scalings import RANDOM, SCALINGS
-from situs.registry import names, require_options
+from situs.lab.naming.grammar import RANDOM, Method, Part, parse_all, require_additions
+from situs.lab.naming.scalings import TRAINED_WITH, require_added_after_training, require_scaling
+from situs.registry import SCALINGS, entry, names, require_options
 
 OF_IMAGES = {"learned_grid": "learned", "swin": "t5"}
 """Encodings of images, which text has no use for, and what would serve it."""
@@ -71,7 +70,8 @@ def parse_methods(text: str) -> list[Method]:
 
 def require_trainable(method: Method) -> None:
     """Raise unless all that is written exists, suits text and can be put together."""
-    require_additions(method, [*SCALINGS, RANDOM])
+    require_added_after_training(method)
+    require_additions(method, [*(name for name in SCALINGS if name != TRAINED_WITH), RANDOM])
     if method.scaling is not None and method.added[-1] != method.scaling:
         last = method.added[-1]
         raise ValueError(f"{method}: the scaling must come last, since it is added after training; got {last!r}.")
@@ -79,24 +79,27 @@ def require_trainable(method: Method) -> None:
         require_part(part)
         if part.name in OF_IMAGES:
             raise ValueError(f"encodings must suit text; {part.name} is for images. Use {OF_IMAGES[part.name]}.")
-    late = [part.text for layer in method.pattern[1:] for part in layer if find_entry(part.name).place == "input"]
+    late = [part.text for layer in method.pattern[1:] for part in layer if entry(part.name).place == "input"]
     if late:
         raise ValueError(
             f"{method}: {late[0]} must stand in the first layer's place, since it acts once, before all layers; got it "
             f"in a later one. Write {late[0]}/... or {late[0]}&..."
         )
     if method.scaling is not None and not any(part.name == "rotary" for part in method.parts):
-        raise ValueError(f"{method}: +{method.scaling} scales the frequencies of rotary; got {method.base!r}.")
+        raise ValueError(
+            f"{method}: +{method.scaling} must follow rotary, since it scales its frequencies; got {method.base!r}."
+        )
+    require_scaling(method)
 
 
 def require_part(part: Part) -> None:
     """Raise unless an encoding of that name exists and takes its options."""
-    require_options(part.name, find_entry(part.name).options, part.options)
+    require_options(part.name, entry(part.name).options, part.options)
 
 
 def build(part: Part, sizes: Mapping[str, Any]) -> Encoding:
     """Make an encoding with its options, and those of the sizes that it takes."""
-    return find_entry(part.name).build(**{**sizes, **part.options})
+    return entry(part.name).build(**{**sizes, **part.options})
 
 
 def build_layer(method: Method, layer: int, sizes: Mapping[str, Any]) -> list[Encoding]:
@@ -113,7 +116,7 @@ def fitted(name: str, train_length: int) -> dict[str, Any]:
 def sources(method: Method) -> str:
     """Hash the modules that a method's classes of one's own come from; nothing where there are none."""
     own = sorted({part.name for part in method.parts if part.of_ones_own})
-    files = [inspect.getsourcefile(find_entry(name).cls) for name in own]
+    files = [inspect.getsourcefile(entry(name).cls) for name in own]
     content = b"".join(Path(file).read_bytes() for file in files if file is not None)
     return hashlib.sha256(content).hexdigest()[:16] if own else ""
 

@@ -1,36 +1,20 @@
-"""What can be added to a method with a plus: scalings of rotary, random positions, and an axial split for images."""
+"""Scalings of rotary in the lab: what each is made with where nothing is written, and what it is not offered for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import inspect
+from typing import Any, cast
 
 from situs.encodings.rotary import Rotary
-from situs.encodings.scaling import (
-    DynamicNTKScaling,
-    LinearScaling,
-    Llama3Scaling,
-    NTKByPartsScaling,
-    NTKScaling,
-    Scaling,
-    YaRN,
-)
-
-RANDOM, AXIAL = "random", "axial"
+from situs.encodings.scaling import Scaling
+from situs.lab.naming.grammar import RANDOM as RANDOM
+from situs.lab.naming.grammar import Method, Part, parse
+from situs.registry import SCALINGS, require_options
 
 Ramp = tuple[float, float]
-SCALINGS: dict[str, Callable[[float, int, Ramp], Scaling]] = {
-    "linear": lambda factor, length, ramp: LinearScaling(factor=factor),
-    "ntk": lambda factor, length, ramp: NTKScaling(factor=factor),
-    "dynamic_ntk": lambda factor, length, ramp: DynamicNTKScaling(factor=factor, original_length=length),
-    "ntk_by_parts": lambda factor, length, ramp: NTKByPartsScaling(
-        factor=factor, original_length=length, beta_fast=ramp[0], beta_slow=ramp[1]
-    ),
-    "yarn": lambda factor, length, ramp: YaRN(
-        factor=factor, original_length=length, beta_fast=ramp[0], beta_slow=ramp[1]
-    ),
-    "llama3": lambda factor, length, ramp: Llama3Scaling(factor=factor, original_length=length),
-}
 RAMPED = ("ntk_by_parts", "yarn")
+"""Scalings whose ramp is tried, where they are written without options."""
 PAPER: Ramp = (32.0, 1.0)
 """The turns between which YaRN's ramp lies in its paper."""
 RAMPS: tuple[Ramp, ...] = ((2.0, 0.25), (4.0, 0.5), (8.0, 1.0), PAPER)
@@ -38,9 +22,70 @@ RAMPS: tuple[Ramp, ...] = ((2.0, 0.25), (4.0, 0.5), (8.0, 1.0), PAPER)
 The paper's suit thousands of tokens: at 64, the fastest pair turns ten times. Which suits is tried on held-out text
 that is not scored."""
 
+SEARCHED = ("short_factors", "long_factors")
+TRAINED_WITH = "proportional"
+"""The scaling that a model is trained with: it leaves pairs without rotation."""
+
+
+def require_scaling(method: Method) -> None:
+    """Raise unless the scaling of a method, if it has one, takes its options and can be made with them."""
+    if method.scaling is None:
+        return
+    part = part_of(method.scaling)
+    require_options(part.name, inspect.signature(_class(part.name)).parameters, part.options)
+    missing = [name for name in SEARCHED if part.name == "longrope" and name not in part.options]
+    if missing:
+        raise ValueError(
+            f"{method}: longrope must be given {' and '.join(missing)}, since they were searched for one model; got "
+            f"none. Write longrope(short_factors=(...), long_factors=(...)) with one number per pair, as in the "
+            f"rope_scaling of the model's config.json."
+        )
+    if part.name == TRAINED_WITH and "fraction" not in part.options:
+        raise ValueError(
+            f"{method}: proportional must be given a fraction, since it rotates that share of the pairs; got none. "
+            f"Write proportional(fraction=0.25)."
+        )
+    make_scaling(method.scaling, factor=2.0, train_length=64)
+
+
+def require_added_after_training(method: Method) -> None:
+    """Raise for a scaling that changes what a model must be trained with."""
+    if method.scaling is not None and part_of(method.scaling).name == TRAINED_WITH:
+        raise ValueError(
+            f"{method}: proportional must be part of the training, since it takes the rotation from pairs that were "
+            f"trained with one, and scalings are added after it here. Use rotary(rotary_dim=...), or situs plot."
+        )
+
+
+def part_of(scaling: str) -> Part:
+    """Take a scaling apart: its name and the options it was written with."""
+    return parse(f"rotary+{scaling}").additions[0]
+
+
+def make_scaling(scaling: str, *, factor: float, train_length: int, ramp: Ramp = PAPER) -> Scaling:
+    """Make a scaling from lengths ``factor`` times that of training; options that are written are used as they are.
+
+    ramp: of a scaling that is written without options; with options, it has its paper's unless they say otherwise.
+    """
+    part = part_of(scaling)
+    chosen: dict[str, Any] = {"factor": factor, "original_length": train_length}
+    if not part.options:
+        chosen |= {"beta_fast": ramp[0], "beta_slow": ramp[1]}
+    if part.name == TRAINED_WITH or "target_length" in part.options:
+        del chosen["factor"]  # not stretched unless that is written, or given by two lengths
+    if part.name in ("linear", "ntk"):
+        del chosen["original_length"]  # not measured against
+    takes = inspect.signature(_class(part.name)).parameters
+    return _class(part.name)(**{name: each for name, each in chosen.items() if name in takes} | dict(part.options))
+
 
 def scaled(rotary: Rotary, scaling: str | None, *, factor: float, train_length: int, ramp: Ramp = PAPER) -> Rotary:
     """Scale the frequencies of a rotary encoding to texts ``factor`` times as long as those of training; None takes a
     scaling away."""
-    made = None if scaling is None else SCALINGS[scaling](factor, train_length, ramp)
+    made = None if scaling is None else make_scaling(scaling, factor=factor, train_length=train_length, ramp=ramp)
     return Rotary(**{**rotary.config, "scaling": made})
+
+
+def _class(name: str) -> type[Scaling]:
+    listed = SCALINGS[name]
+    return cast("type[Scaling]", getattr(importlib.import_module(listed.module), listed.cls))

@@ -177,7 +177,8 @@ class Probe:
         ranks = [({False: 0, None: 1, True: 2}[each.holds], -self.worse * (each.number or 0)) for each in found]
         layer, finding = min(zip(layers, found, ranks, strict=True), key=lambda item: item[2])[:2]
         worst = "the worst" if any(each != finding for each in found) else "any"
-        conditions = [f"scaled to {SCALED_TO} times the training length"] * (layer.method.scaling is not None)
+        scaled = "its own factor" if layer.method.has_own_factor else f"{SCALED_TO} times the training length"
+        conditions = [f"scaled to {scaled}"] * (layer.method.scaling is not None)
         conditions += ["with positions drawn at random"] * layer.method.randomised
         conditions += [f"in layer {layer.number + 1}"] * any(each.number for each in layers)
         conditions += [f"with {worst} of {DRAWS} draws of its parameters"] * any(each.draw for each in layers)

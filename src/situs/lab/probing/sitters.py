@@ -19,11 +19,11 @@ from situs.checks.bench import Bench
 from situs.encodings.base import Encoding, Encodings, InputEncoding, as_encodings
 from situs.encodings.rotary import Rotary
 from situs.encodings.split import Axial
-from situs.lab.naming.grammar import Method, Part, parse_all, require_additions
+from situs.lab.naming.grammar import AXIAL, Method, Part, parse_all, require_additions
 from situs.lab.naming.methods import build, require_part
-from situs.lab.naming.scalings import AXIAL, SCALINGS, scaled
+from situs.lab.naming.scalings import require_scaling, scaled
 from situs.lab.probing.stored import Trained, load, misfit
-from situs.registry import entry, names, require_options
+from situs.registry import SCALINGS, entry, names, require_options
 
 HEADS, HEAD_DIM = 1, 64  # of encodings that do not say
 SIZES = {"dim": 128, "head_dim": 64, "num_heads": 8, "size": (14, 14)}
@@ -235,12 +235,13 @@ def _sitter(
     (parts,) = method.pattern
     for part in parts:
         require_part(part)
+    require_scaling(method)
     if isinstance(stored, Trained):
         return Sitter(method.name, (stored.encoding,), trained=stored)
     made = _made(parts, sizes, length)
     for change in method.added:
         if not any(isinstance(each, Rotary) for each in made):
-            raise ValueError(f"{method}: +{change} changes rotary; got {method.base!r}.")
+            raise ValueError(f"{method}: +{change} must follow rotary, since it changes that; got {method.base!r}.")
         made = [_changed(each, change, *lengths) if isinstance(each, Rotary) else each for each in made]
     learns = any(True for each in made for _ in each.parameters())
     return Sitter(method.name, tuple(made), initial=(stored or f"{INITIAL}, not trained.") if learns else "")
@@ -248,7 +249,11 @@ def _sitter(
 
 def _made(parts: Sequence[Part], sizes: Mapping[str, Any], length: int) -> list[Encoding]:
     """Make encodings as their classes initialise them, the same every time."""
-    fitted = {"fire": {"threshold": max(4.0, length / 4)}}  # so that one sees what it does to longer texts
+    fitted: dict[str, dict[str, Any]] = {
+        "fire": {"threshold": max(4.0, length / 4)}  # so that one sees what it does to longer texts
+    }
+    if len(parts) > 1:
+        fitted["t5"] = {"softmax_scale": None}  # beside encodings that are made for 1 / sqrt(head_dim)
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)
         return [build(part, {**fitted.get(part.name, {}), **sizes}) for part in parts]

@@ -1,0 +1,97 @@
+"""Encodings of one's own, found by where they are written: MODULE:CLASS, FILE.py:CLASS, or FILE.py with one class."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from situs.registry.spelling import did_you_mean
+
+if TYPE_CHECKING:
+    from situs.encodings.base import Encoding
+
+
+def is_own(name: str) -> bool:
+    """Whether a name says where a class is written: MODULE:CLASS, or a Python file with or without :CLASS."""
+    return ":" in name or name.strip().endswith(".py")
+
+
+def load(name: str) -> type[Encoding]:
+    """Import the class that a name leads to; modules may lie in the working directory."""
+    where, _, class_name = (part.strip() for part in name.strip().rpartition(":"))
+    if not where:  # FILE.py alone
+        where, class_name = class_name, ""
+    module = _of_file(name, where) if where.endswith(".py") else _of_module(name, where)
+    base: type[Encoding] = importlib.import_module("situs.encodings.base").Encoding
+    defined = {
+        key: value
+        for key, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, base) and value.__module__ == module.__name__
+    }
+    if not class_name:
+        if len(defined) != 1:
+            found = ", ".join(sorted(defined)) or "none"
+            raise ValueError(
+                f"{where} must define one encoding where no class is named, since one is made from it; got {found}. "
+                f"Write {where}:CLASS."
+            )
+        return next(iter(defined.values()))
+    cls = getattr(module, class_name, None)
+    if not (isinstance(cls, type) and issubclass(cls, base)):
+        cure = did_you_mean(class_name, defined)
+        raise ValueError(f"{class_name} must be a situs.Encoding in {where}; got {cls!r}.{cure}")
+    return cls
+
+
+def _of_module(name: str, where: str) -> ModuleType:
+    with _importable_from(""):  # as python -m would find it
+        try:
+            return importlib.import_module(where)
+        except ModuleNotFoundError as problem:
+            if problem.name is not None and not f"{where}.".startswith(f"{problem.name}."):
+                raise  # the module is there, and something that it imports is not
+            raise ValueError(
+                f"name must be MODULE:CLASS with a module that can be imported, or FILE.py:CLASS; got {name!r}: "
+                f"{problem}. Call it from the folder of {where.partition('.')[0]}.py, or write the path to that file."
+            ) from problem
+
+
+def _of_file(name: str, where: str) -> ModuleType:
+    path = Path(where).expanduser().resolve()
+    if not path.is_file():
+        raise ValueError(
+            f"name must lead to a file, since a class is read from it; got {name!r}, and {path} is no file."
+        )
+    # named by its path, so that files of one name stay apart and what is pickled here can be read here
+    called = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    if called in sys.modules:
+        return sys.modules[called]
+    spec = importlib.util.spec_from_file_location(called, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[called] = module
+    try:
+        with _importable_from(str(path.parent)):
+            spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[called]
+        raise
+    return module
+
+
+@contextmanager
+def _importable_from(folder: str) -> Iterator[None]:
+    """Find modules in a folder first."""
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
