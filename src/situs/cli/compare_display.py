@@ -16,7 +16,7 @@ from rich.text import Text
 
 from situs.lab.comparing import records
 from situs.lab.comparing.records import Trial, TrialRecord
-from situs.lab.comparing.summary import LOSS, Point, Row, Scores
+from situs.lab.comparing.summary import LOSS, Point, Row, Scores, ending
 from situs.lab.probing.findings import Cost
 from situs.plots.comparison.view import View
 
@@ -148,7 +148,7 @@ class LiveWatcher:
 def _ending(record: TrialRecord) -> str:
     """Name a trial, and say how long it took or why it has no result."""
     took = f"{record.seconds.training + record.seconds.testing:.0f} s"
-    return f"{record.trial.label}: {took if record.status == 'done' else record.error or record.status}"
+    return f"{record.trial.label}: {took if record.status == 'done' else ending(record)}"
 
 
 def _measuring(method: str) -> str:
@@ -160,8 +160,9 @@ def _say_what_is_kept(console: Console, problem: object) -> None:
         console.print("Stopped. What is finished is kept; the same command goes on from here.")
 
 
-def show(view: View, folder: Path, console: Console | None = None) -> None:
-    """Print the tables and where the rest is. Not on a terminal, lines are as long as they need to be."""
+def show(view: View, folder: Path | None, console: Console | None = None) -> None:
+    """Print the tables and where the rest is, if it was written. Not on a terminal, lines are as long as they need to
+    be."""
     console = console or Console(width=None if sys.stdout.isatty() else 200)
     for task in view.tasks:
         console.print(_table(task, view))
@@ -169,8 +170,9 @@ def show(view: View, folder: Path, console: Console | None = None) -> None:
         console.print(_costs(view.rows))
     for row in view.rows:
         for problem in row.problems:
-            console.print(f"{row.name}: {problem}", markup=False)
-    console.print(f"Report: {folder / 'report.html'}", soft_wrap=True, markup=False)
+            console.print(f"{row.name}: {problem}", markup=False, soft_wrap=True)
+    if folder is not None:
+        console.print(f"Report: {folder / 'report.html'}", soft_wrap=True, markup=False)
 
 
 def _table(task: str, view: View) -> Table:
@@ -184,18 +186,32 @@ def _table(task: str, view: View) -> Table:
     table.add_column("verdict")
     for row in view.rows:
         found = row.scores.get(task)
-        cells = ["–"] * len(lengths) if found is None else [_cell(found, length, lengths[0]) for length in lengths]
+        cells = (
+            [_without_result(view, row, task)] * len(lengths)
+            if found is None
+            else [_cell(found, length, lengths[0]) for length in lengths]
+        )
         table.add_row(row.name, *cells, row.verdict if task == view.tasks[0] else "")
     return table
+
+
+def _without_result(view: View, row: Row, task: str) -> str:
+    """Say in a word why a method has no score on a task."""
+    trials = view.records.trials
+    found = {each.status for each in trials if each.trial.task == task and row.method in each.trial.tested}
+    return " or ".join(sorted(found)) or "–"
 
 
 def _cell(scores: Scores, length: int, base: int) -> str:
     level = scores.levels[length]
     if not level.exists:
-        return f"ends at {level.ends}"
+        return "failed" if level.ends is None else f"ends at {level.ends}"
     if scores.measure != LOSS:
         return f"{level.mean:.0%}"
-    return f"{level.mean:.2f}" if length == base else _signed(scores.changes[length])
+    if length == base:
+        return f"{level.mean:.2f}"
+    change = scores.changes.get(length)  # none where no seed came to a result at the training length
+    return f"{level.mean:.2f}" if change is None else _signed(change)
 
 
 def _signed(change: Point) -> str:

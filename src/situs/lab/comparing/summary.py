@@ -6,13 +6,15 @@ cancels. Intervals are 95 % of a bootstrap that draws seeds and windows anew.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from situs.lab.comparing.records import Comparison, Measure, Results, TrialRecord
+from situs.lab.comparing.records import Comparison, Measure, Outcome, Results, TrialRecord
 from situs.lab.naming.grammar import Method
 from situs.lab.probing.findings import Costs, Finding
 
@@ -27,18 +29,25 @@ TRAINED = {"extrapolating": "the loss holds up to the longest text that was test
 
 @dataclass(frozen=True)
 class Point:
-    """Hold a mean with its interval, and the mean of each seed; or where a table ended before it came to this."""
+    """Hold a mean with its interval, and the mean of each seed; or where a table ended before it came to this, or why
+    there is none."""
 
     mean: float
     low: float
     high: float
     seeds: tuple[float, ...]
     ends: int | None = None
+    error: str | None = None
 
     @property
     def exists(self) -> bool:
         """Whether there is a number."""
-        return self.ends is None
+        return self.ends is None and self.error is None
+
+    @staticmethod
+    def nothing(*, ends: int | None = None, error: str | None = None) -> Point:
+        """Make a point without a number, for one of these reasons."""
+        return Point(math.nan, math.nan, math.nan, (), ends, error)
 
 
 @dataclass(frozen=True)
@@ -84,7 +93,7 @@ def summarise(comparison: Comparison) -> list[Row]:
 
 def _row(method: Method, comparison: Comparison) -> Row:
     records = [record for record in comparison.trials if method in record.trial.tested]
-    done = [record for record in records if record.status == "done"]
+    done = [record for record in records if method.name in record.methods]  # or at least in part
     lengths = comparison.settings.lengths
     scores = {}
     for task in comparison.tasks:
@@ -92,10 +101,11 @@ def _row(method: Method, comparison: Comparison) -> Row:
         if own:
             scores[task] = _scores(method, own, lengths)
     problems = tuple(
-        f"{record.trial.task}, seed {record.trial.seed}: {record.error or record.status}"
+        f"{record.trial.task}, seed {record.trial.seed}: {ending(record)}"
         for record in records
         if record.status != "done"
-    )
+    ) + tuple(comparison.problems.get(method.name, ()))
+    endings = Counter(record.status for record in records if record.status != "done")
     first = [record.seconds.training for record in done if record.trial.task == next(iter(comparison.tasks))]
     return Row(
         method=method,
@@ -105,8 +115,13 @@ def _row(method: Method, comparison: Comparison) -> Row:
         cost=comparison.costs.get(method.name),
         properties={**comparison.properties.get(method.name, {}), **_extrapolating(scores, lengths)},
         problems=problems,
-        verdict=verdict(scores, lengths[0], problems),
+        verdict=verdict(scores, lengths[0], endings),
     )
+
+
+def ending(record: TrialRecord) -> str:
+    """Say in a word how a trial ended that did not come to a result, and why."""
+    return f"{record.status}: {record.error}" if record.error else record.status
 
 
 def _extrapolating(scores: Mapping[str, Scores], lengths: Sequence[int]) -> dict[str, Finding]:
@@ -115,7 +130,9 @@ def _extrapolating(scores: Mapping[str, Scores], lengths: Sequence[int]) -> dict
     if found is None or len(lengths) < 2:
         return {}
     change, times = found.changes.get(lengths[-1]), lengths[-1] // lengths[0]
-    if change is None or not change.exists:
+    if change is None or change.error is not None:
+        return {}
+    if not change.exists:
         said = f"Its table ends before {lengths[-1]} tokens."
         return {"extrapolating": Finding(False, None, "nats", said)}
     said = f"At {times} times the training length the loss changes by {change.mean:+.3f} nats; it holds below {HOLDS}."
@@ -123,29 +140,41 @@ def _extrapolating(scores: Mapping[str, Scores], lengths: Sequence[int]) -> dict
 
 
 def _scores(method: Method, records: Sequence[TrialRecord], lengths: Sequence[int]) -> Scores:
-    """Sum up what a method scored on one task; ``records`` are of trials that were done, a seed each."""
+    """Sum up what a method scored on one task; ``records`` are of trials with results, a seed each."""
     tested = [record.methods[method.name] for record in records]
-    found: dict[int, Tensor] = {}
-    ends: dict[int, int] = {}
+    levels: dict[int, Point] = {}
+    changes: dict[int, Point] = {}
     for length in lengths:
-        each = [one.lengths[length] for one in tested]
-        if each[0].ends is not None:
-            ends[length] = each[0].ends
-        else:
-            found[length] = torch.tensor([one.scores for one in each], dtype=torch.float64)
-    base = found.get(lengths[0])
-    nothing = {length: Point(float("nan"), float("nan"), float("nan"), (), end) for length, end in ends.items()}
-    changes = {} if base is None else {length: point(scores - base) for length, scores in found.items()}
-    stretches = [one.lengths[lengths[-1]].along for one in tested]
-    along = None if stretches[0] is None else torch.tensor(stretches, dtype=torch.float64).mean(0).tolist()
+        outcomes = [one.lengths.get(length, Outcome(error="not tested")) for one in tested]
+        pairs = [(each.scores, _base(one, lengths[0])) for one, each in zip(tested, outcomes, strict=True)]
+        found = [scores for scores, _ in pairs if scores is not None]
+        paired = [(scores, base) for scores, base in pairs if scores is not None and base is not None]
+        levels[length] = (
+            point(_matrix(found)) if found else Point.nothing(ends=outcomes[0].ends, error=outcomes[0].error)
+        )
+        if paired:
+            scores, bases = zip(*paired, strict=True)
+            changes[length] = point(_matrix(scores) - _matrix(bases))
+        elif not levels[length].exists:
+            changes[length] = levels[length]
+    stretches = [at.along for one in tested if (at := one.lengths.get(lengths[-1])) is not None and at.along]
+    along = torch.tensor(stretches, dtype=torch.float64).mean(0).tolist() if stretches else None
     return Scores(
         measure=records[0].measure or LOSS,
-        levels={**{length: point(scores) for length, scores in found.items()}, **nothing},
-        changes={**changes, **nothing},
+        levels=levels,
+        changes=changes,
         along=along,
         depths=_depths(tested, lengths),
         ramps=[one.ramp for one in tested if one.ramp],
     )
+
+
+def _base(results: Results, length: int) -> list[float] | None:
+    return results.lengths[length].scores if length in results.lengths else None
+
+
+def _matrix(scores: Sequence[Sequence[float]]) -> Tensor:
+    return torch.tensor(scores, dtype=torch.float64)
 
 
 def _depths(tested: Sequence[Results], lengths: Sequence[int]) -> dict[int, dict[float, float]]:
@@ -153,7 +182,7 @@ def _depths(tested: Sequence[Results], lengths: Sequence[int]) -> dict[int, dict
     found: dict[int, dict[float, float]] = {}
     for length in lengths:
         pairs: dict[float, list[float]] = {}
-        for at in (one.lengths[length] for one in tested):
+        for at in (one.lengths[length] for one in tested if length in one.lengths):
             for depth, score in zip(at.depths or (), at.scores or (), strict=True) if at.depths else ():
                 pairs.setdefault(round(depth, 3), []).append(score)
         if pairs:
@@ -186,13 +215,13 @@ def farthest(scores: Scores) -> int:
     return reached
 
 
-def verdict(scores: Mapping[str, Scores], train_length: int, problems: Sequence[str]) -> str:
-    """Say in words how far the loss holds, and how far answers are found."""
+def verdict(scores: Mapping[str, Scores], train_length: int, endings: Mapping[str, int]) -> str:
+    """Say in words how far the loss holds, how far answers are found, and how many trials failed or diverged."""
     words = []
     for task, found in scores.items():
         reached = farthest(found)
         times = f"{reached // train_length}×" if reached else ""
-        ended = next((point.ends for point in found.levels.values() if not point.exists), None)
+        ended = next((point.ends for point in found.levels.values() if point.ends is not None), None)
         longest = reached == max(found.levels)
         if found.measure == LOSS:
             phrase = f"loss holds to {times}" + ("" if longest else " only") if reached else "no loss at 1×"
@@ -203,6 +232,7 @@ def verdict(scores: Mapping[str, Scores], train_length: int, problems: Sequence[
         else:
             phrase = f"{task}: right to {times}" if reached else f"{task}: not learnt"
         words.append(phrase)
-    if problems:
-        words.append(f"{len(problems)} trial{'s' * (len(problems) > 1)} failed")
+    for status in ("failed", "diverged"):
+        if count := endings.get(status, 0):
+            words.append(f"{count} trial{'s' * (count > 1)} {status}")
     return "; ".join(words) or "no result"

@@ -125,7 +125,7 @@ def _up_to(kind: type[C], stack: Stack, length: int, found: Callable[[], C]) -> 
     stack.scale_to(length)
     try:
         return found()
-    except Exception as problem:  # one's own encoding may fail in any way, and the rest is worth having
+    except (Exception, SystemExit) as problem:  # one's own encoding may fail in any way, and the rest is worth having
         return kind(error=f"{type(problem).__name__}: {problem}")
 
 
