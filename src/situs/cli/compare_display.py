@@ -23,7 +23,7 @@ from situs.plots.comparison.view import View
 
 def watch(*, quiet: bool) -> LineWatcher | LiveWatcher:
     """Choose who is told: a live view on a terminal, lines elsewhere; on the error stream, so that output is free."""
-    console = Console(stderr=True, quiet=quiet)
+    console = Console(stderr=True, quiet=quiet, emoji=False)  # :Leaves: is a class, not a picture
     return LiveWatcher(console) if console.is_terminal and not quiet else LineWatcher(console)
 
 
@@ -82,7 +82,7 @@ class LineWatcher:
 
     def remark(self, text: str) -> None:
         """Write a line."""
-        self.console.print(text, markup=False)
+        self.console.print(text, markup=False, soft_wrap=True)
 
 
 @final
@@ -132,7 +132,7 @@ class LiveWatcher:
 
     def remark(self, text: str) -> None:
         """Write a line above the bar."""
-        self.console.print(text, markup=False)
+        self.console.print(text, markup=False, soft_wrap=True)
 
     def _picture(self) -> Table:
         grid = Table.grid(padding=(0, 2))
@@ -163,7 +163,7 @@ def _say_what_is_kept(console: Console, problem: object) -> None:
 def show(view: View, folder: Path | None, console: Console | None = None) -> None:
     """Print the tables and where the rest is, if it was written. Not on a terminal, lines are as long as they need to
     be."""
-    console = console or Console(width=None if sys.stdout.isatty() else 200)
+    console = console or Console(width=None if sys.stdout.isatty() else 200, emoji=False, markup=False)
     for task in view.tasks:
         console.print(_table(task, view))
     if any(row.cost is not None for row in view.rows):

@@ -12,13 +12,12 @@ crash, nor a hang. A job goes to a worker as data and its answer comes back as d
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 import torch
 
 from situs.lab.comparing import trial as trials
 from situs.lab.comparing.corpus import Corpus
-from situs.lab.comparing.problems import Problem, RefusedError, own_modules, problem_of, require_importable
 from situs.lab.comparing.records import Parameters, Seconds, Trial, TrialRecord
 from situs.lab.comparing.trial import Keep, Tell
 from situs.lab.model import Decoder
@@ -27,6 +26,7 @@ from situs.lab.naming.methods import sources
 from situs.lab.plain import from_json, to_json
 from situs.lab.probing import costs, properties
 from situs.lab.probing.findings import Costs, Finding
+from situs.lab.problems import Problem, RefusedError, own_modules, problem_of, require_importable
 from situs.lab.settings import Settings
 
 TRIED = 8
@@ -90,6 +90,12 @@ def own_code(job: Job) -> frozenset[str]:
     return frozenset(own_modules(job.method))
 
 
+def prepare(job: Job) -> None:
+    """Load what takes seconds and is not of the job."""
+    if isinstance(job, Trial):
+        torch.optim.AdamW([torch.zeros(1)])  # the first one imports half of torch
+
+
 def answer(job: Job, corpus: Corpus | None, tell: Tell, keep: Keep) -> Answer:
     """Do a job on one thread; whatever it raises becomes part of the answer."""
     torch.set_num_threads(1)
@@ -99,7 +105,6 @@ def answer(job: Job, corpus: Corpus | None, tell: Tell, keep: Keep) -> Answer:
             return _try_out(job)
         if isinstance(job, Measurement):
             return _readable(Found, _measure(job))
-        torch.optim.AdamW([torch.zeros(1)])  # the first one imports for seconds, which are not the trial's
         return _readable(TrialRecord, trials.run(job, corpus, tell, keep))
     except BaseException as error:  # SystemExit, too; Ctrl-C does not reach workers
         return failed(job, problem_of(error, job.method))
@@ -160,7 +165,7 @@ def _measure(job: Measurement) -> Found:
 
 def _readable(kind: type[TrialRecord] | type[Found], found: TrialRecord | Found) -> TrialRecord | Found:
     """Raise unless an answer can be stored and read again: an encoding of one's own may give anything as a number."""
-    again: TrialRecord | Found = from_json(kind, to_json(found))
+    again = from_json(kind, to_json(found))
     if isinstance(again, TrialRecord):
         again.require_sound()
-    return again
+    return cast("TrialRecord | Found", again)

@@ -11,11 +11,11 @@ import torch
 
 from situs.lab.comparing.budget import Budget
 from situs.lab.comparing.corpus import Corpus
-from situs.lab.comparing.problems import Problem
 from situs.lab.comparing.records import Comparison, Taught, Trial, TrialRecord
 from situs.lab.comparing.tasks import TASKS, Task, make_task, of_text
 from situs.lab.naming.grammar import Method, parse_all
 from situs.lab.naming.methods import require_trainable, suiting_text
+from situs.lab.problems import Problem
 from situs.lab.settings import Settings, Size
 
 SCALED = ("rotary+linear", "rotary+ntk", "rotary+dynamic_ntk", "rotary+ntk_by_parts", "rotary+yarn", "rotary+llama3")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from situs.lab.comparing.records import Comparison, Measure, Outcome, Results, TrialRecord
+from situs.lab.comparing.records import Comparison, Measure, Outcome, Results, Status, TrialRecord
 from situs.lab.naming.grammar import Method
 from situs.lab.probing.findings import Costs, Finding
 
@@ -105,7 +105,7 @@ def _row(method: Method, comparison: Comparison) -> Row:
         for record in records
         if record.status != "done"
     ) + tuple(comparison.problems.get(method.name, ()))
-    endings = Counter(record.status for record in records if record.status != "done")
+    endings: Counter[Status] = Counter(record.status for record in records if record.status != "done")
     first = [record.seconds.training for record in done if record.trial.task == next(iter(comparison.tasks))]
     return Row(
         method=method,
@@ -215,7 +215,7 @@ def farthest(scores: Scores) -> int:
     return reached
 
 
-def verdict(scores: Mapping[str, Scores], train_length: int, endings: Mapping[str, int]) -> str:
+def verdict(scores: Mapping[str, Scores], train_length: int, endings: Mapping[Status, int]) -> str:
     """Say in words how far the loss holds, how far answers are found, and how many trials failed or diverged."""
     words = []
     for task, found in scores.items():
@@ -232,7 +232,8 @@ def verdict(scores: Mapping[str, Scores], train_length: int, endings: Mapping[st
         else:
             phrase = f"{task}: right to {times}" if reached else f"{task}: not learnt"
         words.append(phrase)
-    for status in ("failed", "diverged"):
+    ends: tuple[Status, ...] = ("failed", "diverged")
+    for status in ends:
         if count := endings.get(status, 0):
             words.append(f"{count} trial{'s' * (count > 1)} {status}")
     return "; ".join(words) or "no result"

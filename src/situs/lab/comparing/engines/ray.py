@@ -24,11 +24,11 @@ from typing import Any
 from situs.lab.comparing.corpus import Corpus
 from situs.lab.comparing.engines.team import TIMEOUT, timed_out
 from situs.lab.comparing.engines.worker import CorpusSource, EngineError, choose_gpu
-from situs.lab.comparing.jobs import answer, failed_trial, own_code
-from situs.lab.comparing.problems import Problem
+from situs.lab.comparing.jobs import answer, failed_trial, own_code, prepare
 from situs.lab.comparing.records import Progress, Trial, TrialRecord
 from situs.lab.comparing.trial import longest_first
 from situs.lab.plain import from_json, to_json
+from situs.lab.problems import Problem
 
 RETRIES = 3
 LOOKED = 0.5  # seconds between looks at the progress
@@ -97,8 +97,9 @@ def _start(ray: Any, trial: Trial, corpus: Any, board: Any, gpus: float) -> Any:
 def _work(trial: Trial, corpus: Corpus | None, board: Any) -> str:
     """Run a trial in a process of the cluster. Ray shows it only the GPUs it may use."""
     post = partial(_post, board, trial.key)
-    post("begun", Progress("beginning", 0, trial.steps))
     choose_gpu(0, trial.settings.device)
+    prepare(trial)
+    post("begun", None)
     return to_json(answer(trial, corpus, partial(post, "progress"), partial(post, "so_far")))
 
 

@@ -16,14 +16,23 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from time import monotonic
-from typing import final
+from typing import cast, final
 
 from situs.lab.comparing.engines.processes import Worker, ending, holding_signals, stopping_at_sigterm
-from situs.lab.comparing.engines.worker import ANSWER, NO_TEXT, PROGRESS, READY, SO_FAR, CorpusSource, EngineError
+from situs.lab.comparing.engines.worker import (
+    ANSWER,
+    BEGUN,
+    NO_TEXT,
+    PROGRESS,
+    READY,
+    SO_FAR,
+    CorpusSource,
+    EngineError,
+)
 from situs.lab.comparing.jobs import Answer, Found, Job, Measurement, Tried, TryOut, failed
-from situs.lab.comparing.problems import Problem
 from situs.lab.comparing.records import Progress, TrialRecord
 from situs.lab.plain import UnreadableError, from_json
+from situs.lab.problems import Problem
 
 DEATHS = 2  # of workers, that a job may cause before it is given up
 FALSE_STARTS = 3  # in a row, before it is clear that no worker will start
@@ -138,7 +147,9 @@ class Team:
             return
         job = member.job
         assert job is not None
-        if kind == PROGRESS:
+        if kind == BEGUN:
+            member.seconds = 0.0
+        elif kind == PROGRESS:
             this.tell(member.number, job, from_json(Progress, text))
         elif kind == SO_FAR:
             member.so_far = from_json(TrialRecord, text)
@@ -229,7 +240,6 @@ def timed_out(seconds: float, place: str = "") -> Problem:
 def _read(job: Job, text: str) -> Answer:
     kind = Tried if isinstance(job, TryOut) else Found if isinstance(job, Measurement) else TrialRecord
     try:
-        found: Answer = from_json(kind, text)
+        return cast(Answer, from_json(kind, text))
     except UnreadableError as problem:
         return failed(job, Problem(f"{type(problem).__name__}: {problem}", ""))
-    return found

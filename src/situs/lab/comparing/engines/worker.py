@@ -20,13 +20,13 @@ from typing import Any
 import torch
 
 from situs.lab.comparing.corpus import Corpus
-from situs.lab.comparing.jobs import Answer, Job, answer, failed
-from situs.lab.comparing.problems import problem_of
+from situs.lab.comparing.jobs import Answer, Job, answer, failed, prepare
 from situs.lab.comparing.records import Trial
 from situs.lab.plain import to_json
+from situs.lab.problems import problem_of
 
-READY, PROGRESS, SO_FAR, ANSWER = "ready", "progress", "so far", "answer"
-"""Kinds of messages from a worker."""
+READY, BEGUN, PROGRESS, SO_FAR, ANSWER = "ready", "begun", "progress", "so far", "answer"
+"""Kinds of messages from a worker. The time of a job counts from BEGUN on."""
 
 
 class EngineError(ValueError):
@@ -82,6 +82,8 @@ def _answered(number: int, job: Job, source: CorpusSource, texts: dict[str, Corp
         text = job.corpus if isinstance(job, Trial) else ""
         if text and text not in texts:
             texts[text] = source.load()
+        prepare(job)
+        _send(connection, BEGUN, None)
     except Exception as error:
         return failed(job, problem_of(error, job.method))
     return answer(job, texts.get(text), partial(_send, connection, PROGRESS), partial(_send, connection, SO_FAR))

@@ -17,7 +17,7 @@ from situs.encodings.schedule import find_entry
 from situs.lab.naming.grammar import Method
 from situs.lab.naming.methods import require_trainable
 
-PACKAGE = Path(__file__).resolve().parents[2]
+PACKAGE = Path(__file__).resolve().parents[1]
 INSTALLED = tuple(
     os.path.realpath(path) + os.sep
     for name in ("stdlib", "platstdlib", "purelib", "platlib")
