@@ -83,7 +83,7 @@ def test_a_cluster_gives_the_local_numbers_though_a_worker_is_killed(address: st
     records = complete(trials, Store(tmp_path), engine.run, source=source, address=address, tell=tell)
     killer.join(1)
     assert not killer.is_alive()
-    assert records[breaks.key].error == "RuntimeError: no such luck"
+    assert records[breaks.key].error == f"RuntimeError: no such luck ({tmp_path / 'waiting.py'}:18)"
     assert {key for _, key, _ in told} >= {waits.key, reads.key}
     assert {number for number, _, _ in told} <= {0, 1}
     here: dict[str, TrialRecord] = {}

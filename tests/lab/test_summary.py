@@ -136,4 +136,4 @@ def scores(measure: Measure, levels: list[float], changes: list[float]) -> Score
 )
 def test_a_verdict_says_how_far_it_holds_without_a_break(found: Scores, reached: int, words: str) -> None:
     assert farthest(found) == reached
-    assert verdict({"x": found}, 8, ()) == words
+    assert verdict({"x": found}, 8, {}) == words

@@ -231,8 +231,7 @@ def _require_numbers(
         )
     if learning_rate is not None and not (learning_rate > 0 and math.isfinite(learning_rate)):
         raise ValueError(
-            f"lr must be positive and finite, since every update of the weights is multiplied by it; got "
-            f"{learning_rate}."
+            f"lr must be positive and finite, since it scales every update of the weights; got {learning_rate}."
         )
     if not multiples or min(multiples) < 1:
         raise ValueError(

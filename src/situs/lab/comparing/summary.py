@@ -120,8 +120,8 @@ def _row(method: Method, comparison: Comparison) -> Row:
 
 
 def ending(record: TrialRecord) -> str:
-    """Say in a word how a trial ended that did not come to a result, and why."""
-    return f"{record.status}: {record.error}" if record.error else record.status
+    """Say why a trial did not come to a result."""
+    return record.error or record.status
 
 
 def _extrapolating(scores: Mapping[str, Scores], lengths: Sequence[int]) -> dict[str, Finding]:
@@ -225,7 +225,9 @@ def verdict(scores: Mapping[str, Scores], train_length: int, endings: Mapping[St
         longest = reached == max(found.levels)
         if found.measure == LOSS:
             phrase = f"loss holds to {times}" + ("" if longest else " only") if reached else "no loss at 1×"
-            if ended is not None and reached == train_length:
+            if any(point.error is not None for point in found.levels.values()) and not longest:
+                phrase = f"no result beyond {times}" if reached else "no result"
+            elif ended is not None and reached == train_length:
                 phrase = f"table ends at {ended}"
             elif reached == train_length:
                 phrase = "tested at 1× only" if longest else "loss breaks beyond 1×"
