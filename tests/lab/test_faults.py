@@ -50,7 +50,7 @@ class Odd(situs.Sinusoidal):
 class Meddles(situs.Sinusoidal):
     def __init__(self, *, dim):
         print("as loud as can be", flush=True)
-        torch.set_default_dtype(torch.float64)
+        torch.nn.functional.gelu = torch.relu
         super().__init__(dim=dim)
 """
 LINES = {line.partition("  # ")[2]: number for number, line in enumerate(FAULTS.splitlines(), start=1)}
@@ -60,7 +60,6 @@ MODULES = {
     "exiting": "import sys\nsys.exit()\n",
     "leaving": "import os\nos._exit(0)\n",
     "importing": "import no_such_module\n",
-    "empty": "",
 }
 
 
@@ -137,7 +136,6 @@ def test_a_module_that_cannot_be_imported_is_one_sentence_with_its_line(team: Te
         None,
         "name must be MODULE:CLASS with a module that can be imported; got 'importing:Own': No module named "
         "'no_such_module'.",
-        "Own must be a situs.Encoding in module empty; got None.",
     ]
     assert problems(found) == [died("exit status 0", LEFT)]
 
@@ -195,10 +193,10 @@ def test_what_is_no_number_does_not_reach_the_records(team: Team) -> None:
 def test_what_an_encoding_does_to_torch_or_prints_reaches_nobody_else(
     team: Team, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    before = records(team, ["alibi"])[0]
     with Team(1) as one:
+        (before,) = records(one, ["alibi"])
         meddled, after = records(one, ["faults:Meddles", "alibi"])
-    assert meddled.parameters.model == before.parameters.model
+    assert meddled.status == "done"
     assert (after.curve, after.methods) == (before.curve, before.methods)
     assert "as loud as can be" not in capfd.readouterr().out
 

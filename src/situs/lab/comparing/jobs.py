@@ -100,14 +100,20 @@ def answer(job: Job, corpus: Corpus | None, tell: Tell, keep: Keep) -> Answer:
     """Do a job on one thread; whatever it raises becomes part of the answer."""
     torch.set_num_threads(1)
     torch.manual_seed(job.seed if isinstance(job, Trial) else 0)  # not what the jobs before have drawn
+    so_far: list[TrialRecord] = []
+
+    def keep_too(record: TrialRecord) -> None:
+        so_far[:] = [record]
+        keep(record)
+
     try:
         if isinstance(job, TryOut):
             return _try_out(job)
         if isinstance(job, Measurement):
             return _readable(Found, _measure(job))
-        return _readable(TrialRecord, trials.run(job, corpus, tell, keep))
+        return _readable(TrialRecord, trials.run(job, corpus, tell, keep_too))
     except BaseException as error:  # SystemExit, too; Ctrl-C does not reach workers
-        return failed(job, problem_of(error, job.method))
+        return failed(job, problem_of(error, job.method), so_far=so_far[0] if so_far else None)
 
 
 def failed(job: Job, problem: Problem, seconds: float = 0.0, so_far: TrialRecord | None = None) -> Answer:
