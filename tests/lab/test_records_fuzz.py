@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from situs.lab.comparing.records import Comparison, Measured, TrialRecord
-from situs.lab.comparing.store import DamagedError, Store, read_record
+from situs.lab.comparing.store import Store, read_record
 from situs.lab.comparing.summary import summarise
+from situs.plots.comparison.table import table_csv
 from tests.lab.test_plain import MEASURED
 from tests.plots.comparison.sample import make_records
 
@@ -23,7 +24,7 @@ TRIAL = next(each for each in COMPARISON["trials"] if each["status"] == "done")
 WHOLE: dict[type[Any], Any] = {Comparison: COMPARISON, TrialRecord: TRIAL, Measured: json.loads(MEASURED)}
 
 ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 70) | st.floats() | st.sampled_from(["", "NaN", "rotary", "64", "a+b+c"])
+    st.none() | st.booleans() | st.integers(-2, 70) | st.floats() | st.sampled_from(["", "NaN", "rotary", "a+b+c"])
     | st.just(10**400),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["64", "x", "scores", "ends"]), inner),
     max_leaves=4,
@@ -69,17 +70,13 @@ def test_a_record_with_anything_in_it_is_read_or_named_with_a_reason(
     content = changed(WHOLE[kind], spot, data.draw(st.sampled_from(["drop", "change"])), data.draw(ANYTHING))
     path = tmp_path / "record.json"
     path.write_text(json.dumps(content))
-    try:
-        record = read_record(kind, path)
-    except DamagedError as problem:
-        assert str(problem).startswith(f"{path} cannot be read: ")
-        assert problem.reason.strip()
-        store = Store(tmp_path)
-        assert store.read(kind, "record.json") is None
+    store = Store(tmp_path)
+    record = store.read(kind, "record.json")
+    if record is None:
         assert list(store.damaged) == ["record.json"]
+        assert store.damaged["record.json"].strip()
         assert (tmp_path / "record.json.damaged").read_text() == json.dumps(content)
         assert not path.exists()
-    else:
-        record.require_sound()
-        if isinstance(record, Comparison):
-            assert [row.method for row in summarise(record)] == record.methods
+    elif isinstance(record, Comparison):
+        assert [row.method for row in summarise(record)] == record.methods
+        assert len(table_csv(record).splitlines()) > len(record.methods)
