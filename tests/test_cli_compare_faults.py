@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -78,23 +79,24 @@ def test_the_report_says_what_is_wrong_and_ends_alike(
     assert "failed" in row
 
 
-@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="becomes another user")
-def test_a_folder_that_cannot_be_written_still_shows_its_report(broken: tuple[Path, int], tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_still_shows_its_report(
+    broken: tuple[Path, int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object, **options: object) -> None:  # root may write anywhere, so permissions would not do
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
     folder, _ = broken
-    code = (
-        f"import os, sys; from situs.cli import main; os.chdir({str(folder.parent)!r}); os.setuid(65534); "
-        "sys.exit(main(['compare', '--report', 'out']))"
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    monkeypatch.setattr(Path, "touch", refuse)
+    assert main(["compare", "--report", str(folder)]) == 1
+    shown = capsys.readouterr()
+    assert "broken:Late" in shown.out
+    assert "Report:" not in shown.out
+    assert shown.err == (
+        "situs compare: the report was not written. folder must be readable and writable, since each trial is stored "
+        f"there as a file; got {folder}: Read-only file system. Choose another. Give it with --out.\n"
     )
-    for each in (folder, *folder.parents):
-        if each.owner() == "root" and each != Path("/"):
-            each.chmod(each.stat().st_mode | 0o055)
-    environment = {**os.environ, "HOME": str(tmp_path), "MPLCONFIGDIR": "/tmp/situs-test-mpl"}
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=300)
-    assert "broken:Late" in found.stdout, found.stderr
-    assert "situs compare: the report was not written. folder must be readable and writable" in found.stderr
-    assert "Give another folder with --out." in found.stderr
-    assert "Traceback" not in found.stderr
-    assert found.returncode == 1
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def test_a_folder_that_cannot_be_written_still_shows_its_report(broken: tuple[Pa
     [
         ({"methods": 3}, "methods must be list; got 3"),
         ({"format": 1}, "format must be 2, since this version of situs writes and reads it; got 1"),
-        ({"settings": {}}, "Settings must"),
+        ({"settings": None}, "settings must be Settings; got None"),
     ],
 )
 def test_a_report_from_damaged_records_names_the_file_and_changes_nothing(
@@ -165,16 +167,17 @@ def test_lengths_that_cannot_fit_are_refused_with_their_size(capsys: pytest.Capt
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="sends signals")
-@pytest.mark.thin(3)
-@pytest.mark.parametrize("after", [0.15, 0.6, 1.5])
-def test_ctrl_c_while_everything_is_imported_is_quiet(after: float, tmp_path: Path) -> None:
+@pytest.mark.thin(2)
+@pytest.mark.parametrize("loaded", ["libtorch_cpu", "/numpy/"])
+def test_ctrl_c_while_everything_is_imported_is_quiet(loaded: str, tmp_path: Path) -> None:
     situs = str(Path(sys.executable).with_name("situs"))
     process = subprocess.Popen(
         [situs, "compare", *SMALL, "--out", str(tmp_path / "out")],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
-    time.sleep(after)
+    while process.poll() is None and loaded not in Path(f"/proc/{process.pid}/maps").read_text():
+        time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
     out, said = process.communicate(timeout=120)
     assert (process.returncode, out) == (130, "")

@@ -7,11 +7,21 @@ import os
 import sys
 from collections.abc import Sequence
 
-from situs.cli import check, compare, listing, plot
+from situs.cli.interrupting import leaving_at_ctrl_c
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``situs ...``; returns the exit status."""
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        return 130  # as shells say it; whoever was at work has told what is kept
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    with leaving_at_ctrl_c():
+        from situs.cli import check, compare, listing, plot
+
     parser = argparse.ArgumentParser(prog="situs", description="Position encodings for Transformers.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in (listing, plot, check, compare):
@@ -35,5 +45,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, TypeError) as problem:
         print(f"situs {options.command}: {problem}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 130  # as shells say it; whoever was at work has told what is kept

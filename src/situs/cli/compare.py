@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from situs.cli.interrupting import leaving_at_ctrl_c
+
 if TYPE_CHECKING:
     from situs.lab.comparing.engines import Engine, Team
     from situs.lab.comparing.plan import Plan
@@ -84,15 +86,17 @@ def whole_numbers(text: str) -> tuple[int, ...]:
 def run(options: argparse.Namespace) -> int:
     """Compare, or only report; returns 0 if every trial and measurement came to a result, else 1."""
     try:
-        from situs.cli.compare_display import show, watch
-        from situs.cli.compare_files import write
+        with leaving_at_ctrl_c():
+            import situs.lab.comparing.compare  # noqa: F401  with all that is used later
+            from situs.cli.compare_display import show, watch
+            from situs.cli.compare_files import write
+            from situs.lab.comparing.store import Store, StoreError
+            from situs.lab.plain import to_json
+            from situs.plots.comparison.view import View
     except ModuleNotFoundError as problem:
         if (problem.name or "").partition(".")[0] not in ("rich", "matplotlib", "numpy"):
             raise
         raise ValueError(NEEDED) from problem
-    from situs.lab.comparing.store import Store, StoreError
-    from situs.lab.plain import to_json
-    from situs.plots.comparison.view import View
 
     if options.report is not None:
         records, folder = _written(options.report), options.out or options.report
@@ -106,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
     except StoreError as problem:
         if options.report is None:
             raise
-        unwritten = f"situs compare: the report was not written. {problem} Give another folder with --out."
+        unwritten = f"situs compare: the report was not written. {problem} Give it with --out."
     if options.json:
         print(to_json(view.rows, indent=2))
     else:
