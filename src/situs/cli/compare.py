@@ -87,7 +87,6 @@ def run(options: argparse.Namespace) -> int:
     """Compare, or only report; returns 0 if every trial and measurement came to a result, else 1."""
     try:
         with leaving_at_ctrl_c():
-            import situs.lab.comparing.compare  # noqa: F401  with all that is used later
             from situs.cli.compare_display import show, watch
             from situs.cli.compare_files import write
             from situs.lab.comparing.store import Store, StoreError
@@ -158,9 +157,10 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 
 def _compare(options: argparse.Namespace, folder: Path, watcher: Any) -> Comparison:
-    from situs.lab.comparing.compare import compare, try_out
-    from situs.lab.comparing.engines import TIMEOUT, Team
-    from situs.lab.comparing.store import Store
+    with leaving_at_ctrl_c():
+        from situs.lab.comparing.compare import compare, try_out
+        from situs.lab.comparing.engines import TIMEOUT, Team
+        from situs.lab.comparing.store import Store
 
     plan = _plan(options)
     timeout = TIMEOUT if options.trial_timeout is None else options.trial_timeout
