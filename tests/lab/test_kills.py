@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -66,12 +67,10 @@ def test_any_process_may_be_killed_at_any_moment(tmp_path: Path) -> None:
         process = started(tmp_path, "killed")
         time.sleep(chance.uniform(0.1, 0.5 * took))
         victims = processes(process.pid) if chance.random() < 0.5 else [process.pid]  # a worker, or the whole
-        with_luck = chance.choice(victims or [process.pid])
-        try:
-            os.kill(with_luck, chance.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT]))
-        except ProcessLookupError:
-            pass
-        if with_luck != process.pid:
+        victim = chance.choice(victims or [process.pid])
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(victim, chance.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT]))
+        if victim != process.pid:
             time.sleep(chance.uniform(0.0, 1.0))
             process.kill()
         process.communicate(timeout=600)

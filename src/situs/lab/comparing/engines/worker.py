@@ -63,7 +63,7 @@ def serve(number: int, connection: Connection, dump: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to decide
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    threading.Thread(target=_end_with_parent, name="situs parent", daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(dump,), name="situs parent", daemon=True).start()
     _divert_output()
     texts: dict[str, Corpus] = {}
     with open(dump, "w") as file, contextlib.suppress(EOFError, OSError):  # the parent is gone
@@ -108,9 +108,11 @@ def _divert_output() -> None:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
 
-def _end_with_parent() -> None:
-    """End this worker when its parent ends: one that was killed cannot stop its workers."""
+def _end_with_parent(dump: str) -> None:
+    """End this worker when its parent ends: one that was killed cannot stop its workers, nor remove their files."""
     parent = parent_process()
     if parent is not None:
         wait([parent.sentinel])
+        with contextlib.suppress(OSError):
+            os.unlink(dump)
         os._exit(1)
