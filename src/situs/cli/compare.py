@@ -165,13 +165,13 @@ def _compare(options: argparse.Namespace, folder: Path, watcher: Any) -> Compari
     plan = _plan(options)
     timeout = TIMEOUT if options.trial_timeout is None else options.trial_timeout
     with Team(options.workers) as team, watcher:
+        plan = try_out(plan, team, timeout=timeout)
         watcher.remark(str(plan.budget))
         if plan.corpus is not None and plan.corpus.left_out:
             watcher.remark(
                 f"{options.text} has {plan.corpus.left_out:,} bytes more than are used: "
                 f"{sum(plan.corpus.sizes.values()):,} bytes are chosen by file names."
             )
-        plan = try_out(plan, team, timeout=timeout)
         for name, problem in plan.problems.items():
             watcher.remark(f"{name} cannot be built at this size, and is left out: {problem.said}")
         return compare(
