@@ -93,7 +93,9 @@ def test_a_damaged_record_is_named_and_run_again(folder: Path, capsys: pytest.Ca
     path.write_text(path.read_text()[:50])
     capsys.readouterr()
     assert main(["compare", *arguments]) == 0
-    assert f"{key}.json was damaged; its trial is run again." in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"trials/{key}.json is damaged: a record must be JSON; got " in said
+    assert f"It is set aside as trials/{key}.json.damaged, and made again where needed." in said
     again = json.loads(path.read_text())
     assert again["methods"] == whole["methods"]
     assert records["trials"]
@@ -107,7 +109,7 @@ def test_a_damaged_record_is_named_and_run_again(folder: Path, capsys: pytest.Ca
         (["--tasks", ","], "tasks must be names separated by commas, such as text,passkey; got ','."),
         (["--steps", "0"], "steps must be 1 or more; got 0."),
         (["--seeds", "-1"], "seeds must be 1 or more; got -1."),
-        (["--lr", "0"], "lr must be positive, since steps go downhill by it; got 0.0."),
+        (["--lr", "0"], "lr must be positive and finite, since it scales every update of the weights; got 0.0."),
         (["--lengths", "0,2"], "lengths must be whole multiples of the training length, 1 or more, such as 1,2,4; got "
          "0,2."),
         (["--dim", "20", "--heads", "4"], "dim must be a multiple of twice heads, since each head has an even share of "

@@ -9,9 +9,10 @@ from rich.console import Console
 from situs.cli import compare_display
 from situs.cli.compare_display import LineWatcher, LiveWatcher, watch
 from situs.lab.comparing.compare import Follower, Watcher
-from situs.lab.comparing.engines.worker import failed
+from situs.lab.comparing.jobs import failed_trial
 from situs.lab.comparing.records import Parameters, Progress, Seconds, Trial, TrialRecord
 from situs.lab.naming import parse
+from situs.lab.problems import Problem
 from situs.lab.settings import Settings
 
 TRIAL = Trial(parse("alibi"), (parse("alibi"),), "copy", 0, 6, Settings())
@@ -61,7 +62,7 @@ def test_lines_say_what_has_ended_and_how_long_the_rest_takes(monkeypatch: pytes
         watcher.planned([TRIAL] * 4, 1)
         now[0] = 40.0
         watcher.finished(DONE)
-        watcher.finished(failed(TRIAL, ValueError("no [luck]"), 0.0))
+        watcher.finished(failed_trial(TRIAL, Problem("ValueError: no [luck]", "")))
         watcher.finished(DONE)
         watcher.measuring("alibi")
         watcher.remark("[so] it is")
@@ -81,7 +82,7 @@ def test_on_a_terminal_the_bar_moves_and_only_failures_get_a_line() -> None:
     live.planned([TRIAL] * 3, 1)
     live.finished(DONE)
     assert shown(where) == "3 trials, 1 of them finished before.\n"
-    live.finished(failed(TRIAL, ValueError("no luck"), 0.0))
+    live.finished(failed_trial(TRIAL, Problem("ValueError: no luck", "")))
     assert shown(where).splitlines()[1:] == ["alibi on copy, seed 0: ValueError: no luck"]
     (task,) = live.bar.tasks
     assert (task.completed, task.total, task.fields["left"]) == (3, 3, "")

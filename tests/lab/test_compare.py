@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from situs.lab.comparing.compare import compare
-from situs.lab.comparing.engines import worker
+from situs.lab.comparing.compare import compare, try_out
+from situs.lab.comparing.jobs import Answer, Found, Job, Measurement, failed_trial
+from situs.lab.comparing.jobs import answer as do
 from situs.lab.comparing.plan import Plan, make_plan
 from situs.lab.comparing.records import Trial, TrialRecord
 from situs.lab.comparing.store import Store
-from situs.lab.probing import costs, properties
-from situs.lab.probing.findings import Costs, DecodeCost
+from situs.lab.probing.findings import Cost, Costs, DecodeCost
+from situs.lab.problems import Problem
 from situs.lab.settings import Size
 
 OWN = """
@@ -45,11 +46,26 @@ class Told:
         """Nothing to remember."""
 
 
+class Here:
+    """A team that does all jobs in this process, and measures in no time."""
+
+    def run(
+        self, jobs: Iterable[Job], *, done: Callable[[Job, Answer], None], timeout: float, at_most: int | None = None
+    ) -> None:
+        for job in jobs:
+            if isinstance(job, Measurement):
+                of_costs = job.what == "costs"
+                done(job, Found(costs=COSTS) if of_costs else Found(properties={}))
+            else:
+                done(job, do(job, None, lambda progress: None, lambda record: None))
+
+
+COSTS = Costs(0, {12: Cost()}, DecodeCost())
+
+
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measured in no time, in a folder with a module of one's own."""
-    monkeypatch.setattr(costs, "measure", lambda method, settings: Costs(0, {}, DecodeCost()))
-    monkeypatch.setattr(properties, "measure", lambda method, settings: {})
+    """A folder with a module of one's own."""
     monkeypatch.chdir(tmp_path)
     Path("compared_of_ones_own.py").write_text(OWN)
 
@@ -66,11 +82,13 @@ def measured(*, fresh: bool = False) -> list[str]:
     def engine(trials: list[Trial], **options: Any) -> None:
         for trial in trials:
             if options["claim"](trial):
-                options["done"](worker.failed(trial, ValueError("not asked"), 0.0))
+                options["done"](failed_trial(trial, Problem("ValueError: not asked", "")))
 
     told = Told()
-    records = compare(plan(), Store("out"), engine, told, fresh=fresh)
-    assert list(records.costs) == [method.name for method in plan().methods]
+    team = Here()
+    asked = try_out(plan(), team)
+    records = compare(asked, Store("out"), engine, told, team=team, fresh=fresh)
+    assert list(records.costs) == [method.name for method in asked.methods]
     return told.measured
 
 

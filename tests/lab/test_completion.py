@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from situs.lab.comparing.engines import complete, worker
+from situs.lab.comparing.engines import complete
+from situs.lab.comparing.jobs import failed_trial
 from situs.lab.comparing.records import Trial
 from situs.lab.comparing.store import Store
+from situs.lab.problems import Problem
 from tests.lab.test_engine_local import numbers, run, some_trials
 
 pytestmark = [pytest.mark.once, pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")]
@@ -133,10 +135,10 @@ def test_records_that_do_not_count_are_made_anew_and_others_are_taken(tmp_path: 
         asked.append([trial.key for trial in trials if options["claim"](trial)])
         for trial in trials:
             if trial.key in asked[-1]:
-                options["done"](worker.failed(trial, ValueError("again"), 0.0))
+                options["done"](failed_trial(trial, Problem("ValueError: again", "")))
 
     for trial in trials:
-        store.save(worker.failed(trial, ValueError("before"), 0.0))
+        store.save(failed_trial(trial, Problem("ValueError: before", "")))
     known = {trials[0].key: store.load()[trials[0].key]}
     records = complete(trials, store, engine, known=known)
     assert [records[trial.key].error for trial in trials] == ["ValueError: again", "ValueError: before"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import inspect
+import os
 from typing import Any
 
 import pytest
@@ -140,7 +142,8 @@ class Fails(QueryKeyEncoding):
 
 def test_an_encoding_that_fails_has_its_error_in_place_of_numbers() -> None:
     found = measured(f"{__name__}:Fails")
-    assert found.lengths[OTHER] == Cost(error="RuntimeError: too long")
+    line = inspect.getsourcelines(Fails.forward)[1] + 2
+    assert found.lengths[OTHER] == Cost(error=f"RuntimeError: too long ({os.path.relpath(__file__)}:{line})")
     assert (found.lengths[TRAINING].time or 0) > 0
 
 

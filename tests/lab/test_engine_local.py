@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from situs.lab.comparing.corpus import Corpus
-from situs.lab.comparing.engines import CorpusSource, EngineError, complete, local, worker
+from situs.lab.comparing.engines import CorpusSource, EngineError, complete, local, processes, team, worker
+from situs.lab.comparing.jobs import answer
 from situs.lab.comparing.records import Progress, Seconds, Trial, TrialRecord
 from situs.lab.comparing.store import Store
 from situs.lab.naming import parse, parse_all
@@ -106,9 +107,9 @@ def test_a_trial_that_fails_is_recorded_and_the_rest_goes_on(
     options: dict[str, Any] = {"source": CorpusSource(str(text), "before"), "workers": 2}
     records = complete([*trials, *some_trials()[:2]], store, local.run, done=told.append, **options)
     assert [records[trial.key].error for trial in trials] == [
-        "RuntimeError: no such luck",
-        "SystemExit: 3",
-        "ChildProcessError: the worker must live to the end of a trial; got SIGKILL in the middle of it, 2 times. If "
+        f"RuntimeError: no such luck ({tmp_path / 'unlucky.py'}:6)",
+        f"SystemExit: 3 ({tmp_path / 'unlucky.py'}:10)",
+        "ChildProcessError: the worker must live to the end of its job; got SIGKILL in the middle of it, 2 times. If "
         "memory ran out, use fewer workers or a smaller model.",
         "ValueError: text must stay as it was when the comparison began, since trials are compared with each other; "
         f"got hash {Corpus.from_path(text).hash} instead of before from {text}. Run again.",
@@ -132,7 +133,7 @@ def test_an_error_of_the_caller_stops_the_workers(tmp_path: pathlib.Path) -> Non
 
 
 def test_workers_that_never_start_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "serve", os.abort)  # takes no arguments, so it raises
+    monkeypatch.setattr(processes, "serve", os.abort)  # takes no arguments, so it raises
     message = (
         "workers must start, since they run the trials; got exit status 1 3 times. A script must call this under "
         '`if __name__ == "__main__":`.'
@@ -156,9 +157,9 @@ def test_there_must_be_a_worker() -> None:
     with raises_exactly(ValueError, "workers must be 1 or more, since they run the trials; got 0."):
         run(some_trials(), workers=0)
     assert run([]) == {}
-    assert local.cores() >= 1
+    assert team.cores() >= 1
 
 
 def test_records_are_plain_data() -> None:
-    record = worker.attempt(some_trials()[0], None, lambda progress: None)
+    record = answer(some_trials()[0], None, lambda progress: None, lambda record: None)
     assert json.loads(to_json(record))["status"] == "done"

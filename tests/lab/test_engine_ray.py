@@ -39,6 +39,11 @@ class Waits(situs.Sinusoidal):
             time.sleep(60)
         return super().forward(x, positions)
 
+class Hangs(situs.Sinusoidal):
+    def forward(self, x, positions):
+        while x.shape[1] > 16: time.sleep(0.1)
+        return super().forward(x, positions)
+
 class Breaks(situs.Sinusoidal):
     def forward(self, x, positions):
         raise RuntimeError("no such luck")
@@ -83,7 +88,7 @@ def test_a_cluster_gives_the_local_numbers_though_a_worker_is_killed(address: st
     records = complete(trials, Store(tmp_path), engine.run, source=source, address=address, tell=tell)
     killer.join(1)
     assert not killer.is_alive()
-    assert records[breaks.key].error == "RuntimeError: no such luck"
+    assert records[breaks.key].error == f"RuntimeError: no such luck ({tmp_path / 'waiting.py'}:23)"
     assert {key for _, key, _ in told} >= {waits.key, reads.key}
     assert {number for number, _, _ in told} <= {0, 1}
     here: dict[str, TrialRecord] = {}
@@ -91,6 +96,22 @@ def test_a_cluster_gives_the_local_numbers_though_a_worker_is_killed(address: st
     del records[breaks.key], here[breaks.key]
     assert {record.status for record in records.values()} == {"done"}
     assert numbers(records) == numbers(here)
+
+
+@pytest.mark.slow
+def test_a_trial_that_hangs_on_a_cluster_is_cancelled_and_its_results_are_kept(address: str) -> None:
+    hangs, sound = (Trial(parse(name), (parse(name),), "copy", 0, 5, SETTINGS) for name in ("waiting:Hangs", "alibi"))
+    records: dict[str, TrialRecord] = {}
+    engine.run(
+        [hangs, sound], NO_TEXT, address=address, timeout=15.0, done=lambda record: records.update({record.key: record})
+    )
+    assert records[sound.key].status == "done"
+    hung = records[hangs.key]
+    assert (hung.status, hung.error) == (
+        "failed",
+        "TimeoutError: timed out after 15 s. Allow more with --trial-timeout.",
+    )
+    assert hung.methods["waiting:Hangs"].lengths.keys() == {16}
 
 
 def kill_at(place: pathlib.Path) -> None:

@@ -68,8 +68,16 @@ def test_addition_is_in_no_preset_and_can_be_asked_for() -> None:
     [
         ({"batch": 0}, "batch must be 1 or more; got 0."),
         ({"steps": -1}, "steps must be 1 or more; got -1."),
-        ({"learning_rate": 0.0}, "lr must be positive, since steps go downhill by it; got 0.0."),
-        ({"learning_rate": float("nan")}, "lr must be positive, since steps go downhill by it; got nan."),
+        ({"learning_rate": 0.0}, "lr must be positive and finite, since it scales every update of the weights; got "
+         "0.0."),
+        ({"learning_rate": float("inf")}, "lr must be positive and finite, since it scales every update of the weights"
+         "; got inf."),
+        ({"learning_rate": float("nan")}, "lr must be positive and finite, since it scales every update of the weights"
+         "; got nan."),
+        ({"train_length": 1}, "train-length must be 2 or more, since a token is predicted from those before it; "
+         "got 1."),
+        ({"device": "meta"}, "device must hold numbers, since models are trained on it; got 'meta'. Use cpu, cuda "
+         "or mps."),
         ({"tasks": "text,recal"}, "task must be one of text, passkey, copy, reverse, addition, recall; got 'recal'. "
          "Did you mean 'recall'?"),
     ],

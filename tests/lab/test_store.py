@@ -11,17 +11,18 @@ from typing import Any
 
 import pytest
 
-from situs.lab.comparing.records import FORMAT, Outcome, Parameters, Results, Seconds, Trial, TrialRecord
+from situs.lab.comparing.records import FORMAT, Measured, Outcome, Parameters, Results, Seconds, Trial, TrialRecord
 from situs.lab.comparing.store import Store, StoreError
 from situs.lab.naming import parse
 from situs.lab.plain import from_json, to_json, to_plain
 from situs.lab.settings import Settings
+from tests.lab.test_plain import MEASURED
 from tests.raising import raises_exactly
 
 NUMBERS = [0.1, 1 / 3, 5e-324, 1.7976931348623157e308, -0.0, math.nan, math.inf, -math.inf, 3.0]
 
 
-TRIAL = Trial(parse("rotary"), (parse("rotary"),), "text", 0, 10, Settings())
+TRIAL = Trial(parse("rotary"), (parse("rotary"),), "text", 0, 10, Settings(multiples=(1, 2), windows=1))
 
 
 def record(key: str = "a", **changes: Any) -> TrialRecord:
@@ -67,7 +68,7 @@ def test_records_come_back_by_their_keys(tmp_path: pathlib.Path) -> None:
     store.save(record("b", status="failed", methods={}, error="E: x"))  # the last one counts
     again = Store(tmp_path / "deep" / "folder")
     assert {key: each.status for key, each in again.load().items()} == {"a": "done", "b": "failed"}
-    assert again.damaged == []
+    assert again.damaged == {}
     assert to_json(again.find("a")) == to_json(record("a"))
     assert again.find("c") is None
     assert sorted(path.name for path in store.trials.iterdir()) == ["a.json", "b.json"]
@@ -87,9 +88,34 @@ def test_records_come_back_by_their_keys(tmp_path: pathlib.Path) -> None:
         written(methods=[]),
         written(methods={}),
         written(curve=[[0, "high"]]),
+        written(methods={"rotary": {"lengths": {}, "ramp": None}}),
+        written(methods={"rotary": {"lengths": {"64": {"scores": []}, "128": {"ends": 64}}, "ramp": None}}),
+        written(methods={"rotary": {"lengths": {"64": {}, "128": {"ends": 64}}, "ramp": None}}),
+        written(methods={"rotary": {"lengths": {"sixty": {"ends": 64}}, "ramp": None}}),
+        written(trial={**to_plain(TRIAL), "settings": {**to_plain(TRIAL.settings), "multiples": []}}),
+        written(seconds={"training": [], "testing": 10**400}),
         json.dumps({name: value for name, value in to_plain(record()).items() if name != "seconds"}).encode(),
     ],
-    ids=["empty", "cut", "not text", "deep", "list", "key", "format", "status", "kind", "untested", "number", "field"],
+    ids=[
+        "empty",
+        "cut",
+        "not text",
+        "deep",
+        "list",
+        "key",
+        "format",
+        "status",
+        "kind",
+        "untested",
+        "number",
+        "no lengths",
+        "too few scores",
+        "no outcome",
+        "no length",
+        "no multiples",
+        "no number",
+        "field",
+    ],
 )
 def test_a_damaged_record_is_named_and_moved_aside_and_nothing_else_is_touched(
     tmp_path: pathlib.Path, content: bytes
@@ -100,17 +126,17 @@ def test_a_damaged_record_is_named_and_moved_aside_and_nothing_else_is_touched(
     (store.trials / "notes.txt").write_text("mine")
     (store.trials / ".a.json.1234.part").write_bytes(b"half")
     assert list(store.load()) == ["b"]
-    assert store.damaged == ["a.json"]
+    assert list(store.damaged) == ["trials/a.json"]
     assert (store.trials / "a.json.damaged").read_bytes() == content
     names = sorted(path.name for path in store.trials.iterdir())
     assert names == [".a.json.1234.part", "a.json.damaged", "b.json", "notes.txt"]
     store.save(record("a"))
     assert list(store.load()) == ["a", "b"]
-    assert store.damaged == []
+    assert store.damaged == {}
 
 
 def test_what_is_no_record_is_not_stored(tmp_path: pathlib.Path) -> None:
-    message = "record must be one of a trial, since it is to be read again; got one with no rotary."
+    message = "methods must be all that were tested; got no rotary"
     with raises_exactly(ValueError, message):
         Store(tmp_path).save(record(methods={}))
 
@@ -119,11 +145,19 @@ def test_other_outputs_are_written_whole_and_read_back(tmp_path: pathlib.Path) -
     store = Store(tmp_path)
     assert store.write("report.html", "<p>é</p>").read_bytes() == "<p>é</p>".encode()
     assert store.write("plots/a.png", b"\x89PNG").read_bytes() == b"\x89PNG"
-    assert store.read(dict[str, float], "measured/a.json") is None
-    store.write("measured/a.json", to_json({"x": math.inf}))
-    assert store.read(dict[str, float], "measured/a.json") == {"x": math.inf}
-    store.write("measured/a.json", "{")
-    assert store.read(dict[str, float], "measured/a.json") is None
+    assert store.read(Measured, "measured/a.json") is None
+    assert store.damaged == {}
+    store.write("measured/a.json", MEASURED)
+    assert to_json(store.read(Measured, "measured/a.json")) == to_json(from_json(Measured, MEASURED))
+    for content, reason in (
+        ("{}", "Measured must have method; got nothing"),
+        (MEASURED.replace('"format": 2', '"format": 1'), "format must be 2, since this version of situs writes and "
+         "reads it; got 1"),
+    ):  # fmt: skip
+        store.write("measured/a.json", content)
+        assert store.read(Measured, "measured/a.json") is None
+        assert store.damaged == {"measured/a.json": reason}
+        assert (tmp_path / "measured/a.json.damaged").read_text() == content
 
 
 @pytest.mark.parametrize("place", ["file", "file/below"])

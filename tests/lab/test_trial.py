@@ -11,7 +11,7 @@ import torch
 
 from situs.lab.comparing import trial as module
 from situs.lab.comparing.corpus import Corpus
-from situs.lab.comparing.records import Outcome, Progress, Seconds, Trial, TrialRecord
+from situs.lab.comparing.records import STRETCHES, Outcome, Progress, Seconds, Trial, TrialRecord
 from situs.lab.comparing.tasks import loss_of, make_task
 from situs.lab.comparing.trial import run
 from situs.lab.model import Decoder
@@ -63,7 +63,7 @@ def test_a_record_has_a_score_for_every_example_and_length(corpus: Corpus) -> No
     for length in lengths:
         assert len(scores(record, "alibi", length)) == 8
         assert all(map(math.isfinite, scores(record, "alibi", length)))
-    assert len(lengths[64].along or ()) == module.STRETCHES
+    assert len(lengths[64].along or ()) == STRETCHES
     assert lengths[16].along is None
     assert [step for step, _ in record.curve] == list(range(12))
 

@@ -8,11 +8,21 @@ import sys
 from collections.abc import Sequence
 
 import situs
-from situs.cli import check, compare, listing, plot
+from situs.cli.interrupting import leaving_at_ctrl_c
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``situs ...``; returns the exit status."""
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        return 130  # as shells say it; whoever was at work has told what is kept
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    with leaving_at_ctrl_c():
+        from situs.cli import check, compare, listing, plot
+
     parser = argparse.ArgumentParser(prog="situs", description="Position encodings for Transformers.")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -37,8 +47,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, TypeError) as problem:
         print(f"situs {options.command}: {problem}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 130  # what shells expect; the command has said what it stored
 
 
 class _Version(argparse.Action):

@@ -9,11 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from situs.cli.interrupting import leaving_at_ctrl_c
+
 if TYPE_CHECKING:
-    from situs.lab.comparing.engines import Engine
+    from situs.lab.comparing.engines import Engine, Team
     from situs.lab.comparing.plan import Plan
     from situs.lab.comparing.records import Comparison
-    from situs.lab.comparing.store import Store
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -29,7 +30,10 @@ def add_commands(commands: Commands) -> None:
         "compare",
         help="train with several encodings at a short length, test them at longer ones, and report",
         description="Train a small decoder with each encoding at a short length, test it at longer ones, measure what "
-        "the encoding costs, and write a table, figures and a report. The same command continues where it was stopped.",
+        "the encoding costs, and write a table, figures and a report. The same command continues where it was stopped. "
+        "An encoding of your own runs in other processes: one that raises, exits, crashes or hangs is reported with "
+        "its file and line, keeps the results it has, and leaves the others alone. Exit status: 0 if every trial and "
+        "measurement came to a result, 1 if one failed or diverged, 2 if nothing could be run.",
     )
     add = compare.add_argument
     add(
@@ -65,10 +69,22 @@ def add_commands(commands: Commands) -> None:
     add("--address", metavar="HOST:PORT", help="address of the Ray cluster; a new one on this machine if left out")
     add("--gpus-per-trial", type=float, default=0.0, metavar="N", help="GPUs, or a share of one, for each trial on Ray")
     add("--device", default="cpu", help="cpu, cuda, cuda:1, mps (default cpu)")
-    add("--out", type=Path, default=Path(OUT), metavar="DIR", help=f"where everything is written (default {OUT})")
+    add(
+        "--trial-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="how long a trial or a measurement may take (default "
+        "3600; inf for any time); it is then stopped and reported as failed. Trying an encoding out may take 300",
+    )
+    add("--out", type=Path, metavar="DIR", help=f"where everything is written (default {OUT})")
     add("--fresh", action="store_true", help="run every trial again, also those whose results are in the folder")
     add("--json", action="store_true", help="print the rows as JSON, for programs")
-    add("--report", type=Path, metavar="DIR", help="only write table, figures and report again from DIR/records.json")
+    add(
+        "--report",
+        type=Path,
+        metavar="DIR",
+        help="only write table, figures and report again from DIR/records.json, there or to --out",
+    )
     compare.set_defaults(run=run)
 
 
@@ -83,44 +99,55 @@ def whole_numbers(text: str) -> tuple[int, ...]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare, or only report; returns 0 if every trial came to a result, else 1."""
+    """Compare, or only report; returns 0 if every trial and measurement came to a result, else 1."""
     try:
-        from situs.cli.compare_display import show, watch
-        from situs.cli.compare_files import write
+        with leaving_at_ctrl_c():
+            from situs.cli.compare_display import show, watch
+            from situs.cli.compare_files import write
+            from situs.lab.comparing.store import Store, StoreError
+            from situs.lab.plain import to_json
+            from situs.plots.comparison.view import View
     except ModuleNotFoundError as problem:
         if (problem.name or "").partition(".")[0] not in ("rich", "matplotlib", "numpy"):
             raise
         raise ValueError(NEEDED) from problem
-    from situs.lab.comparing.store import Store
-    from situs.lab.plain import to_json
-    from situs.plots.comparison.view import View
 
     if options.report is not None:
-        store, records = _written(options.report)
+        records, folder = _written(options.report), options.out or options.report
     else:
-        plan = _plan(options)  # a wrong option leaves no folder behind
-        store = Store(options.out)
-        records = _compare(options, plan, store, watch(quiet=options.json))
+        folder = options.out or Path(OUT)
+        records = _compare(options, folder, watch(quiet=options.json))
     view = View.of(records)  # summed up once, for all that is written and shown
-    write(view, store)
+    unwritten = ""
+    try:
+        write(view, Store(folder))
+    except StoreError as problem:
+        if options.report is None:
+            raise
+        unwritten = f"situs compare: the report was not written. {problem} Give it with --out."
     if options.json:
         print(to_json(view.rows, indent=2))
     else:
-        show(view, store.folder)
-    return 0 if all(record.status != "failed" for record in records.trials) else 1
+        show(view, None if unwritten else folder)
+    if unwritten:
+        print(unwritten, file=sys.stderr)
+    came = all(record.status == "done" for record in records.trials) and not records.problems
+    return 0 if came and not unwritten else 1
 
 
-def _written(folder: str) -> tuple[Store, Comparison]:
-    """Open the folder of a comparison that was made before, and read its records."""
+def _written(folder: Path) -> Comparison:
+    """Read the records of a comparison that was made before; changes nothing."""
     from situs.lab.comparing.records import Comparison
-    from situs.lab.comparing.store import Store
+    from situs.lab.comparing.store import DamagedError, read_record
 
-    if (Path(folder) / "records.json").is_file():  # a store would make a folder that is not there
-        store = Store(folder)
-        records = store.read(Comparison, "records.json")
-        if records is not None:
-            return store, records
-    raise ValueError(f"--report must name a folder that situs compare wrote, with its records.json; got {folder}.")
+    try:
+        return read_record(Comparison, folder / "records.json")
+    except DamagedError as problem:
+        raise ValueError(f"{problem} Run the comparison again: finished trials are kept.") from problem
+    except OSError as problem:
+        raise ValueError(
+            f"--report must name a folder that situs compare wrote, with its records.json; got {folder}."
+        ) from problem
 
 
 def _plan(options: argparse.Namespace) -> Plan:
@@ -144,18 +171,34 @@ def _plan(options: argparse.Namespace) -> Plan:
     )
 
 
-def _compare(options: argparse.Namespace, plan: Plan, store: Store, watcher: Any) -> Comparison:
-    from situs.lab.comparing.compare import compare
+def _compare(options: argparse.Namespace, folder: Path, watcher: Any) -> Comparison:
+    with leaving_at_ctrl_c():
+        from situs.lab.comparing.compare import compare, try_out
+        from situs.lab.comparing.engines import TIMEOUT, Team
+        from situs.lab.comparing.store import Store
 
-    with watcher:
+    plan = _plan(options)
+    timeout = TIMEOUT if options.trial_timeout is None else options.trial_timeout
+    with Team(options.workers) as team, watcher:
+        plan = try_out(plan, team, timeout=timeout)
+        watcher.remark(str(plan.budget))
         for method in plan.methods:
             if method.description:
                 watcher.remark(method.description)
+        if plan.corpus is not None and plan.corpus.left_out:
+            watcher.remark(
+                f"{options.text} has {plan.corpus.left_out:,} bytes more than are used: "
+                f"{sum(plan.corpus.sizes.values()):,} bytes are chosen by file names."
+            )
+        for name, problem in plan.problems.items():
+            watcher.remark(f"{name} cannot be built at this size, and is left out: {problem.said}")
         return compare(
             plan,
-            store,
-            _engine(options),
+            Store(folder),  # not before all of that, so that a wrong option leaves no folder behind
+            _engine(options, team, timeout),
             watcher,
+            team=team,
+            timeout=timeout,
             text=options.text,
             fresh=options.fresh,
             command=shlex.join(["situs", *sys.argv[1:]]),
@@ -171,15 +214,20 @@ def _require_engine(options: argparse.Namespace) -> None:
     if options.engine != "ray" and (options.address is not None or options.gpus_per_trial):
         given = "address" if options.address is not None else "gpus-per-trial"
         raise ValueError(f"--{given} must go with --engine ray, since processes here have none; got --engine local.")
+    if options.trial_timeout is not None and not options.trial_timeout > 0:
+        raise ValueError(
+            f"trial-timeout must be positive, since a trial takes some time; got {options.trial_timeout:g}. Use inf "
+            "for no limit."
+        )
     if options.gpus_per_trial < 0:
         raise ValueError(f"gpus-per-trial must not be negative; got {options.gpus_per_trial}.")
 
 
-def _engine(options: argparse.Namespace) -> Engine:
+def _engine(options: argparse.Namespace, team: Team, timeout: float) -> Engine:
     if options.engine == "local":
         from situs.lab.comparing.engines import local
 
-        return partial(local.run, workers=options.workers)
+        return partial(local.run, team=team, timeout=timeout)
     from situs.lab.comparing.engines import ray
 
-    return partial(ray.run, address=options.address, gpus_per_trial=options.gpus_per_trial)
+    return partial(ray.run, address=options.address, gpus_per_trial=options.gpus_per_trial, timeout=timeout)

@@ -18,12 +18,13 @@ from rich.text import Text
 from situs.cli.compare_tables import print_tables
 from situs.lab.comparing import records
 from situs.lab.comparing.records import Trial, TrialRecord
+from situs.lab.comparing.summary import ending
 from situs.plots.comparison.view import View
 
 
 def watch(*, quiet: bool) -> LineWatcher | LiveWatcher:
     """Choose what is shown: a live view on a terminal, lines elsewhere; on the error stream, apart from the output."""
-    console = Console(stderr=True, quiet=quiet)
+    console = Console(stderr=True, quiet=quiet, emoji=False)  # :Leaves: is a class, not a picture
     return LiveWatcher(console) if console.is_terminal and not quiet else LineWatcher(console)
 
 
@@ -82,7 +83,7 @@ class LineWatcher:
 
     def remark(self, text: str) -> None:
         """Write a line."""
-        self.console.print(text, markup=False)
+        self.console.print(text, markup=False, soft_wrap=True)
 
 
 @final
@@ -132,7 +133,7 @@ class LiveWatcher:
 
     def remark(self, text: str) -> None:
         """Write a line above the bar."""
-        self.console.print(text, markup=False)
+        self.console.print(text, markup=False, soft_wrap=True)
 
     def _picture(self) -> Table:
         grid = Table.grid(padding=(0, 2))
@@ -148,7 +149,7 @@ class LiveWatcher:
 def _ending(record: TrialRecord) -> str:
     """Name a trial, and say how long it took or why it has no result."""
     took = f"{record.seconds.training + record.seconds.testing:.0f} s"
-    return f"{record.trial.label}: {took if record.status == 'done' else record.error or record.status}"
+    return f"{record.trial.label}: {took if record.status == 'done' else ending(record)}"
 
 
 def _measuring(method: str) -> str:

@@ -56,7 +56,14 @@ def to_plain(value: Any) -> Any:
 
 def from_plain(kind: type[T] | GenericAlias, value: Any) -> T:
     """Make a record of one kind from plain data; raises `UnreadableError` if it is none."""
-    found: T = _read(kind, value, "a record")
+    try:
+        found: T = _read(kind, value, "a record")
+    except UnreadableError:
+        raise
+    except (ValueError, TypeError, OverflowError, RecursionError) as problem:  # a class's own rules, a name, a number
+        raise UnreadableError(
+            f"a record must be {getattr(kind, '__name__', kind)}; got one where {problem}"
+        ) from problem
     return found
 
 
@@ -84,7 +91,7 @@ def _read(kind: Any, value: Any, where: str) -> Any:
         if value in members:
             return value
         raise UnreadableError(f"{where} must be one of {', '.join(members)}; got {value!r:.40}")
-    if kind is float and (type(value) in (int, float) or value in NOT_FINITE):
+    if kind is float and (type(value) in (int, float) or (isinstance(value, str) and value in NOT_FINITE)):
         return float(NOT_FINITE.get(value, value))
     if type(value) is kind:
         return value

@@ -39,6 +39,18 @@ class Settings:
     size: Size = field(default_factory=Size)
     device: str = "cpu"
 
+    def __post_init__(self) -> None:
+        if min(self.train_length, self.batch, self.windows) < 1:
+            raise ValueError(
+                f"train_length, batch and windows must be 1 or more, since they count; got {self.train_length}, "
+                f"{self.batch} and {self.windows}."
+            )
+        if self.multiples[:1] != (1,) or list(self.multiples) != sorted(set(self.multiples)):
+            raise ValueError(
+                f"multiples must begin with 1 and rise, since lengths are compared with the training length; got "
+                f"{self.multiples}."
+            )
+
     @property
     def lengths(self) -> list[int]:
         """All lengths that are tested at."""

@@ -5,19 +5,22 @@ Whatever is finished is kept: the same comparison into the same folder goes on w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from time import perf_counter
 from typing import Any, Protocol, runtime_checkable
 
-from situs.lab.comparing.engines import CorpusSource, Engine, complete
+from situs.lab.comparing.engines import TIMEOUT, CorpusSource, Engine, complete
+from situs.lab.comparing.jobs import Answer, Found, Job, Measurement, Tried, TryOut, failed_trial
 from situs.lab.comparing.plan import Plan
 from situs.lab.comparing.records import FORMAT, Comparison, Machine, Measured, Progress, Trial, TrialRecord, hashed
 from situs.lab.comparing.store import Store
 from situs.lab.naming.grammar import Method
-from situs.lab.naming.methods import sources
 from situs.lab.plain import to_json, to_plain
-from situs.lab.probing import costs, properties
+
+TRY_OUT = 300.0
+"""Seconds that a method may take to be imported, built and run once, at most."""
 
 
 @runtime_checkable
@@ -45,29 +48,73 @@ class Follower(Watcher, Protocol):
         """Hear how far a worker has come with a trial."""
 
 
+@runtime_checkable
+class Workers(Protocol):
+    """Do jobs in other processes, as a `Team` does."""
+
+    def run(
+        self, jobs: Iterable[Job], *, done: Callable[[Job, Answer], None], timeout: float, at_most: int | None = None
+    ) -> None:
+        """Do jobs, and hand over each answer."""
+
+
+def try_out(plan: Plan, team: Workers, *, timeout: float = TIMEOUT) -> Plan:
+    """Import, build and run every method once, in worker processes, and note which cannot be.
+
+    Raises for a wrong name or a module that cannot be imported, and if no method is left.
+    """
+    tried: dict[str, Tried] = {}
+
+    def note(job: Job, answer: Answer) -> None:
+        assert isinstance(answer, Tried)
+        tried[job.method.name] = answer
+
+    team.run([TryOut(method, plan.settings) for method in plan.methods], done=note, timeout=min(timeout, TRY_OUT))
+    found = {method.name: tried[method.name] for method in plan.methods}
+    for each in found.values():
+        if each.refused is not None:
+            raise ValueError(each.refused)
+    problems = {name: each.problem for name, each in found.items() if each.problem is not None}
+    if len(problems) == len(found):
+        name, problem = next(iter(problems.items()))
+        raise ValueError(f"{name} cannot be built at this size: {problem.said}")
+    return replace(plan, sources={name: each.source for name, each in found.items()}, problems=problems)
+
+
 def compare(
     plan: Plan,
     store: Store,
     engine: Engine,
     watcher: Watcher,
     *,
+    team: Workers,
+    timeout: float = TIMEOUT,
     text: str | None = None,
     fresh: bool = False,
     command: str = "",
     preset: str = "",
 ) -> Comparison:
-    """Run what is missing, measure the rest, write and return the records."""
+    """Run what is missing, measure the rest, write and return the records.
+
+    plan: one that was tried out.
+    team: measures costs and properties.
+    timeout: seconds that a measurement may take; the engine has its own.
+    """
     began = perf_counter()
     trials = plan.trials
     known = {} if fresh else store.load()
-    for name in store.damaged:
-        watcher.remark(f"{name} was damaged; its trial is run again.")
+    _tell_damaged(store, watcher)
     # one that failed may have failed for want of memory or space; one that diverged would diverge again
     settled = {key: record for key, record in known.items() if record.status != "failed"}
     have = {trial.key: settled[trial.key] for trial in trials if trial.key in settled}
     missing = [trial for trial in trials if trial.key not in have]
     watcher.planned(trials, len(have))
-    if missing:
+    for trial in missing:
+        if (problem := plan.problem(trial)) is not None:
+            have[trial.key] = failed_trial(trial, problem)
+            store.save(have[trial.key])
+            watcher.finished(have[trial.key])
+    if missing := [trial for trial in missing if trial.key not in have]:
         source = CorpusSource(text, "" if plan.corpus is None else plan.corpus.hash)
         have |= complete(
             missing,
@@ -75,39 +122,77 @@ def compare(
             engine,
             done=watcher.finished,
             known=store.load() if fresh else known,
-            wait=lambda left: watcher.remark(f"{len(left)} trials are being run by another process; waiting for them."),
+            wait=lambda left, owner: watcher.remark(f"{len(left)} trials are being run by {owner}."),
             source=source,
             **({"tell": watcher.going} if isinstance(watcher, Follower) else {}),
         )
-    measured = {method.name: _measured(method, plan, store, watcher, fresh) for method in plan.methods}
+    measuring = _Measuring(plan, store, watcher, team, timeout, fresh)
+    measured = {method.name: measuring.measured(method) for method in plan.methods}
+    _tell_damaged(store, watcher)
     records = plan.comparison(
         [have[trial.key] for trial in trials],
         made=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         command=command,
         preset=preset,
         where=Machine.here(plan.settings.device),
-        costs={name: each.costs for name, each in measured.items()},
-        properties={name: each.properties for name, each in measured.items()},
+        costs={name: each.costs for name, each in measured.items() if each.costs is not None},
+        properties={name: each.properties or {} for name, each in measured.items()},
+        problems=measuring.problems,
         seconds=perf_counter() - began,
     )
     store.write("records.json", to_json(records, indent=1))
     return records
 
 
-def _measured(method: Method, plan: Plan, store: Store, watcher: Watcher, fresh: bool) -> Measured:
+def _tell_damaged(store: Store, watcher: Watcher) -> None:
+    for name, reason in store.damaged.items():
+        watcher.remark(f"{name} is damaged: {reason}. It is set aside as {name}.damaged, and made again where needed.")
+    store.damaged = {}
+
+
+class _Measuring:
     """Measure costs and properties, once for each method, size and machine, and each state of one's own source."""
-    facts: dict[str, Any] = {
-        "method": method, "settings": plan.settings, "where": Machine.here(plan.settings.device),
-        **({"source": source} if (source := sources(method)) else {}),
-    }  # fmt: skip
-    file = f"measured/{hashed({'format': FORMAT, **to_plain(facts)})}.json"
-    found = None if fresh else store.read(Measured, file)
-    if found is None:
-        watcher.measuring(method.name)
-        found = Measured(
-            **facts,
-            costs=costs.measure(method, plan.settings),
-            properties=properties.measure(method, plan.settings),
-        )
-        store.write(file, to_json(found))
-    return found
+
+    def __init__(self, plan: Plan, store: Store, watcher: Watcher, team: Workers, timeout: float, fresh: bool) -> None:
+        self.plan, self.store, self.watcher, self.fresh = plan, store, watcher, fresh
+        self.team, self.timeout = team, timeout
+        self.problems: dict[str, list[str]] = {}
+
+    def measured(self, method: Method) -> Found:
+        """Read what was measured before, or measure; a method that cannot be built is left out."""
+        if method.name in self.plan.problems:
+            return Found()
+        settings = self.plan.settings
+        facts: dict[str, Any] = {
+            "method": method, "settings": settings, "where": Machine.here(settings.device),
+            **({"source": source} if (source := self.plan.sources.get(method.name)) else {}),
+        }  # fmt: skip
+        file = f"measured/{hashed({'format': FORMAT, **to_plain(facts)})}.json"
+        kept = None if self.fresh else self.store.read(Measured, file)
+        if kept is not None:
+            return Found(kept.costs, kept.properties)
+        self.watcher.measuring(method.name)
+        found = self._measure(method)
+        if found.costs is not None and found.properties is not None and method.name not in self.problems:
+            self.store.write(file, to_json(Measured(**facts, costs=found.costs, properties=found.properties)))
+        return found
+
+    def _measure(self, method: Method) -> Found:
+        answers: dict[str, Found] = {}
+
+        def note(job: Job, answer: Answer) -> None:
+            assert isinstance(job, Measurement)
+            assert isinstance(answer, Found)
+            answers[job.what] = answer
+
+        jobs = [Measurement(method, self.plan.settings, "costs"), Measurement(method, self.plan.settings, "properties")]
+        self.team.run(jobs, done=note, timeout=self.timeout, at_most=1)  # alone, so that times are not disturbed
+        problems = [f"{what}: {each.problem.said}" for what, each in answers.items() if each.problem is not None]
+        costs = answers["costs"].costs
+        if costs is not None:
+            at = {f"costs at length {length}": cost.error for length, cost in costs.lengths.items()}
+            at["costs of decoding"] = costs.decode.error
+            problems += [f"{where}: {error}" for where, error in at.items() if error is not None]
+        if problems:
+            self.problems[method.name] = problems
+        return Found(costs, answers["properties"].properties)

@@ -12,6 +12,7 @@ has no other. Of files and pieces with the same content one is left, lest it sta
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import pathlib
@@ -44,6 +45,7 @@ class Corpus:
     """Hold a text in three parts: one to train on, and two whose files training never sees.
 
     names, files, sizes: of each split, its files' names (a piece's ends in its number), their number and their bytes.
+    left_out: bytes that were beyond the limit, and not read.
     """
 
     def __init__(self, *, name: str, texts: dict[str, bytes], python: str | None = None) -> None:
@@ -54,6 +56,7 @@ class Corpus:
         """
         self.name = name
         self.python = python
+        self.left_out = 0
         self.hash = _hash(texts)
         texts = _distinct(texts)
         _require_enough(name, texts)
@@ -95,13 +98,20 @@ class Corpus:
             raise ValueError(f"path must exist, since text is read from it; got {str(path)!r}.")
         if not os.access(source, os.R_OK):
             raise ValueError(f"path must be readable, since text is read from it; got {str(path)!r}, which is not.")
-        folder, files = (source, _files(source, set())) if source.is_dir() else (source.parent, [source])
+        if not (source.is_dir() or source.is_file()):
+            raise ValueError(
+                f"path must be a file or a folder, since every worker reads it again; got {str(path)!r}, which is a "
+                f"pipe or a device. Write the text to a file."
+            )
+        folder, files = (source, list(_files(source, set()))) if source.is_dir() else (source.parent, [source])
         texts = _read(folder, files, limit)
         if not texts:
             kind = "which is empty" if source.stat().st_size == 0 else "which has NUL bytes. Save UTF-16 text as UTF-8"
             kind = "whose files are all empty, hidden, unreadable or have NUL bytes" if source.is_dir() else kind
             raise ValueError(f"path must hold text, since a model learns from it; got {str(path)!r}, {kind}.")
-        return cls(name=source.resolve().name, texts=texts)
+        made = cls(name=source.resolve().name, texts=texts)
+        made.left_out = max(0, _total(files) - limit)
+        return made
 
     def __repr__(self) -> str:
         return f"Corpus({self.name}, {sum(self.sizes.values()):,} bytes in {sum(self.files.values()):,} files)"
@@ -209,6 +219,15 @@ def _read(root: pathlib.Path, paths: Iterable[pathlib.Path], limit: int) -> dict
         if limit <= 0:
             break
     return dict(sorted(texts.items()))
+
+
+def _total(paths: Iterable[pathlib.Path]) -> int:
+    """Count the bytes of files that can be looked at."""
+    found = 0
+    for path in paths:
+        with contextlib.suppress(OSError):
+            found += path.stat().st_size
+    return found
 
 
 def _distinct(texts: dict[str, bytes]) -> dict[str, bytes]:

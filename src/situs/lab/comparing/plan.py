@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
+from situs.lab.comparing.budget import Budget
 from situs.lab.comparing.corpus import Corpus
 from situs.lab.comparing.records import Comparison, Taught, Trial, TrialRecord
 from situs.lab.comparing.tasks import TASKS, Task, make_task, of_text
-from situs.lab.model import Decoder
-from situs.lab.naming.grammar import Method
-from situs.lab.naming.methods import parse_methods, sources, suiting_text
+from situs.lab.naming.grammar import Method, parse_all
+from situs.lab.naming.methods import require_trainable, suiting_text
+from situs.lab.problems import Problem
 from situs.lab.settings import Settings, Size
 
 SCALED = ("rotary+linear", "rotary+ntk", "rotary+dynamic_ntk", "rotary+ntk_by_parts", "rotary+yarn", "rotary+llama3")
@@ -81,6 +83,10 @@ class Plan:
     settings: Settings
     """Of all trials, but for what a task's own schooling says."""
     corpus: Corpus | None
+    sources: dict[str, str] = field(default_factory=dict)
+    """By methods, the hash of their own source; of those that have one."""
+    problems: dict[str, Problem] = field(default_factory=dict)
+    """By methods, why they cannot be built; of those that cannot."""
 
     @property
     def trials(self) -> list[Trial]:
@@ -91,12 +97,24 @@ class Plan:
         return [
             Trial(
                 trained, tuple(tested), task, seed, taught.steps, self._settings(taught), self._text(task),
-                sources(trained),
+                self.sources.get(tested[0].name, ""),
             )
             for seed in range(self.seeds)
             for task, taught in self.tasks.items()
             for trained, tested in shared.items()
         ]  # fmt: skip
+
+    @property
+    def budget(self) -> Budget:
+        """What the comparison takes: tokens, and the memory of the longest window."""
+        vocabulary = max(TASKS[name].vocabulary for name in self.tasks)
+        taught = [schooling.steps * schooling.batch * self.settings.train_length for schooling in self.tasks.values()]
+        return Budget.of(self.settings, trials=len(self.trials), trained=max(taught), vocabulary=vocabulary)
+
+    def problem(self, trial: Trial) -> Problem | None:
+        """Tell why a trial cannot be begun, if none of its methods can be built."""
+        found = [self.problems.get(method.name) for method in trial.tested]
+        return found[0] if all(found) else None
 
     def comparison(self, trials: list[TrialRecord], **more: Any) -> Comparison:
         """Put what was asked beside what came of it; ``more`` are further fields."""
@@ -146,11 +164,13 @@ def make_plan(
 ) -> Plan:
     """Check all that was asked, and raise for the first thing that cannot be, before any training.
 
+    Code of one's own is not run here: `situs.lab.comparing.compare.try_out` does that, in worker processes.
+
     steps, learning_rate, batch: for all tasks alike; what each takes to be learnt if left out.
     """
     chosen = presets()[preset]
     _require_numbers(train_length, multiples, steps, learning_rate, batch, seeds)
-    methods = parse_methods(",".join(chosen.encodings) if encodings is None else encodings)
+    methods = _methods(",".join(chosen.encodings) if encodings is None else encodings)
     names = list(chosen.tasks) if tasks is None else [name.strip() for name in tasks.split(",") if name.strip()]
     if not names:
         raise ValueError(f"tasks must be names separated by commas, such as text,passkey; got {tasks!r}.")
@@ -178,8 +198,18 @@ def make_plan(
         settings=settings,
         corpus=corpus,
     )
-    _try_out(plan)
+    plan.budget.require_room()
+    _require_examples(plan)
     return plan
+
+
+def _methods(text: str) -> list[Method]:
+    """Take apart names that are separated by commas, each once; raises for one of ours that text cannot train."""
+    methods = list({method.name: method for method in parse_all(text)}.values())
+    for method in methods:
+        if not any(part.of_ones_own for part in method.parts):
+            require_trainable(method)
+    return methods
 
 
 def _require_numbers(
@@ -195,8 +225,14 @@ def _require_numbers(
     ):  # fmt: skip
         if value is not None and value < 1:
             raise ValueError(f"{name} must be 1 or more; got {value}.")
-    if learning_rate is not None and not learning_rate > 0:
-        raise ValueError(f"lr must be positive, since steps go downhill by it; got {learning_rate}.")
+    if train_length < 2:
+        raise ValueError(
+            f"train-length must be 2 or more, since a token is predicted from those before it; got {train_length}."
+        )
+    if learning_rate is not None and not (learning_rate > 0 and math.isfinite(learning_rate)):
+        raise ValueError(
+            f"lr must be positive and finite, since it scales every update of the weights; got {learning_rate}."
+        )
     if not multiples or min(multiples) < 1:
         raise ValueError(
             f"lengths must be whole multiples of the training length, 1 or more, such as 1,2,4; got "
@@ -206,24 +242,22 @@ def _require_numbers(
 
 def _device(name: str) -> str:
     try:
-        torch.empty(1, device=name)
-    except (RuntimeError, AssertionError) as problem:
-        raise ValueError(f"device must be one that torch can use here; got {name!r}: {problem}.") from problem
+        if torch.device(name).type == "meta":
+            raise ValueError(
+                "device must hold numbers, since models are trained on it; got 'meta'. Use cpu, cuda or mps."
+            )
+        float(torch.ones(1, device=name).sum())
+    except (RuntimeError, AssertionError, NotImplementedError) as problem:
+        said = str(problem).partition("\n")[0].rstrip(".")
+        raise ValueError(f"device must be one that torch can use here; got {name!r}: {said}.") from problem
     return name
 
 
-def _try_out(plan: Plan) -> None:
-    """Make every task's examples and every model once, lest an hour of training end in an error that was there."""
+def _require_examples(plan: Plan) -> None:
+    """Make some examples of every task at every length, lest an hour of training end in an error that was there."""
     settings = plan.settings
     for name in plan.tasks:
         task = make_task(name, plan.corpus, longest=settings.lengths[-1], shortest=settings.train_length)
         task.train_batch(torch.Generator().manual_seed(0), 2, settings.train_length)
         for length in settings.lengths:
-            task.test(length, settings.windows, seed=0)
-    tokens = torch.zeros(1, min(settings.train_length, 8), dtype=torch.long)
-    small = replace(settings.size, layers=max(len(method.pattern) for method in plan.methods))
-    for method in plan.methods:
-        try:
-            Decoder(method, vocabulary=4, size=small, train_length=settings.train_length, seed=0)(tokens)
-        except Exception as problem:
-            raise ValueError(f"{method.name} cannot be built at this size: {problem}") from problem
+            task.test(length, settings.windows if of_text(name) else 1, seed=0)

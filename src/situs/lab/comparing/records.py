@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import platform
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any, Literal
@@ -24,8 +25,22 @@ from situs.lab.settings import Settings
 
 FORMAT = 2
 """Changes where records of before would no longer mean the same."""
+STRETCHES = 32
+"""A text is cut into as many, each of which has a mean loss."""
 Measure = Literal["loss", "accuracy"]
 Status = Literal["done", "diverged", "failed"]
+"""done: every length has a result. diverged: the loss is no number any more. failed: an error, a crash or a timeout;
+what was tested before is kept."""
+
+
+class UnsoundError(ValueError):
+    """Raised for a record whose fields do not fit each other."""
+
+
+def require_format(number: int) -> None:
+    """Raise unless records of this format are read by this version."""
+    if number != FORMAT:
+        raise UnsoundError(f"format must be {FORMAT}, since this version of situs writes and reads it; got {number}")
 
 
 @dataclass(frozen=True)
@@ -67,7 +82,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Hold the scores of all examples of one length; or where a table ended before."""
+    """Hold the scores of all examples of one length; or where a table ended before, or why there is none."""
 
     scores: list[float] | None = None
     depths: list[float] | None = None
@@ -75,6 +90,18 @@ class Outcome:
     along: list[float] | None = None
     """The loss along the text, in even stretches."""
     ends: int | None = None
+    error: str | None = None
+
+    def require_sound(self, windows: int, length: int) -> None:
+        """Raise unless there is one kind of outcome, with a score for every window."""
+        given = [name for name in ("scores", "ends", "error") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise UnsoundError(f"an outcome must have one of scores, ends and error; got {_listed(given)}")
+        for name, numbers in (("scores", self.scores), ("depths", self.depths)):
+            if numbers is not None and len(numbers) != windows:
+                raise UnsoundError(f"{name} must be {windows}, one for each window; got {len(numbers)}")
+        if self.along is not None and len(self.along) != min(STRETCHES, length - 1):
+            raise UnsoundError(f"along must be {min(STRETCHES, length - 1)} stretches; got {len(self.along)}")
 
 
 @dataclass(frozen=True)
@@ -120,6 +147,27 @@ class TrialRecord:
     parameters: Parameters
     seconds: Seconds
 
+    def require_sound(self) -> None:
+        """Raise unless all fields fit each other; a trial that failed may lack results."""
+        require_format(self.format)
+        lengths = set(self.trial.settings.lengths)
+        tested = {method.name for method in self.trial.tested}
+        if unknown := self.methods.keys() - tested:
+            raise UnsoundError(f"methods must be among those tested; got {min(unknown)}")
+        if self.status == "done" and (untested := tested - self.methods.keys()):
+            raise UnsoundError(f"methods must be all that were tested; got no {min(untested)}")
+        if self.status != "failed" and self.measure is None:
+            raise UnsoundError("measure must be loss or accuracy, unless a trial failed; got None")
+        for name, results in self.methods.items():
+            if unknown_lengths := results.lengths.keys() - lengths:
+                raise UnsoundError(f"lengths of {name} must be those tested at; got {min(unknown_lengths)}")
+            if self.status == "done" and (absent := lengths - results.lengths.keys()):
+                raise UnsoundError(f"lengths of {name} must be all that were tested at; got no {min(absent)}")
+            for length, outcome in results.lengths.items():
+                outcome.require_sound(self.trial.settings.windows, length)
+                if self.status == "done" and outcome.error is not None:
+                    raise UnsoundError(f"status must be failed where a length of {name} failed; got done")
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -160,6 +208,12 @@ class Measured:
     costs: Costs
     properties: dict[str, Finding]
 
+    def require_sound(self) -> None:
+        """Raise unless this is of today's format and has a cost at the training length."""
+        require_format(self.format)
+        if self.settings.train_length not in self.costs.lengths:
+            raise UnsoundError(f"costs must have the training length, {self.settings.train_length}; got none")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Taught:
@@ -199,7 +253,30 @@ class Comparison:
     trials: list[TrialRecord]
     costs: dict[str, Costs] = field(default_factory=dict)
     properties: dict[str, dict[str, Finding]] = field(default_factory=dict)
+    problems: dict[str, list[str]] = field(default_factory=dict)
+    """By methods, what could not be measured of them and why."""
     seconds: float = 0.0
+
+    def require_sound(self) -> None:
+        """Raise unless all trials are sound and are of the tasks, methods and lengths of the comparison."""
+        require_format(self.format)
+        if not self.methods or not self.tasks:
+            raise UnsoundError("a comparison must have methods and tasks; got none")
+        for record in self.trials:
+            record.require_sound()
+            if record.trial.task not in self.tasks:
+                raise UnsoundError(f"trials must be of the comparison's tasks; got one of {record.trial.task}")
+            if record.trial.settings.lengths != self.settings.lengths:
+                raise UnsoundError(
+                    f"trials must be tested at {_listed(self.settings.lengths)}; got one at "
+                    f"{_listed(record.trial.settings.lengths)}"
+                )
+            if record.measure not in (None, self.tasks[record.trial.task].measure):
+                raise UnsoundError(f"trials of {record.trial.task} must have its measure; got {record.measure}")
+
+
+def _listed(values: Iterable[object]) -> str:
+    return ", ".join(map(str, values)) or "none"
 
 
 def hashed(facts: dict[str, Any]) -> str:

@@ -1,8 +1,9 @@
 """The folder where a comparison stores what is finished, so that it can be stopped at any moment and goes on later.
 
     folder/trials/<key>.json            a finished trial
-    folder/trials/<key>.json.damaged    what could not be read; its trial is run again
     folder/trials/<key>.claim           who runs a trial now: see situs.lab.comparing.engines.claims
+    folder/measured/<key>.json          costs and properties of a method
+    folder/<any of these>.damaged       what could not be read, or does not hold what it must; it is made again
     folder/...                          other outputs
 
 Every file is written whole or not at all: beside where it shall stand, flushed to the disk, then moved there. A process
@@ -17,13 +18,20 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from types import GenericAlias
-from typing import TypeVar, final
+from typing import Protocol, TypeVar, final
 
-from situs.lab.comparing.records import FORMAT, TrialRecord
+from situs.lab.comparing.records import TrialRecord, UnsoundError
 from situs.lab.plain import UnreadableError, from_json, to_json
 
-T = TypeVar("T")
+
+class Sound(Protocol):
+    """Be a record that knows whether its fields fit each other."""
+
+    def require_sound(self) -> None:
+        """Raise `UnsoundError` unless they do."""
+
+
+S = TypeVar("S", bound=Sound)
 
 
 class StoreError(ValueError):
@@ -36,8 +44,8 @@ class Store:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
-        self.damaged: list[str] = []
-        """The records that the last ``load`` moved aside, by file name."""
+        self.damaged: dict[str, str] = {}
+        """The records that were moved aside since the last ``load``, by file name, and what is wrong with each."""
         with speaking_of(self.folder):
             self.trials.mkdir(parents=True, exist_ok=True)
             _probe(self.trials)
@@ -49,7 +57,7 @@ class Store:
 
     def load(self) -> dict[str, TrialRecord]:
         """Read all records, by their trial's key. Damaged ones are moved aside and named in ``damaged``."""
-        self.damaged = []
+        self.damaged = {}
         with speaking_of(self.folder):
             keys = sorted(path.stem for path in self.trials.glob("*.json"))
         found = {key: self.find(key) for key in keys}
@@ -57,26 +65,12 @@ class Store:
 
     def find(self, key: str) -> TrialRecord | None:
         """Read the record of one trial; None where there is none, or it was damaged and is now moved aside."""
-        path = self._path(key)
-        try:
-            record = from_json(TrialRecord, path.read_text(encoding="utf-8"))
-            _require_sound(record, key)
-            return record
-        except FileNotFoundError:
-            return None
-        except (UnicodeDecodeError, UnreadableError, IsADirectoryError):
-            pass
-        except OSError as error:
-            raise _spoken(self.folder, error) from error
-        with speaking_of(self.folder), contextlib.suppress(FileNotFoundError):  # another process was faster
-            os.replace(path, path.with_name(f"{path.name}.damaged"))
-        self.damaged.append(path.name)
-        return None
+        return self.read(TrialRecord, f"trials/{key}.json", key=key)
 
     def save(self, record: TrialRecord) -> None:
         """Store a finished trial."""
-        _require_sound(record, record.key)
-        self._write(self._path(record.key), to_json(record).encode())
+        record.require_sound()
+        self._write(self.trials / f"{record.key}.json", to_json(record).encode())
 
     def write(self, name: str, content: str | bytes) -> Path:
         """Write another file of the folder, such as ``report.html``; returns where it is."""
@@ -86,17 +80,21 @@ class Store:
         self._write(path, content.encode() if isinstance(content, str) else content)
         return path
 
-    def read(self, kind: type[T] | GenericAlias, name: str) -> T | None:
-        """Read a record of one kind from a file of the folder; None where there is none that can be read."""
+    def read(self, kind: type[S], name: str, *, key: str | None = None) -> S | None:
+        """Read a record of one kind from a file of the folder; None where there is none, or it was damaged and is now
+        moved aside. Where a ``key`` is given, the record must have it."""
+        path = self.folder / name
         try:
-            return from_json(kind, (self.folder / name).read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
+            return read_record(kind, path, key=key)
+        except FileNotFoundError:
             return None
+        except DamagedError as problem:
+            self.damaged[name] = problem.reason
         except OSError as error:
             raise _spoken(self.folder, error) from error
-
-    def _path(self, key: str) -> Path:
-        return self.trials / f"{key}.json"
+        with speaking_of(self.folder), contextlib.suppress(FileNotFoundError):  # another process was faster
+            os.replace(path, path.with_name(f"{path.name}.damaged"))
+        return None
 
     def _write(self, path: Path, content: bytes) -> None:
         with speaking_of(self.folder):
@@ -118,18 +116,28 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
 
 
-def _require_sound(record: TrialRecord, key: str) -> None:
-    """Raise unless this is the record of a trial, in the format of today, with all that was tested."""
-    untested = {method.name for method in record.trial.tested} - record.methods.keys()
-    if record.format != FORMAT:
-        problem = f"format {record.format}"
-    elif record.key != key:
-        problem = f"key {record.key}"
-    elif untested and record.status == "done":
-        problem = f"no {min(untested)}"
-    else:
-        return
-    raise UnreadableError(f"record must be one of a trial, since it is to be read again; got one with {problem}.")
+class DamagedError(ValueError):
+    """Raised for a file that holds no sound record."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path} cannot be read: {reason}.")
+        self.reason = reason
+
+
+def read_record(kind: type[S], path: Path, *, key: str | None = None) -> S:
+    """Read a record from a file; raises `DamagedError` with the reason if there is none in it, and changes nothing."""
+    try:
+        record = from_json(kind, path.read_text(encoding="utf-8"))
+        record.require_sound()
+    except UnicodeDecodeError as problem:
+        raise DamagedError(path, "it is no text") from problem
+    except IsADirectoryError as problem:
+        raise DamagedError(path, "it is a folder") from problem
+    except (UnreadableError, UnsoundError) as problem:
+        raise DamagedError(path, str(problem)) from problem
+    if key is not None and (found := getattr(record, "key", None)) != key:
+        raise DamagedError(path, f"key must be {key}, as its file is called; got {found}")
+    return record
 
 
 @contextlib.contextmanager

@@ -14,15 +14,25 @@ import torch
 from torch import Tensor
 
 from situs.lab.comparing.corpus import Corpus
-from situs.lab.comparing.records import Outcome, Parameters, Progress, Results, Seconds, Trial, TrialRecord
+from situs.lab.comparing.records import (
+    STRETCHES,
+    Outcome,
+    Parameters,
+    Progress,
+    Results,
+    Seconds,
+    Status,
+    Trial,
+    TrialRecord,
+)
 from situs.lab.comparing.tasks import Examples, Task, all_scored, by_position, exact, loss_of, make_task
 from situs.lab.model import Decoder
 from situs.lab.naming.grammar import Method
 from situs.lab.naming.scalings import RAMPED, RAMPS, Ramp
+from situs.lab.problems import Problem, problem_of
 
 TOKENS_AT_ONCE = 16384
 TUNED_AT = 4  # times the training length, where a ramp is chosen
-STRETCHES = 32  # of positions, each of which has a mean loss
 
 
 def longest_first(trials: Iterable[Trial]) -> list[Trial]:
@@ -31,10 +41,21 @@ def longest_first(trials: Iterable[Trial]) -> list[Trial]:
 
 
 Tell = Callable[[Progress], None]
+Keep = Callable[[TrialRecord], None]
 
 
-def run(trial: Trial, corpus: Corpus | None, tell: Tell = lambda progress: None) -> TrialRecord:
-    """Train and test. A loss that is no number any more is a result too: "diverged"."""
+def run(
+    trial: Trial,
+    corpus: Corpus | None,
+    tell: Tell = lambda progress: None,
+    keep: Keep = lambda record: None,
+) -> TrialRecord:
+    """Train and test. A loss that is no number any more is the status "diverged". Where a test raises, its length has
+    the error, the others their scores, and the trial the status "failed".
+
+    tell: called with progress.
+    keep: called after each test with the record so far, which counts should this process die or hang in the next.
+    """
     settings = trial.settings
     task = make_task(trial.task, corpus, longest=settings.lengths[-1], shortest=settings.train_length)
     began = perf_counter()
@@ -47,27 +68,43 @@ def run(trial: Trial, corpus: Corpus | None, tell: Tell = lambda progress: None)
     ).to(settings.device)
     curve = list(_train(model, task, trial, tell))
     trained = perf_counter()
-    diverged = not math.isfinite(curve[-1][1])
-    tested = {}
-    if not diverged:
-        with torch.no_grad():
-            model.eval()
-            for number, method in enumerate(trial.tested):
-                tell(Progress("testing", number, len(trial.tested), curve[-1][1]))
-                tested[method.name] = _tested(model, method, task, trial)
-    return TrialRecord(
-        key=trial.key,
-        trial=trial,
-        status="diverged" if diverged else "done",
-        measure=task.measure,
-        curve=curve,
-        methods=tested,
-        parameters=Parameters(
-            model=sum(parameter.numel() for parameter in model.parameters()),
-            encodings=model.parameters_of_encodings(),
-        ),
-        seconds=Seconds(training=trained - began, testing=perf_counter() - trained),
+    parameters = Parameters(
+        model=sum(parameter.numel() for parameter in model.parameters()),
+        encodings=model.parameters_of_encodings(),
     )
+    tested: dict[str, Results] = {}
+    problems: list[Problem] = []
+
+    def record(status: Status) -> TrialRecord:
+        return TrialRecord(
+            key=trial.key,
+            trial=trial,
+            status=status,
+            error=problems[0].said if problems else None,
+            traceback=problems[0].traceback if problems else None,
+            measure=task.measure,
+            curve=curve,
+            methods=dict(tested),
+            parameters=parameters,
+            seconds=Seconds(training=trained - began, testing=perf_counter() - trained),
+        )
+
+    if _diverged(model, curve):
+        return record("diverged")
+    with torch.no_grad():
+        model.eval()
+        for number, method in enumerate(trial.tested):
+            tell(Progress("testing", number, len(trial.tested), curve[-1][1]))
+            for results in _tested(model, method, task, trial, problems):
+                tested[method.name] = results
+                keep(record("failed"))
+    return record("failed" if problems else "done")
+
+
+def _diverged(model: Decoder, curve: list[tuple[int, float]]) -> bool:
+    """Tell whether the loss, or a weight after the last step, is no number."""
+    finite = all(bool(parameter.isfinite().all()) for parameter in model.parameters())
+    return not (finite and math.isfinite(curve[-1][1]))
 
 
 def _train(model: Decoder, task: Task, trial: Trial, tell: Tell) -> Iterator[tuple[int, float]]:
@@ -106,21 +143,31 @@ def _rate(step: int, steps: int, warm_up: int) -> float:
     return 0.1 + 0.45 * (1 + math.cos(math.pi * done))
 
 
-def _tested(model: Decoder, method: Method, task: Task, trial: Trial) -> Results:
-    """Test at every length, with the method's frequencies."""
-    ramp = _ramp(model, method, task, trial)
+def _tested(model: Decoder, method: Method, task: Task, trial: Trial, problems: list[Problem]) -> Iterator[Results]:
+    """Test at every length, with the method's frequencies; yields the results so far, and lists what was raised."""
     found: dict[int, Outcome] = {}
-    usable = model.usable_length
+    ramp: Ramp | None = None
     for length in trial.settings.lengths:
-        if usable is not None and length > usable:
-            found[length] = Outcome(ends=usable)
-            continue
-        _scale(model, method, length, ramp)
-        longest = length == trial.settings.lengths[-1]
-        examples = task.test(length, trial.settings.windows, seed=0)
-        found[length] = _scores(model, examples, task, trial.settings.device, along_text=longest)
-    _scale(model, method, trial.settings.train_length, ramp)
-    return Results(found, ramp if method.scaling in RAMPED else None)
+        try:
+            if length > trial.settings.train_length:
+                ramp = ramp or _ramp(model, method, task, trial)
+            found[length] = _tested_at(length, model, method, task, trial, ramp or RAMPS[0])
+        except (Exception, SystemExit) as error:  # of one's own encoding, or for want of memory
+            problem = problem_of(error, trial.method)
+            problems.append(Problem(f"{method} at length {length}: {problem.said}", problem.traceback))
+            found[length] = Outcome(error=problem.said)
+        yield Results(dict(found), (ramp or RAMPS[0]) if method.scaling in RAMPED else None)
+    _scale(model, method, trial.settings.train_length, RAMPS[0])
+
+
+def _tested_at(length: int, model: Decoder, method: Method, task: Task, trial: Trial, ramp: Ramp) -> Outcome:
+    usable = model.usable_length
+    if usable is not None and length > usable:
+        return Outcome(ends=usable)
+    _scale(model, method, length, ramp)
+    examples = task.test(length, trial.settings.windows, seed=0)
+    longest = length == trial.settings.lengths[-1]
+    return _scores(model, examples, task, trial.settings.device, along_text=longest)
 
 
 def _scores(model: Decoder, examples: Examples, task: Task, device: str, *, along_text: bool) -> Outcome:

@@ -34,6 +34,7 @@ from situs.lab.naming.grammar import Method, parse
 from situs.lab.naming.scalings import RAMPS
 from situs.lab.probing.findings import Cost, Costs, DecodeCost
 from situs.lab.probing.memory import peak_beyond_result
+from situs.lab.problems import problem_of
 from situs.lab.settings import Settings
 from situs.positions import Positions
 
@@ -131,8 +132,8 @@ def _up_to(kind: type[C], stack: Stack, length: int, found: Callable[[], C]) -> 
     stack.scale_to(length)
     try:
         return found()
-    except Exception as problem:  # one's own encoding may fail in any way, and the rest is worth having
-        return kind(error=f"{type(problem).__name__}: {problem}")
+    except (Exception, SystemExit) as problem:  # one's own encoding may fail in any way, and the rest is worth having
+        return kind(error=problem_of(problem, stack.method).said)
 
 
 def _at(own: Stack, plain: Stack, length: int) -> Cost:

@@ -20,8 +20,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from situs.encodings.base import Encoding
-from situs.encodings.schedule import find_entry
 from situs.lab.probing.recipes import RECIPES, Recipe, Training
+from situs.registry import entry
 
 FOLDER = Path(__file__).parent / "trained"
 QUERY, KEY, OWN, METADATA = "sample.query", "sample.key", "encoding.", "training"
@@ -86,7 +86,7 @@ def load(name: str) -> Trained | None:
         return None
     options = {option: _tuples(value) for option, value in metadata_of(name)["options"].items()}
     with torch.random.fork_rng(devices=()):  # nobody else's random numbers are used up
-        encoding = find_entry(name).build(**options)
+        encoding = entry(name).build(**options)
     with safe_open(file_of(name), framework="pt") as file:
         tensors = {key: file.get_tensor(key).float() for key in file.keys()}  # noqa: SIM118
     own = {key.removeprefix(OWN): value for key, value in tensors.items() if key.startswith(OWN)}

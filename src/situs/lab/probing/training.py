@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from situs.encodings.base import Encoding
-from situs.encodings.schedule import find_entry
 from situs.encodings.score import ScoreEncoding
 from situs.lab.comparing.corpus import Corpus
 from situs.lab.model import Decoder
 from situs.lab.naming import parse
 from situs.lab.probing.fields import FieldModel, draw_fields
 from situs.lab.probing.recipes import Recipe, Training
+from situs.registry import entry as find_entry
 
 HELD_OUT = 256  # texts or fields that the loss is measured on
 

@@ -17,7 +17,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from time import monotonic
 from typing import Any, final
@@ -65,6 +65,21 @@ class Claims:
         """Tell whether another process, which lives as far as one can tell, runs the trial."""
         with speaking_of(self.folder):
             return key not in self.own and self._held(key)
+
+    def awaited(self, keys: Iterable[str]) -> str:
+        """Say who runs these trials, and how long one is waited for that cannot be asked whether it lives."""
+        owners = []
+        for key in keys:
+            with contextlib.suppress(OSError):  # it was released just now
+                owners.append(_read(self._path(key)))
+        unsure = [owner for owner in owners if _lives(owner) is None]
+        if not unsure:
+            return "another process; waiting for it"
+        hosts = {str(owner.get("host")).partition(" ")[0] for owner in unsure if isinstance(owner, dict)}
+        return (
+            f"another process, on {' and '.join(sorted(hosts)) or 'an unknown host'}; waiting for it. If it gives no "
+            f"sign of life for {FORSAKEN:.0f} s, they are run here"
+        )
 
     def release(self, key: str) -> None:
         """Leave the trial to others; its record tells them that there is nothing left to do."""

@@ -26,14 +26,14 @@ def complete(
     *,
     done: Callable[[TrialRecord], None] = lambda record: None,
     known: Mapping[str, TrialRecord] | None = None,
-    wait: Callable[[list[Trial]], None] = lambda trials: None,
+    wait: Callable[[list[Trial], str], None] = lambda trials, owner: None,
     **options: Any,
 ) -> dict[str, TrialRecord]:
     """Run trials by an engine and return all their records.
 
     done: called with each record after it was stored, by this process or another.
     known: records that the store has but which do not count, such as those of trials that failed before.
-    wait: called once with the trials that are left to other processes, before their records are waited for.
+    wait: called once with the trials that are left to other processes, and who runs them, before they are waited for.
     options: go to the engine.
     """
     wanted = {trial.key: trial for trial in trials}
@@ -72,7 +72,7 @@ def complete(
                 engine(free, claim=claim, done=store_record, **options)
             elif not told:
                 told = True
-                wait(missing)
+                wait(missing, claims.awaited(trial.key for trial in missing))
             else:
                 sleep(LOOKED)
             for trial in missing:

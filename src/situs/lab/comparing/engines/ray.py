@@ -1,7 +1,9 @@
 """The Ray engine: trials as tasks of a Ray cluster, one core each, wherever there is one.
 
-A task whose worker or machine dies is run again by Ray, up to ``RETRIES`` times. The text travels once, through the
-object store, so no other machine needs the path; Situs, and any encoding of one's own, must be installed on all.
+A task whose worker or machine dies is run again by Ray, up to ``RETRIES`` times; one that takes longer than the time
+limit is cancelled. What was tested before is kept. The text travels once, through the object store, so no other machine
+needs the path; Situs, and any encoding of one's own, must be installed on all. Records come back as JSON, lest reading
+them import code of one's own.
 
 Where no cluster is given or running, Ray starts one on this machine, which sends no usage statistics unless
 RAY_USAGE_STATS_ENABLED asks for them, and ends with the call.
@@ -15,13 +17,18 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator
-from time import perf_counter
+from functools import partial
+from time import monotonic
 from typing import Any
 
 from situs.lab.comparing.corpus import Corpus
-from situs.lab.comparing.engines.worker import CorpusSource, EngineError, attempt, choose_gpu, failed
+from situs.lab.comparing.engines.team import TIMEOUT, timed_out
+from situs.lab.comparing.engines.worker import CorpusSource, EngineError, choose_gpu
+from situs.lab.comparing.jobs import answer, failed_trial, own_code, prepare
 from situs.lab.comparing.records import Progress, Trial, TrialRecord
 from situs.lab.comparing.trial import longest_first
+from situs.lab.plain import from_json, to_json
+from situs.lab.problems import Problem
 
 RETRIES = 3
 LOOKED = 0.5  # seconds between looks at the progress
@@ -33,6 +40,7 @@ def run(
     *,
     address: str | None = None,
     gpus_per_trial: float = 0.0,
+    timeout: float = TIMEOUT,
     tell: Callable[[int, Trial, Progress], None] = lambda worker, trial, progress: None,
     done: Callable[[TrialRecord], None],
     claim: Callable[[Trial], bool] = lambda trial: True,
@@ -42,6 +50,7 @@ def run(
     address: of the cluster, such as "auto" or "ray://head:10001"; by default the one that RAY_ADDRESS names or this
         program is connected to, else a new one on this machine.
     gpus_per_trial: a share of a GPU that each trial takes, for trials on "cuda".
+    timeout: seconds that a trial may take, from when it begins on the cluster.
     tell: called in this process with a number, the same for a trial from its start to its end, the trial and where it
         is.
     done: called in this process with each record.
@@ -54,18 +63,23 @@ def run(
     with _connected(ray, address):
         corpus = ray.put(source.load()) if any(trial.corpus for trial in chosen) else None
         board = ray.remote(num_cpus=0, max_restarts=-1)(_Board).remote()
-        task = ray.remote(num_cpus=1, num_gpus=gpus_per_trial, max_retries=RETRIES, max_calls=0)(_work)
-        began = perf_counter()
-        pending = {task.remote(trial, corpus if trial.corpus else None, board): trial for trial in chosen}
-        numbering = _Numbering(tell, {trial.key: trial for trial in chosen})
+        pending = {_start(ray, trial, corpus, board, gpus_per_trial): trial for trial in chosen}
+        watch = _Watch(tell, {trial.key: trial for trial in chosen}, timeout)
+
+        def end(reference: Any, record: TrialRecord) -> None:
+            watch.leave(pending.pop(reference))
+            done(record)
+
         try:
             while pending:
                 ready, _ = ray.wait(list(pending), timeout=LOOKED)
-                numbering.show(_news(ray, board))
+                watch.show(_news(ray, board))
                 for reference in ready:
-                    trial = pending.pop(reference)
-                    numbering.leave(trial)
-                    done(_result(ray, reference, trial, perf_counter() - began))
+                    end(reference, _result(ray, reference, pending[reference], watch))
+                for reference, trial in list(pending.items()):
+                    if watch.over(trial):
+                        ray.cancel(reference, force=True)
+                        end(reference, failed_trial(trial, timed_out(timeout), timeout, watch.so_far.get(trial.key)))
         finally:
             with contextlib.suppress(ray.exceptions.RayError):
                 for reference in pending:
@@ -73,61 +87,95 @@ def run(
                 ray.kill(board)
 
 
-def _work(trial: Trial, corpus: Corpus | None, board: Any) -> TrialRecord:
+def _start(ray: Any, trial: Trial, corpus: Any, board: Any, gpus: float) -> Any:
+    """Queue a trial. A process that ran code of one's own runs nothing else, since that may change torch itself."""
+    calls = 1 if own_code(trial) else 0
+    task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES, max_calls=calls)(_work)
+    return task.remote(trial, corpus if trial.corpus else None, board)
+
+
+def _work(trial: Trial, corpus: Corpus | None, board: Any) -> str:
     """Run a trial in a process of the cluster. Ray shows it only the GPUs it may use."""
+    post = partial(_post, board, trial.key)
     choose_gpu(0, trial.settings.device)
-    return attempt(trial, corpus, lambda progress: board.put.remote(trial.key, progress))
+    prepare(trial)
+    post("begun", None)
+    return to_json(answer(trial, corpus, partial(post, "progress"), partial(post, "so_far")))
+
+
+def _post(board: Any, key: str, kind: str, content: Any) -> None:
+    board.put.remote(key, kind, to_json(content))
 
 
 class _Board:
-    """Hold the latest progress of each trial, as an actor, until it is asked for."""
+    """Hold the latest news of each trial, as an actor, until they are asked for."""
 
     def __init__(self) -> None:
-        self.latest: dict[str, Progress] = {}
+        self.latest: dict[str, dict[str, str]] = {}
 
-    def put(self, key: str, progress: Progress) -> None:
-        self.latest[key] = progress
+    def put(self, key: str, kind: str, content: str) -> None:
+        self.latest.setdefault(key, {})[kind] = content
 
-    def take(self) -> dict[str, Progress]:
+    def take(self) -> dict[str, dict[str, str]]:
         latest, self.latest = self.latest, {}
         return latest
 
 
-class _Numbering:
-    """Number trials that run: by the smallest number that is free, from the first progress to the record."""
+class _Watch:
+    """Follow trials that run: since when, how far, and with what results so far.
 
-    def __init__(self, tell: Callable[[int, Trial, Progress], None], trials: dict[str, Trial]) -> None:
-        self.tell, self.trials = tell, trials
+    A trial is numbered by the smallest number that is free, from the first progress to the record.
+    """
+
+    def __init__(self, tell: Callable[[int, Trial, Progress], None], trials: dict[str, Trial], timeout: float) -> None:
+        self.tell, self.trials, self.timeout = tell, trials, timeout
         self.numbers: dict[str, int] = {}
+        self.began: dict[str, float] = {}
+        self.so_far: dict[str, TrialRecord] = {}
 
-    def show(self, news: dict[str, Progress]) -> None:
-        for key, progress in news.items():
+    def show(self, news: dict[str, dict[str, str]]) -> None:
+        """Take what is new; a trial that begins anew, after its machine died, has its whole time again."""
+        for key, each in news.items():
             if key not in self.trials:
                 continue  # it has ended meanwhile
-            taken = self.numbers.values()
-            number = self.numbers.setdefault(key, next(each for each in range(len(taken) + 1) if each not in taken))
-            self.tell(number, self.trials[key], progress)
+            if "begun" in each or key not in self.began:
+                self.began[key] = monotonic()
+            if "so_far" in each:
+                self.so_far[key] = from_json(TrialRecord, each["so_far"])
+            if "progress" in each:
+                taken = self.numbers.values()
+                number = self.numbers.setdefault(key, next(each for each in range(len(taken) + 1) if each not in taken))
+                self.tell(number, self.trials[key], from_json(Progress, each["progress"]))
+
+    def over(self, trial: Trial) -> bool:
+        """Tell whether a trial has used its time."""
+        return trial.key in self.began and self.seconds(trial) > self.timeout
+
+    def seconds(self, trial: Trial) -> float:
+        """Tell how long a trial has been running."""
+        return monotonic() - self.began.get(trial.key, monotonic())
 
     def leave(self, trial: Trial) -> None:
+        """Forget a trial that has ended."""
         del self.trials[trial.key]
         self.numbers.pop(trial.key, None)
 
 
-def _news(ray: Any, board: Any) -> dict[str, Progress]:
+def _news(ray: Any, board: Any) -> dict[str, dict[str, str]]:
     """Ask for progress; where the machine that holds it is gone, there is none until it is back."""
     try:
-        news: dict[str, Progress] = ray.get(board.take.remote(), timeout=LOOKED)
+        news: dict[str, dict[str, str]] = ray.get(board.take.remote(), timeout=LOOKED)
         return news
     except ray.exceptions.RayError:
         return {}
 
 
-def _result(ray: Any, reference: Any, trial: Trial, seconds: float) -> TrialRecord:
+def _result(ray: Any, reference: Any, trial: Trial, watch: _Watch) -> TrialRecord:
     try:
-        record: TrialRecord = ray.get(reference)
-        return record
+        return from_json(TrialRecord, ray.get(reference))
     except ray.exceptions.RayError as error:  # given up by Ray, after its retries
-        return failed(trial, error, seconds)
+        problem = Problem(f"{type(error).__name__}: {error}", "")
+        return failed_trial(trial, problem, watch.seconds(trial), watch.so_far.get(trial.key))
 
 
 def _ray() -> Any:

@@ -1,25 +1,32 @@
-"""What a worker does, whoever started it: get the text, run one trial after another, and turn errors into records."""
+"""What a worker does, whoever started it: get the text, do one job after another, and answer in plain text.
+
+Answers are JSON, never pickles: reading a pickle could import code of one's own into the process that asked.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import signal
+import sys
 import threading
-import traceback
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
-from time import perf_counter
+from typing import Any
 
 import torch
 
-from situs.lab.comparing import trial as trials
 from situs.lab.comparing.corpus import Corpus
-from situs.lab.comparing.records import Parameters, Progress, Seconds, Trial, TrialRecord
-from situs.lab.comparing.trial import Tell
+from situs.lab.comparing.jobs import Answer, Job, answer, failed, prepare
+from situs.lab.comparing.records import Trial
+from situs.lab.plain import to_json
+from situs.lab.problems import problem_of
 
-READY = "ready"
+READY, BEGUN, PROGRESS, SO_FAR, ANSWER = "ready", "begun", "progress", "so far", "answer"
+"""Kinds of messages from a worker. The time of a job counts from BEGUN on."""
 
 
 class EngineError(ValueError):
@@ -45,52 +52,41 @@ class CorpusSource:
         return corpus
 
 
-def attempt(trial: Trial, corpus: Corpus | None, tell: Tell) -> TrialRecord:
-    """Run a trial on one thread; an error of its own becomes a record with the status "failed"."""
-    torch.set_num_threads(1)
-    torch.manual_seed(trial.seed)  # lest an encoding that draws at random depend on the trials before
-    torch.optim.AdamW([torch.zeros(1)])  # the first one imports for seconds, which are not the trial's
-    began = perf_counter()
-    try:
-        return trials.run(trial, corpus, tell)
-    except (Exception, SystemExit) as error:
-        return failed(trial, error, perf_counter() - began)
+NO_TEXT = CorpusSource(None, "")
 
 
-def failed(trial: Trial, error: BaseException, seconds: float) -> TrialRecord:
-    """Make the record of a trial that came to nothing."""
-    return TrialRecord(
-        key=trial.key,
-        trial=trial,
-        status="failed",
-        error=f"{type(error).__name__}: {error}",
-        traceback="".join(traceback.format_exception(error)),
-        measure=None,
-        curve=[],
-        methods={},
-        parameters=Parameters(model=None, encodings=None),
-        seconds=Seconds(training=seconds, testing=0.0),
-    )
+def serve(number: int, connection: Connection, dump: str) -> None:
+    """Run in a spawned process: send READY, then for each job that comes its progress and its answer.
 
-
-def serve(number: int, connection: Connection, source: CorpusSource) -> None:
-    """Run in a spawned process: send READY, then for each trial that comes its progress and its record."""
+    dump: a file that Python writes to, where it is, when it crashes or gets SIGUSR1.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to decide
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    threading.Thread(target=_end_with_parent, name="situs parent", daemon=True).start()
-    corpus: Corpus | None = None
-    with contextlib.suppress(EOFError, OSError):  # the parent is gone
-        connection.send(READY)
-        while (trial := connection.recv()) is not None:
-            try:
-                choose_gpu(number, trial.settings.device)
-                corpus = source.load() if trial.corpus and corpus is None else corpus
-            except Exception as error:
-                record = failed(trial, error, 0.0)
-            else:
-                record = attempt(trial, corpus, lambda progress: _send(connection, progress))
-            connection.send(record)
+    threading.Thread(target=_end_with_parent, args=(dump,), name="situs parent", daemon=True).start()
+    _divert_output()
+    texts: dict[str, Corpus] = {}
+    with open(dump, "w") as file, contextlib.suppress(EOFError, OSError):  # the parent is gone
+        faulthandler.enable(file, all_threads=False)
+        if hasattr(faulthandler, "register"):
+            faulthandler.register(signal.SIGUSR1, file, all_threads=False)
+        connection.send_bytes(READY.encode())
+        while (work := connection.recv()) is not None:
+            job, source = work
+            _send(connection, ANSWER, _answered(number, job, source, texts, connection))
+
+
+def _answered(number: int, job: Job, source: CorpusSource, texts: dict[str, Corpus], connection: Connection) -> Answer:
+    try:
+        choose_gpu(number, job.settings.device)
+        text = job.corpus if isinstance(job, Trial) else ""
+        if text and text not in texts:
+            texts[text] = source.load()
+        prepare(job)
+        _send(connection, BEGUN, None)
+    except Exception as error:
+        return failed(job, problem_of(error, job.method))
+    return answer(job, texts.get(text), partial(_send, connection, PROGRESS), partial(_send, connection, SO_FAR))
 
 
 def choose_gpu(number: int, device: str) -> None:
@@ -99,16 +95,24 @@ def choose_gpu(number: int, device: str) -> None:
         torch.cuda.set_device(number % max(1, torch.cuda.device_count()))
 
 
-def _send(connection: Connection, progress: Progress) -> None:
+def _send(connection: Connection, kind: str, content: Any) -> None:
     try:
-        connection.send(progress)
+        connection.send_bytes(f"{kind}\n{to_json(content)}".encode())
     except OSError:
-        os._exit(1)  # the parent is gone, and that is no error of the trial
+        os._exit(1)  # the parent is gone, and that is no error of the job
 
 
-def _end_with_parent() -> None:
-    """End this worker when its parent ends: one that was killed cannot stop its workers."""
+def _divert_output() -> None:
+    """Let what an encoding prints go to the error stream: the output is the comparison's, and may be JSON."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+
+def _end_with_parent(dump: str) -> None:
+    """End this worker when its parent ends: one that was killed cannot stop its workers, nor remove their files."""
     parent = parent_process()
     if parent is not None:
         wait([parent.sentinel])
+        with contextlib.suppress(OSError):
+            os.unlink(dump)
         os._exit(1)

@@ -1,0 +1,130 @@
+"""Worker processes: how one is started, spoken to, watched and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from multiprocessing import resource_tracker
+from pathlib import Path
+from time import sleep
+
+from situs.lab.comparing.engines.worker import CorpusSource, serve
+from situs.lab.comparing.jobs import Job, own_code
+from situs.lab.comparing.records import TrialRecord
+from situs.lab.problems import first_own_place
+
+DUMPED = 0.2  # seconds that a worker has to write down where it hangs
+
+context = multiprocessing.get_context("spawn")
+
+
+class Worker:
+    """Hold a process, the line to it, and what it is doing."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.line, end = context.Pipe()
+        descriptor, self.dump = tempfile.mkstemp(prefix="situs-worker-")
+        os.close(descriptor)
+        arguments = (number, end, self.dump)
+        self.process = context.Process(target=serve, args=arguments, daemon=True, name=f"situs {number}")
+        self.ready = False
+        self.job: Job | None = None
+        self.so_far: TrialRecord | None = None
+        self.seconds = 0.0
+        """How long it has been at its job, or has been starting."""
+        self.own: frozenset[str] = frozenset()
+        """Modules of one's own that were imported there."""
+        with environment(OMP_NUM_THREADS="1"):
+            self.process.start()
+        end.close()  # so that the line ends when the process does
+
+    def give(self, job: Job, source: CorpusSource) -> None:
+        """Hand over a job."""
+        self.job, self.so_far, self.seconds = job, None, 0.0
+        self.own |= own_code(job)
+        with contextlib.suppress(OSError):  # it died just now: its line says so when it is read next
+            self.line.send((job, source))
+
+    def suits(self, job: Job) -> bool:
+        """Tell whether it may do a job: code of one's own may change torch itself, which others must not notice."""
+        return not self.own or self.own == own_code(job)
+
+    def where(self) -> str:
+        """Tell which line of one's own code it crashed in or is at, if it could write that down."""
+        if self.process.is_alive() and hasattr(signal, "SIGUSR1"):
+            with contextlib.suppress(OSError, TypeError):
+                os.kill(self.process.pid, signal.SIGUSR1)  # type: ignore[arg-type]
+                sleep(DUMPED)
+        with contextlib.suppress(OSError):
+            said = Path(self.dump).read_text(encoding="utf-8", errors="replace")
+            return first_own_place(re.findall(r'File "(.+)", line (\d+)', said))
+        return ""
+
+    def stop(self) -> None:
+        """Kill the process at once: a worker holds nothing that could be lost."""
+        self.process.kill()
+        self.process.join()
+        self.line.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self.dump)
+
+
+def ending(code: int | None) -> str:
+    """Say in words how a process ended."""
+    if code is None or code >= 0:
+        return f"exit status {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+@contextlib.contextmanager
+def environment(**variables: str) -> Iterator[None]:
+    """Set variables that processes started here inherit."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def holding_signals() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait, so that processes started here never see the Ctrl-C of a terminal."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # or multiprocessing would, and unblock them
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def stopping_at_sigterm() -> Iterator[None]:
+    """Make SIGTERM end the program as Ctrl-C does, by an exception, unless the program handles it itself."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
