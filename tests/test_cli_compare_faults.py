@@ -66,9 +66,10 @@ def test_encodings_that_fail_leave_the_others_and_their_own_results(broken: tupl
 
 
 def test_the_report_says_what_is_wrong_and_ends_alike(
-    broken: tuple[Path, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    broken: tuple[Path, int], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, status = broken
+    monkeypatch.setenv("COLUMNS", "200")
     assert main(["compare", "--report", str(folder), "--out", str(tmp_path)]) == status
     said = capsys.readouterr().out
     assert "broken:Late: copy, seed 0: broken:Late at length 24: RuntimeError: no such luck (broken.py:8)" in said

@@ -44,9 +44,10 @@ def tables(path: pathlib.Path) -> list[dict[str, dict[str, str]]]:
     found = []
     for block in path.read_text(encoding="utf-8").split("\n\n"):
         lines = block.splitlines()
-        start = next((number for number, line in enumerate(lines) if re.match(r"\| (encoding )?\| 64 \|", line)), None)
+        head = re.compile(r"\| (encoding )?\| (loss at )?64 \|")
+        start = next((number for number, line in enumerate(lines) if head.match(line)), None)
         if start is not None:
-            columns = cells(lines[start])[1:]
+            columns = [re.sub(r"^(loss |change )?at ", "", column) for column in cells(lines[start])[1:]]
             rows = [cells(line) for line in lines[start + 2 :] if line.startswith("|")]
             found.append({name: dict(zip(columns, numbers, strict=True)) for name, *numbers in rows})
     return found

@@ -160,7 +160,7 @@ def test_its_tags_say_whether_it_learns_and_falls() -> None:
         ({}, 0),
         ({"learned": True}, 4),
         ({"learned": True, "asymmetric": True}, 8),
-        ({"slopes": (1.0, 2.0, 3.0, 4.0), "asymmetric": True, "slopes_ahead": [0.1, 0.2, 0.3, 0.4]}, 0),
+        ({"slopes": (1.0, 2.0, 3.0, 4.0), "asymmetric": True, "slopes_ahead": (0.1, 0.2, 0.3, 0.4)}, 0),
         ({"bias_max": 16.0, "factor": 0.125, "first_head": 2, "all_heads": 6}, 0),
     ],
     ids=str,

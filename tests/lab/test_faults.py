@@ -134,8 +134,7 @@ def test_a_module_that_cannot_be_imported_is_one_sentence_with_its_line(team: Te
         f"raising {must} KeyError at raising.py:2: 'colour'.",
         f"exiting {must} SystemExit at exiting.py:2: .",
         None,
-        "name must be MODULE:CLASS with a module that can be imported; got 'importing:Own': No module named "
-        "'no_such_module'.",
+        f"importing {must} ModuleNotFoundError at importing.py:1: No module named 'no_such_module'.",
     ]
     assert problems(found) == [died("exit status 0", LEFT)]
 

@@ -78,6 +78,8 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "situs.plots.distance": lambda: {**FIGURE, "encodings": situs.ALiBi(num_heads=2)},
     "situs.plots.grid": lambda: {"encodings": situs.LearnedGrid(dim=DIM, size=(3, 4)), "size": (3, 4)},
     "situs.plots.likeness": lambda: {**FIGURE, "encodings": situs.ALiBi(num_heads=2)},
+    "situs.plots.named": lambda: {"names": "alibi", "untrained": True},
+    "situs.plots.order": lambda: {"encodings": situs.NoPE()},
     "situs.plots.rotation": lambda: {**FIGURE, "encodings": situs.Rotary(head_dim=8), "pair": 1},
     "situs.plots.scalings": lambda: {"encodings": situs.Rotary(head_dim=8), "train_length": 32, "length": 64},
     "situs.plots.scores": lambda: {

@@ -125,9 +125,10 @@ def make_request(
     if mask is not None:
         require_mask(mask, (*query.shape[:3], key.shape[2]), query.device)
     acting = as_encodings(encoding)
+    request = resolve(query, key, value, acting, of_queries, of_keys, causal, window, mask, scale, dropout, offsets)
     if len(acting) > 1 and scale is None:
         warn_of_scale(acting, query.shape[-1], stacklevel=4, or_else=", or choose with scale=")
-    return resolve(query, key, value, acting, of_queries, of_keys, causal, window, mask, scale, dropout, offsets)
+    return request
 
 
 def resolve(
