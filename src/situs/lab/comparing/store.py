@@ -18,12 +18,13 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol, TypeVar, final
+from typing import Protocol, TypeVar, final, runtime_checkable
 
 from situs.lab.comparing.records import TrialRecord, UnsoundError
 from situs.lab.plain import UnreadableError, from_json, to_json
 
 
+@runtime_checkable
 class Sound(Protocol):
     """Be a record that knows whether its fields fit each other."""
 
