@@ -166,7 +166,7 @@ SMALL = [
 def test_lines_for_a_shell_run(document: pathlib.Path, tmp_path: pathlib.Path) -> None:
     blocks = blocks_of(document.read_text(encoding="utf-8"))
     defining = [block.code for block in blocks if re.search(r"^class ", block.code, re.MULTILINE)]
-    assert len(defining) == 1
+    assert defining
     (tmp_path / "my_module.py").write_text(defining[0], encoding="utf-8")
     (tmp_path / "my_texts").mkdir()
     for number in range(8):

@@ -90,7 +90,8 @@ def test_a_cluster_gives_the_local_numbers_though_a_worker_is_killed(address: st
     assert not killer.is_alive()
     assert records[breaks.key].error == f"RuntimeError: no such luck ({tmp_path / 'waiting.py'}:23)"
     assert {key for _, key, _ in told} >= {waits.key, reads.key}
-    assert {number for number, _, _ in told} <= {0, 1}
+    # two run at a time, and the one that was killed holds its number until it runs again
+    assert {number for number, _, _ in told} <= {0, 1, 2}
     here: dict[str, TrialRecord] = {}
     local.run(trials, source, workers=2, done=lambda record: here.update({record.key: record}))
     del records[breaks.key], here[breaks.key]
