@@ -1,32 +1,41 @@
 """The course keeps its form: chapters have the same parts, and their measured numbers are those that were measured."""
 
+import functools
 import json
 import pathlib
 import re
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+from tests.test_documents import FENCED, maker
+
 ROOT = pathlib.Path(__file__).parent.parent
 COURSE = ROOT / "docs" / "course"
 CHAPTERS = sorted(COURSE.glob("[0-9][0-9]-*.md"))
-PARTS = ("question", "intuition", "formula", "picture", "code", "what people get wrong", "exercises")
+PARTS = [
+    "The question",
+    "The intuition",
+    "The formula",
+    "The picture",
+    "The code",
+    "What people get wrong",
+    "Exercises",
+]
 COLUMNS = ("64", "128", "256", "512", "1024", "passkey at 1024")
 
 
-def headings(chapter: pathlib.Path) -> list[str]:
-    return [line[3:].lower() for line in chapter.read_text(encoding="utf-8").splitlines() if line.startswith("## ")]
-
-
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
-def test_a_chapter_has_every_part_in_order(chapter: pathlib.Path) -> None:
-    found = headings(chapter)
-    order = [next((number for number, each in enumerate(found) if part in each), None) for part in PARTS]
-    assert None not in order, dict(zip(PARTS, order, strict=True))
-    text = chapter.read_text(encoding="utf-8")
-    assert text.count("<details><summary>Answer</summary>") == text.count("</details>") == 2
-    assert "<picture>" in text
-    assert "../mistakes.md#" in text
+def test_a_chapter_has_every_part_in_order_and_two_exercises(chapter: pathlib.Path) -> None:
+    whole = chapter.read_text(encoding="utf-8")
+    text = FENCED.sub("", whole)
+    assert [title for title in re.findall(r"^## (.*)$", text, re.MULTILINE) if title in PARTS] == PARTS
+    exercises = text.partition("## Exercises")[2]
+    for page in (whole, exercises):
+        assert page.count("<details><summary>Answer</summary>") == page.count("</details>") == 2
+    assert "<picture>" in whole
+    assert "../mistakes.md#" in whole
 
 
 def test_the_first_page_leads_to_every_chapter_in_order() -> None:
@@ -62,6 +71,14 @@ def test_losses_that_a_chapter_repeats_are_those_of_the_readme(chapter: pathlib.
                 assert {column: number for column, number in row.items() if column in COLUMNS} == {
                     column: readme[name][column] for column in row if column in COLUMNS
                 }
+
+
+@pytest.mark.parametrize("name", ["07-alibi.md", "08-longer-contexts.md"])
+def test_tables_of_measured_numbers_are_rows_of_the_readme(name: str) -> None:
+    (readme,), (table,) = tables(ROOT / "README.md"), tables(COURSE / name)
+    assert len(table) == 4
+    for method, row in table.items():
+        assert row == {column: readme[method][column] for column in row}, method
 
 
 def signed(number: float) -> str:
@@ -115,3 +132,30 @@ def test_the_text_about_the_tables_of_chapter_5_repeats_their_numbers() -> None:
     rows = [*record["rows"], *record["clipping"]["rows"]]
     known = {signed(each[0]) for row in rows for each in row["change"].values() if each is not None}
     assert set(re.findall(r"[+-]\d?\.\d{3}\b", chapter)) <= known
+
+
+@functools.cache
+def table_of_encodings() -> ModuleType:
+    """docs/course/table_of_encodings.py."""
+    module: ModuleType = maker().loaded(COURSE / "table_of_encodings.py")
+    return module
+
+
+def test_table_of_encodings_is_what_the_registry_and_the_record_say() -> None:
+    assert (COURSE / "10-choosing.md").read_text(encoding="utf-8") == table_of_encodings().page(), "run make docs"
+
+
+def test_models_are_told_of_methods_in_the_table_only() -> None:
+    record = json.loads((COURSE / "choosing.json").read_text(encoding="utf-8"))
+    assert set(table_of_encodings().MODELS) <= {row["name"] for row in record["rows"]}
+    assert record["command"].startswith("situs compare --encodings none,learned,")
+    assert "--out" not in record["command"]
+
+
+def test_a_table_that_was_changed_by_hand_is_found(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, page = table_of_encodings(), tmp_path / "10-choosing.md"
+    text = (COURSE / "10-choosing.md").read_text(encoding="utf-8")
+    page.write_text(text.replace("| alibi | score | distance |", "| alibi | score | position |"), encoding="utf-8")
+    monkeypatch.setattr(module, "PAGE", page)
+    assert page.read_text(encoding="utf-8") != text
+    assert module.page() == text

@@ -62,6 +62,11 @@ class Request:
     """Where biases and vectors over offsets are cached, if they are."""
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there are no queries, no keys or no channels."""
+        return not self.query.numel() or not self.value.numel()
+
+    @property
     def are_ranges(self) -> bool:
         """Whether queries and keys are one range each."""
         return self.query_positions.start is not None and self.key_positions.start is not None

@@ -50,7 +50,7 @@ class Decoder(nn.Module):
                 encodings = build_layer(method, number, sizes)
                 of_input = [each for each in encodings if isinstance(each, InputEncoding)]
                 self.inputs.extend(of_input if number == 0 else ())
-                self.layers.append(_Layer(size, [each for each in encodings if each not in of_input]))
+                self.layers.append(Layer(size, [each for each in encodings if each not in of_input], causal=True))
             if method.scaling is not None:  # refused here, before training, if it does not fit these sizes
                 scaled(Rotary(head_dim=head_dim), method.scaling, factor=2.0, train_length=train_length)
             self.norm = nn.RMSNorm(size.dim)
@@ -72,7 +72,7 @@ class Decoder(nn.Module):
         """Scale the frequencies of all rotary encodings to a length, by another method that shares the weights."""
         factor = length / self.train_length
         for layer in self.layers:
-            assert isinstance(layer, _Layer)
+            assert isinstance(layer, Layer)
             layer.scaled_to(method.scaling if factor > 1 else None, factor, self.train_length, ramp)
 
     @property
@@ -115,21 +115,25 @@ def positions_of(
 
 
 @final
-class _Layer(nn.Module):
-    def __init__(self, size: Size, encodings: list[Encoding]) -> None:
+class Layer(nn.Module):
+    """Attend and transform, each after a norm and beside a residual connection."""
+
+    def __init__(self, size: Size, encodings: list[Encoding], *, causal: bool) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(size.dim)
-        self.attention = Attention(dim=size.dim, num_heads=size.heads, encoding=encodings, causal=True)
+        self.attention = Attention(dim=size.dim, num_heads=size.heads, encoding=encodings, causal=causal)
         self.mlp_norm = nn.RMSNorm(size.dim)
         self.up = nn.Linear(size.dim, WIDER * size.dim, bias=False)
         self.down = nn.Linear(WIDER * size.dim, size.dim, bias=False)
 
     def forward(self, x: Tensor, positions: Positions) -> Tensor:
+        """Transform the tokens at these positions."""
         x = x + self.attention(self.attention_norm(x), positions)
         out: Tensor = x + self.down(nn.functional.gelu(self.up(self.mlp_norm(x))))
         return out
 
     def scaled_to(self, scaling: str | None, factor: float, train_length: int, ramp: Ramp) -> None:
+        """Scale the frequencies of rotary; None takes a scaling away."""
         for number, each in enumerate(self.attention.encodings):
             if isinstance(each, Rotary):
                 self.attention.encodings[number] = scaled(

@@ -122,7 +122,7 @@ def _row(method: Method, comparison: Comparison) -> Row:
         properties={**comparison.properties.get(method.name, {}), **_extrapolating(scores, lengths)},
         problems=(
             *(problem for record in records for problem in _problems(method, record, lengths)),
-            *getattr(comparison, "problems", {}).get(method.name, ()),
+            *comparison.problems.get(method.name, ()),
         ),
         verdict=verdict(scores, lengths[0], [status for each in unfinished.values() for status in each]),
         unfinished=unfinished,
@@ -210,7 +210,7 @@ def _reason(results: Results, length: int) -> str | None:
     outcome = results.lengths.get(length)
     if outcome is not None and (outcome.scores is not None or outcome.ends is not None):
         return None
-    return getattr(outcome, "error", None) or NO_RESULT
+    return (None if outcome is None else outcome.error) or NO_RESULT
 
 
 def _depths(tested: Sequence[Results], lengths: Sequence[int]) -> dict[int, dict[float, float]]:

@@ -13,15 +13,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from situs.attention.layer import Attention
 from situs.encodings.base import Encoding, InputEncoding
+from situs.lab.model import Layer
 from situs.lab.settings import Size
 from situs.positions import Positions
 
 PIXELS = 2  # of a patch, each way
 SMOOTHING = 2.5  # the Gaussian's standard deviation in pixels
 HIDDEN = 0.5  # the share of patches that are hidden
-WIDER = 2  # the MLP than the model
 
 
 class Fields(NamedTuple):
@@ -60,7 +59,8 @@ class FieldModel(nn.Module):
         self.hidden = nn.Parameter(torch.zeros(size.dim))
         self.inputs = nn.ModuleList(each for each in encodings[0] if isinstance(each, InputEncoding))
         self.layers = nn.ModuleList(
-            _Layer(size, [each for each in layer if not isinstance(each, InputEncoding)]) for layer in encodings
+            Layer(size, [each for each in layer if not isinstance(each, InputEncoding)], causal=False)
+            for layer in encodings
         )
         self.norm = nn.RMSNorm(size.dim)
         self.head = nn.Linear(size.dim, PIXELS**2)
@@ -79,19 +79,3 @@ class FieldModel(nn.Module):
         """Give the mean squared error of hidden pixels: 1 where nothing is learnt."""
         error: Tensor = self(fields) - fields.patches
         return error[fields.hidden].square().mean()
-
-
-@final
-class _Layer(nn.Module):
-    def __init__(self, size: Size, encodings: list[Encoding]) -> None:
-        super().__init__()
-        self.attention_norm = nn.RMSNorm(size.dim)
-        self.attention = Attention(dim=size.dim, num_heads=size.heads, encoding=encodings, causal=False)
-        self.mlp_norm = nn.RMSNorm(size.dim)
-        self.up = nn.Linear(size.dim, WIDER * size.dim, bias=False)
-        self.down = nn.Linear(WIDER * size.dim, size.dim, bias=False)
-
-    def forward(self, x: Tensor, positions: Positions) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), positions)
-        out: Tensor = x + self.down(nn.functional.gelu(self.up(self.mlp_norm(x))))
-        return out

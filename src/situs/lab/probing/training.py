@@ -22,7 +22,7 @@ from situs.lab.model import Decoder
 from situs.lab.naming import parse
 from situs.lab.probing.fields import FieldModel, draw_fields
 from situs.lab.probing.recipes import Recipe, Training
-from situs.registry import entry as find_entry
+from situs.registry import entry
 
 HELD_OUT = 256  # texts or fields that the loss is measured on
 
@@ -51,12 +51,12 @@ def text_model(recipe: Recipe) -> Decoder:
 
 def field_model(recipe: Recipe) -> FieldModel:
     """Make the encoder of images that a recipe trains."""
-    entry, image = find_entry(recipe.encoding), _image(recipe)
+    found, image = entry(recipe.encoding), _image(recipe)
     sizes = {"dim": recipe.size.dim, "num_heads": recipe.size.heads, "size": image, "window": image}
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(recipe.seed)
-        once = entry.place == "input"
-        layers = [[] if once and number else [entry.build(**sizes)] for number in range(recipe.size.layers)]
+        once = found.place == "input"
+        layers = [[] if once and number else [found.build(**sizes)] for number in range(recipe.size.layers)]
         return FieldModel(layers, image=image, size=recipe.size)
 
 

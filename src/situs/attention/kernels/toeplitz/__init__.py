@@ -25,7 +25,7 @@ __all__ = ["cannot", "run"]
 
 def cannot(request: Request) -> str | None:
     """Why offsets do not say it all; None if they do."""
-    if not request.query.numel() or not request.value.numel():
+    if request.is_empty:
         return "there are no queries, no keys or no channels"
     for bias in request.biases:
         if not isinstance(bias, (OffsetBias, PositionProduct)) or bias.axes > 1:
