@@ -113,3 +113,17 @@ class CountsFromZero(Scales):
 class AddsPositions(Scales):
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
         return torch.add(x, positions)
+
+
+class ClaimsToBeRelative(Scales):
+    tags = frozenset({"relative"})
+
+
+class HoldsALambda(Scales):
+    def __init__(self, *, head_dim: int = 16) -> None:
+        super().__init__(head_dim=head_dim)
+        self.turned = lambda x: x.flip(-1)
+
+    def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
+        scaled: Tensor = self.turned(x) * self.cosines(x, positions)
+        return scaled.to(x.dtype)

@@ -111,7 +111,7 @@ def test_check_passes_ours_and_names_the_failures_of_others(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["rotary", "head_dim=15"], "head_dim must be even, since rotary turns channel pairs; got 15."),
+        (["rotary", "head_dim=15"], "head_dim must be even, since rotary rotates pairs of channels; got 15."),
         (["rotary", "head_dim"], "options must be written NAME=VALUE, such as head_dim=64; got 'head_dim'."),
         (
             ["rotary", "headdim=16"],

@@ -53,7 +53,10 @@ WRONG: dict[str, tuple[list[str], str]] = {
         ["rotary", "alibi", "my:Own", "head_dim=8"],
         "names must be separated by commas; got 'alibi' behind a space. Write rotary,alibi,my:Own.",
     ),
-    "an odd head": (["rotary", "head_dim=15"], "head_dim must be even, since rotary turns channel pairs; got 15."),
+    "an odd head": (
+        ["rotary", "head_dim=15"],
+        "head_dim must be even, since rotary rotates pairs of channels; got 15.",
+    ),
     "a scaling": (
         ["rotary+yarm"],
         "rotary+yarm: + must be followed by one of linear, ntk, dynamic_ntk, ntk_by_parts, yarn, longrope, "

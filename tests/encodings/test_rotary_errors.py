@@ -13,8 +13,8 @@ from situs import DynamicNTKScaling, Positions, Rotary
 from tests.raising import SHAPES_ARE_CHECKED, raises_exactly
 
 ERRORS: list[tuple[dict[str, Any], str]] = [
-    ({"head_dim": 63}, "head_dim must be even, since rotary turns channel pairs; got 63."),
-    ({"head_dim": 0}, "head_dim must be even, since rotary turns channel pairs; got 0."),
+    ({"head_dim": 63}, "head_dim must be even, since rotary rotates pairs of channels; got 63."),
+    ({"head_dim": 0}, "head_dim must be even, since rotary rotates pairs of channels; got 0."),
     (
         {"head_dim": 8, "rotary_dim": 10},
         "rotary_dim must be even and at most head_dim=8, since it counts the channels rotated in pairs; got 10.",

@@ -214,7 +214,7 @@ def test_a_cache_that_mixes_middles_is_refused() -> None:
 
 
 ERRORS: list[tuple[dict[str, Any], str]] = [
-    ({"head_dim": 7}, "head_dim must be even, since rotary turns channel pairs; got 7."),
+    ({"head_dim": 7}, "head_dim must be even, since rotary rotates pairs of channels; got 7."),
     (
         {"head_dim": 8, "pairing": "neox"},
         "pairing must be one of 'interleaved', 'halves', since checkpoints pair neighbouring channels or the two "

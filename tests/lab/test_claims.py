@@ -70,6 +70,20 @@ def test_a_claim_of_who_cannot_be_asked_counts_while_it_is_renewed(
     assert mine.take("a")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
+def test_who_is_waited_for_is_said_and_how_long_if_nobody_can_be_asked(tmp_path: pathlib.Path) -> None:
+    with Claims(tmp_path) as owner:
+        owner.take("b")
+        assert Claims(tmp_path).awaited(["b"]) == "another process; waiting for it"
+        write_claim(tmp_path, host="elsewhere pid:[1]", pid=1, started="x")
+        assert Claims(tmp_path).awaited(["a", "b", "released by now"]) == (
+            f"another process, on elsewhere; waiting for it. If it gives no sign of life for {claims.FORSAKEN:.0f} s, "
+            "they are run here"
+        )
+        (tmp_path / "a.claim").write_text("")
+        assert "on an unknown host" in Claims(tmp_path).awaited(["a"])
+
+
 def test_claims_are_renewed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "RENEWED", 0.01)
     with Claims(tmp_path) as mine:

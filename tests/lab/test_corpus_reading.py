@@ -78,3 +78,4 @@ def test_a_file_is_read_as_far_as_the_limit(tmp_path: pathlib.Path) -> None:
     corpus = Corpus.from_path(tmp_path / "book.txt", limit=50_000)
     assert sum(corpus.sizes.values()) == 50_000
     assert corpus.name == "book.txt"
+    assert corpus.left_out == 50_000

@@ -85,3 +85,20 @@ def test_addition_is_in_no_preset_and_can_be_asked_for() -> None:
 def test_what_cannot_be_is_told(asked: dict[str, Any], message: str) -> None:
     with raises_exactly(ValueError, message):
         make_plan(**asked)
+
+
+def test_a_budget_counts_every_token_and_is_told() -> None:
+    settings = replace(Settings(), multiples=(1, 4), windows=10)
+    plan = replace(make_plan(encodings="alibi", tasks="text", seeds=2), settings=settings)
+    assert (plan.budget.tested, plan.budget.longest) == (10 * (64 + 256), 256)
+    trained = SCHOOLING["text"].steps * 24 * 64
+    assert str(plan.budget).startswith(
+        f"2 trainings of {trained:,} tokens at most, each tested on 3,200 tokens; a window of 256 tokens takes about "
+    )
+
+
+def test_a_window_that_does_not_fit_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("situs.lab.comparing.budget.memory", lambda: 3 << 30)
+    make_plan(encodings="alibi", tasks="passkey", multiples=(1, 100))
+    with pytest.raises(ValueError, match=r"^the longest window must fit in memory; got 6,400,000 tokens, "):
+        make_plan(encodings="alibi", tasks="passkey", multiples=(1, 100_000))

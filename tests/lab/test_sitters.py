@@ -275,7 +275,7 @@ def test_an_encoding_that_is_handed_over_says_nothing_unless_all_its_parameters_
             "options must be written rotary(name=value, ...) with plain values, such as shaw(max_distance=32); got "
             "'rotary(8)'.",
         ),
-        ("rotary", {"head_dim": 15}, "head_dim must be even, since rotary turns channel pairs; got 15."),
+        ("rotary", {"head_dim": 15}, "head_dim must be even, since rotary rotates pairs of channels; got 15."),
     ],
 )  # fmt: skip
 def test_names_that_nobody_has_are_refused(text: str, options: dict[str, Any], message: str) -> None:

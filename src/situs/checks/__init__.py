@@ -56,6 +56,19 @@ TAGS: dict[str, Check] = {
 """What each tag claims, as the check that measures it."""
 
 
+TRACEABLE = "Use torch's operations alone: no .item(), .numpy() or .tolist(), and no if over a tensor's values."
+CURES: dict[Check, str] = {
+    invariants.forms_agree: "Let rule() compute elementwise, from its arguments and the tensors it holds alone: "
+    "attention asks it for any shape, and for single numbers.",
+    handling.meta_equals_plain: "Make in forward, or hold as parameters, what __init__ computes: on the meta device "
+    "it has no values.",
+    handling.copied_equals_plain: "Hold options, parameters and tensors alone, and no lambda, lock or open file.",
+    handling.compiled_equals_plain: TRACEABLE,
+    handling.exported_equals_plain: TRACEABLE,
+}
+"""What to change where a check that broke does not say so itself."""
+
+
 class EncodingCheckError(AssertionError):
     """Raised where an encoding broke the contract; its text lists every failure."""
 
@@ -105,10 +118,12 @@ def check_encoding(encoding: Encoding, *, raise_on_failure: bool = True) -> Chec
         )
     passed, failures = [], {}
     with usual_modes():
-        for check in (form.is_well_formed, *CHECKS, *(TAGS[tag] for tag in sorted(encoding.tags))):
+        claimed = {TAGS[tag]: f'Mend that, or take "{tag}" out of tags.' for tag in sorted(encoding.tags)}
+        for check in (form.is_well_formed, *CHECKS, *claimed):
             if form.is_well_formed.__name__ in failures:
                 break  # the other checks could only say the same
-            words = _failure(check, copy.deepcopy(encoding).to("cpu", torch.float32).eval())
+            cure = claimed.get(check) or CURES.get(check, "")
+            words = _failure(check, copy.deepcopy(encoding).to("cpu", torch.float32).eval(), cure)
             if words is None:
                 passed.append(check.__name__)
             else:
@@ -122,15 +137,16 @@ def check_encoding(encoding: Encoding, *, raise_on_failure: bool = True) -> Chec
     return report
 
 
-def _failure(check: Check, encoding: Encoding) -> str | None:
+def _failure(check: Check, encoding: Encoding, cure: str) -> str | None:
     """Run a check; return its promise, how it was broken and what to change, or None if it was kept."""
     promise = " ".join((check.__doc__ or "").split())
     try:
         check(Bench.around(encoding))
     except AssertionError as failure:
-        return f"{promise} But {failure}."
+        return f"{promise} But {failure}. {cure}".rstrip()
     except Exception as failure:  # a user's encoding may raise anything; the rest is still to be checked
         first_line = str(failure).strip().split("\n")[0]
         at = form.raised_at(failure, encoding)
-        return f"{promise} But it raised {type(failure).__name__}{at}: {first_line}"
+        said = f"{promise} But it raised {type(failure).__name__}{at}: {first_line}"
+        return f"{said.rstrip('.')}. {cure}" if cure else said
     return None

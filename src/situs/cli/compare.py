@@ -187,8 +187,8 @@ def _compare(options: argparse.Namespace, folder: Path, watcher: Any) -> Compari
                 watcher.remark(method.description)
         if plan.corpus is not None and plan.corpus.left_out:
             watcher.remark(
-                f"{options.text} has {plan.corpus.left_out:,} bytes more than are used: "
-                f"{sum(plan.corpus.sizes.values()):,} bytes are chosen by file names."
+                f"Of {options.text}, {sum(plan.corpus.sizes.values()):,} bytes are used, the most that a comparison "
+                f"reads; {plan.corpus.left_out:,} are left out."
             )
         for name, problem in plan.problems.items():
             watcher.remark(f"{name} cannot be built at this size, and is left out: {problem.said}")

@@ -347,7 +347,7 @@ def check_head(head_dim: int, rotary_dim: int | None, pairing: Pairing) -> tuple
     rotary_dim = head_dim if rotary_dim is None else require_count("rotary_dim", rotary_dim, "it counts channels")
     require_choice("pairing", pairing, PAIRINGS, "checkpoints pair neighbouring channels or the two halves")
     if head_dim < 2 or head_dim % 2:
-        raise ValueError(f"head_dim must be even, since rotary turns channel pairs; got {head_dim}.")
+        raise ValueError(f"head_dim must be even, since rotary rotates pairs of channels; got {head_dim}.")
     if rotary_dim % 2 or not 0 < rotary_dim <= head_dim:
         raise ValueError(
             f"rotary_dim must be even and at most head_dim={head_dim}, since it counts the channels rotated in "

@@ -3,7 +3,7 @@
 A figure is a title, a line that says what the vertical axis is, the drawing, and a caption that says what to see. It is
 made within a context, which leaves matplotlib's settings as they were:
 
-    with figure("Loss", "nats a byte", "It falls.", height=3.0, dark=True) as sheet:
+    with figure("Loss", "nats per byte", "It falls.", height=3.0, dark=True) as sheet:
         axes = sheet.axes()
         axes.plot(...)
     image = png(sheet.figure)

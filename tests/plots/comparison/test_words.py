@@ -6,6 +6,7 @@ import pytest
 
 from situs.lab.comparing.summary import Point
 from situs.plots.comparison import caveats, words
+from situs.plots.comparison.table import broken
 from tests.plots.comparison.sample import make_records, view_of
 
 pytestmark = pytest.mark.once
@@ -84,3 +85,15 @@ def test_the_lead_says_what_a_tie_is_where_there_is_one() -> None:
     assert caveats.lead(view_of(text(methods=("alibi",)))) == (
         "one position encoding in decoders of 2 layers of width 64, trained at 64 bytes (1×) and tested up to 1,024."
     )
+
+
+def test_a_scaling_with_options_of_ones_own_is_a_caveat() -> None:
+    methods = ("rotary", "rotary+yarn(factor=4.0)")
+    said = caveats.caveats(view_of(text(methods=methods)))
+    assert [each for each in said if each.startswith("rotary+yarn(factor=4.0) is scaled with factor=4.0, as written.")]
+    assert not [each for each in caveats.caveats(view_of(text(methods=("rotary",)))) if "as written" in each]
+
+
+def test_names_go_on_in_a_new_line_only_where_their_parts_end() -> None:
+    assert broken("transformer_xl+random") == "transformer_xl+<wbr>random"
+    assert broken("rotary+yarn(factor=4)") == "rotary+<wbr>yarn(<wbr>factor=<wbr>4)"

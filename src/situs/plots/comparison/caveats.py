@@ -80,6 +80,7 @@ def caveats(view: View) -> list[str]:
         "All methods have the same number of steps, not the same time. With the same seed, all have the same batches.",
         _fitted(view),
         _ramps(view),
+        *(method.description for method in view.methods),
         "Where a table of positions ends, no number is given: using its last row for all later positions would be "
         "another method.",
         one if seeds == 1 else several,

@@ -158,4 +158,4 @@ def _named(heads: Sequence[str]) -> str:
 
 def broken(name: str) -> str:
     """Escape a method's name, so that it may go on in a new line where its parts end."""
-    return re.sub(r"(\+|\(|/|:|&amp;|_|=|,|\.)", r"\1<wbr>", escape(name))
+    return re.sub(r"(\+|\(|/|:|&amp;|=|,|\.)", r"\1<wbr>", escape(name))

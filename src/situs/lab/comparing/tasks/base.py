@@ -57,7 +57,7 @@ def all_scored(tokens: Int64[Tensor, "examples length"]) -> Examples:
 class Task(ABC):
     """Define something to learn at a short length and to be tested on at longer ones.
 
-    measure: what is compared, the loss in nats a token or the share of examples that are wholly right.
+    measure: what is compared, the loss in nats per token or the share of examples that are wholly right.
     vocabulary: tokens are 0 .. vocabulary - 1.
     """
 
