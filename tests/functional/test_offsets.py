@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from situs.functional.offsets import by_row, range_offsets, skew, skew_keys, toeplitz, unskew
+from situs.functional.offsets import by_row, range_offsets, skew, skew_keys, sum_by_row, toeplitz, unskew
 
 lengths = st.integers(1, 7)
 leading = st.sampled_from([(), (2,), (2, 3)])
@@ -147,3 +147,17 @@ def test_compiled_at_any_length_they_give_the_same() -> None:
             slope = torch.randn_like(results[0])
             gradients = [torch.autograd.grad(result, arguments[0], slope)[0] for result in results]
             torch.testing.assert_close(gradients[1], gradients[0])
+
+
+@given(st.integers(1, 3), lengths, lengths, st.integers(1, 5))
+def test_sums_by_row_are_the_backward_of_a_look_up(batch: int, queries: int, keys: int, count: int) -> None:
+    products, values = random(batch, 2, queries, count), random(batch, 2, queries, keys)
+    rows = torch.randint(count, (batch, 1, queries, keys))
+    (expected,) = torch.autograd.grad(by_row(products, rows), products, values)
+    torch.testing.assert_close(sum_by_row(values, rows, count), expected)
+    assert torch.autograd.gradcheck(lambda values: sum_by_row(values, rows, count), values)
+
+
+def test_sums_by_row_keep_their_digits_over_many_keys() -> None:
+    values, rows = torch.full((1, 70_001), 1 / 70_001), torch.zeros(1, 70_001, dtype=torch.int64)
+    assert abs(float(sum_by_row(values, rows, 1)) - float(values.double().sum())) < 1e-7

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tests.fuzz.rounding import ROUNDINGS as IN_FLOAT32
 from tests.fuzz.rounding import Rounding
 
 SHOWN, SHOWN_OF_CASE = 12, 3
@@ -21,7 +22,7 @@ SHOWN, SHOWN_OF_CASE = 12, 3
 
 FLOAT64_TOLERANCE = 1e-10
 
-ROUNDINGS = {torch.float64: 8, torch.float32: 8, torch.bfloat16: 6, torch.float16: 6}
+ROUNDINGS = {torch.float64: IN_FLOAT32, torch.float32: IN_FLOAT32, torch.bfloat16: 6, torch.float16: 6}
 """How many times as far off as one rounding of everything makes it, a sound kernel may be. Narrow dtypes are summed up
 in float32, so that each number is rounded a few times; sums in float32 are rounded at every step."""
 

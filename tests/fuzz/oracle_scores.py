@@ -52,7 +52,7 @@ def shaw_gathered(encoding: Any, weights: Tensor, pairs: Pairs, read: Reader) ->
     table = read(encoding.value_table)
     rows = _shaw_rows(encoding, pairs)[:, None].expand(weights.shape)
     by_row = torch.zeros(*weights.shape[:3], table.shape[1], dtype=weights.dtype).scatter_add(-1, rows, weights)
-    return by_row @ read.gathered(table, by_row)
+    return read.summed_of_equals(by_row @ read.gathered(table, by_row), by_row, table, weights.shape[-1])
 
 
 def _shaw_rows(encoding: Any, pairs: Pairs) -> Tensor:

@@ -12,6 +12,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+ROUNDINGS = 8
+"""How many times as far off as one rounding of everything makes it, a sound kernel may be in float32."""
+
 
 class Rounding:
     """Random relative errors of up to a unit in the last place of a dtype."""
@@ -35,6 +38,11 @@ class Rounding:
     def of_sum(self, total: Tensor, size: Tensor) -> Tensor:
         """A sum that was rounded at every step; ``size`` is that of its parts without their signs."""
         return total + self.wide_unit * size.detach() * self._draw(total)
+
+    def of_equals(self, total: Tensor, weights: Tensor, vectors: Tensor, count: int) -> Tensor:
+        """A sum in which equal parts are added to each other ``count`` times: every step may be rounded the same way,
+        so that it is off by as many units, and not by their chance sum. ROUNDINGS multiplies them already."""
+        return self.of_sum(total, count / ROUNDINGS * weights.detach() @ _norms(vectors))
 
     def of_term(self, term: Tensor) -> Tensor:
         """What encodings add to the scores; backward, sums over all queries and keys, rounded at every step."""
@@ -119,6 +127,10 @@ class Reader:
     def gathered(self, vectors: Tensor, weights: Tensor) -> Tensor:
         """Vectors that are to be gathered by these weights."""
         return vectors if self.rounding is None else self.rounding.of_vectors(vectors, weights)
+
+    def summed_of_equals(self, total: Tensor, weights: Tensor, vectors: Tensor, count: int) -> Tensor:
+        """A sum of up to ``count`` weighted vectors, of which many are one and the same."""
+        return total if self.rounding is None else self.rounding.of_equals(total, weights, vectors, count)
 
     def rounded(self, x: Tensor) -> Tensor:
         """A number on the way to a bias or term, where it is summed up or cancels."""

@@ -29,7 +29,7 @@ from situs.arguments import (
 from situs.encodings.base import Encoding, computing_dtype, without_autocast
 from situs.encodings.fitting import require_axes, require_whole
 from situs.functional.heads import share_heads
-from situs.functional.offsets import by_row, range_offsets, skew, skew_keys, toeplitz, unskew
+from situs.functional.offsets import by_row, range_offsets, skew, skew_keys, sum_by_row, toeplitz, unskew
 from situs.positions import Positions, PositionsLike, align
 
 
@@ -129,8 +129,7 @@ class ValueEncoding(Encoding):
             return unskew(weights) @ self.value_vectors(offsets, dtype)
         span = _farthest(query, key, self.span)
         if span is not None:
-            rows = _clipped(query, key, span).expand(*weights.shape[:2], -1, -1)
-            by_offset = weights.new_zeros(*weights.shape[:3], 2 * span + 1).scatter_add(-1, rows, weights)
+            by_offset = sum_by_row(weights, _clipped(query, key, span), 2 * span + 1)
             return by_offset @ self.value_vectors(_whole_span(span, device), dtype)
         offsets = key.ids[:, None, :] - query.ids[:, :, None]
         vectors = _for_pairs(self.value_vectors(offsets.flatten(), dtype), weights, offsets.shape)

@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from situs.functional.angles import widest
+
 
 def range_offsets(
     query_start: int, queries: int, key_start: int, keys: int, device: torch.device | str = "cpu"
@@ -75,3 +77,13 @@ def by_row(
 ) -> Float[Tensor, "batch heads queries keys"]:
     """Look up ``out[i, j] = products[i, rows[i, j]]``, for positions of any kind."""
     return products.gather(-1, rows.expand(*products.shape[:2], -1, -1))
+
+
+def sum_by_row(
+    values: Float[Tensor, "*axes keys"], rows: Int[Tensor, "#*axes keys"], count: int
+) -> Float[Tensor, "*axes {count}"]:
+    """Sum up ``out[i, r]`` over the keys j with ``rows[i, j] = r``: backward of ``by_row``. In float64 where there is:
+    one number after another, a sum over many keys would lose a digit of float32 with every tenfold."""
+    wide = values.to(widest(values.device))
+    total = wide.new_zeros(*values.shape[:-1], count)
+    return total.scatter_add(-1, rows.expand(values.shape), wide).to(values.dtype)

@@ -23,7 +23,7 @@ from situs.attention.kernels.loop import Inputs, Tail, Tails, Term, Vjp, split_t
 from situs.attention.kernels.softmax import Scratch, sees_any
 from situs.attention.kernels.tiling import Tile, Tiling, offsets_of
 from situs.encodings.base import computing_dtype
-from situs.functional.offsets import skew, skew_keys, toeplitz, unskew
+from situs.functional.offsets import skew, skew_keys, sum_by_row, toeplitz, unskew
 
 TAIL = 64  # keys at least, below which a kernel call of their own costs more than forming their terms
 PAIRS = 1 << 20  # numbers that are looked up at once
@@ -218,11 +218,10 @@ class LookedUpTerm(OffsetTerm):
         def vjp(change: Tensor, dq: Tensor, dk: Tensor) -> None:
             self._mask_vjp(tile, change)
             _, of_queries, of_keys, *_ = self.added
-            wide = rows.expand(*change.shape)
-            _add_rows(self.gradients.bias, tile, change, wide)
+            _add_rows(self.gradients.bias, tile, change, rows.expand(*change.shape))
             if of_queries is not None:
                 vectors = tile.of_heads(of_queries)
-                by_offset = change.new_zeros(*change.shape[:3], vectors.shape[1]).scatter_add_(-1, wide, change)
+                by_offset = sum_by_row(change, rows, vectors.shape[1])
                 dq.add_(_times(by_offset, vectors), alpha=self.scale)
                 everything = slice(0, vectors.shape[1])
                 _add_products(self.gradients.for_query, tile, by_offset, q.to(scratch.dtype), self.scale, everything)
@@ -261,8 +260,7 @@ class LookedUpTerm(OffsetTerm):
 
     def _by_offset(self, tile: Tile, weights: Tensor) -> Tensor:
         assert self.added.for_value is not None
-        wide = weights.new_zeros(*weights.shape[:3], self.added.for_value.shape[1])
-        return wide.scatter_add_(-1, self._rows(tile).expand(*weights.shape), weights)
+        return sum_by_row(weights, self._rows(tile), self.added.for_value.shape[1])
 
     def _of_tile(self, tile: Tile) -> tuple[Tensor, Tensor]:
         """What is known of a tile's queries, (rows, 4, query, 1), and of its keys, (rows, 4, 1, key)."""
@@ -360,6 +358,5 @@ def _add_rows(total: Tensor | None, tile: Tile, change: Tensor, rows: Tensor) ->
     if total is None:
         return
     own = tile.of_heads(total)
-    by_head = change.new_zeros(change.shape[1], own.shape[-1])
-    by_head.scatter_add_(1, rows.transpose(0, 1).flatten(1), change.transpose(0, 1).flatten(1))
-    own += by_head.sum_to_size(own.shape)
+    of_pairs, of_rows = (each.transpose(0, 1).flatten(1) for each in (change, rows))
+    own += sum_by_row(of_pairs, of_rows, own.shape[-1]).sum_to_size(own.shape)
