@@ -35,7 +35,8 @@ def test_list_prints_a_line_for_every_encoding(capsys: pytest.CaptureFixture[str
     assert main(["list"]) == 0
     table, scalings = capsys.readouterr().out.split("\n\n")
     lines = table.splitlines()
-    assert [line.split()[0] for line in lines] == situs.names()
+    assert lines[0].split() == ["name", "acts", "on", "formula"]
+    assert [line.split()[0] for line in lines[1:]] == situs.names()
     assert [line.split()[0] for line in scalings.splitlines()[1:]] == [f"rotary+{name}" for name in SCALINGS]
     assert "rotary          query and key             q'_m = R(m) q_m" in "\n".join(lines)
     assert "shaw            score and value  learned  q_i . (k_j + a[clip(j - i)])" in "\n".join(lines)

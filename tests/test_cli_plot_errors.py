@@ -221,5 +221,6 @@ def test_without_matplotlib_one_is_told_how_to_get_it(arguments: list[str], here
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (found.returncode, found.stdout) == (2, "")
-    assert found.stderr == "situs plot: figures need matplotlib. Install it: pip install 'situs[lab]'\n"
+    cure = "pip install 'situs[lab]', or '.[lab]' in the repository"
+    assert found.stderr == f"situs plot: figures need matplotlib. Install it: {cure}.\n"
     assert left(here) == []

@@ -88,7 +88,7 @@ def places(*, dark: bool = False) -> Figure:
         "Where position enters attention",
         "the steps from a word to its output; in colour, the places where position can be added",
         "x: word; p: vector of a position; R: rotation; b: number or term for a pair of positions; a: "
-        "attention weight; r: vector of a distance.",
+        "attention weight; r:\u00a0vector of a distance.",
         height=height,
         dark=dark,
     ) as sheet:
@@ -131,7 +131,7 @@ def sinusoids(*, dark: bool = False) -> Figure:
     height, left = 3.3, 4.35
     with style.figure(
         "Sinusoidal positions: many waves, fast to slow",
-        "left: position (down) and channel (right); right: single channels, and the cosine with position 64",
+        "left: position (down) and channel of 64 (right); right: single channels, and the cosine with position 64",
         "Fast channels on the left tell neighbours apart; those on the right hardly move within 128 positions. Near "
         "positions are alike, and the likeness falls with distance, not evenly.",
         height=height,

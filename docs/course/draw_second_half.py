@@ -33,12 +33,14 @@ def rotary(*, dark: bool = False) -> Figure:
     head = situs.Rotary(head_dim=64, pairing="interleaved")
     query, key = (1.0, 0.25), (0.6, -0.2)
     shifts = ((3, 1), (7, 5))
+    apart, step = (math.degrees(each) for each in (_angle(query) - _angle(key), float(head.frequencies[0, PAIR])))
     with style.figure(
         "Rotary: both arrows rotate, the angle between them stays",
         f"left: pair {PAIR} of a head of 64, {float(head.frequencies[0, PAIR]):.2f} radians per position; right: "
         "the score of equal vectors",
-        "Four positions on, both arrows have rotated by the same angle. Their lengths and the angle between them are "
-        "the same, and so is the score. A single pair repeats; the 32 pairs of a head, each at its own speed, do not.",
+        "Four positions on, both arrows have rotated by the same angle. Their lengths and the angle between them "
+        f"({apart:.1f}° between their contents and 2 steps of {step:.1f}°) are the same, and so is the score. A single "
+        "pair repeats; the 32 pairs of a head, each at its own speed, do not.",
         height=2.75,
         dark=dark,
     ) as sheet:
@@ -50,23 +52,26 @@ def rotary(*, dark: bool = False) -> Figure:
             ends = [_rotated(head, vector, position) for vector, position in ((query, m), (key, n))]
             for end, label, hue in zip(ends, ("query", "key"), theme.hues, strict=False):
                 _arrow(axes, end, label, hue)
-            first, second = sorted(math.degrees(math.atan2(y, x)) % 360 for x, y in ends)
+            first, second = sorted(math.degrees(_angle(end)) % 360 for end in ends)
             first, second = (second, first + 360) if second - first > 180 else (first, second)
             axes.add_patch(Arc((0, 0), 0.5, 0.5, theta1=first, theta2=second, color=theme.ink, linewidth=1.2))
             middle = math.radians((first + second) / 2)
             said = f"{second - first:.0f}°"
             axes.text(0.4 * math.cos(middle), 0.4 * math.sin(middle), said, size=SMALL, ha="center", va="center")
         left = 0.15 + 2 * (size + 0.2) + 0.35
-        _scores(sheet.inches(left, low + 0.1, sheet.width - left - MARGIN, size - 0.35), theme)
+        _scores(sheet.inches(left, low + 0.1, sheet.width - left - MARGIN, size - 0.35), head, theme)
     return sheet.figure
 
 
-def _scores(axes: Axes, theme: Theme) -> None:
-    """Draw the score of equal vectors over the distance: of one pair, and of a head of 64 channels."""
-    distances = torch.arange(0, 33)
-    for label, head_dim, hue, dashes in (("one pair", 2, 3, style.DASHES[1]), ("32 pairs", 64, 2, "solid")):
-        encoding, ones = situs.Rotary(head_dim=head_dim), torch.ones(1, 1, 33, head_dim, dtype=torch.float64)
-        score = (encoding(ones, 0)[:, :, :1] * encoding(ones, -distances)).sum(-1).flatten() / head_dim
+def _scores(axes: Axes, head: situs.Rotary, theme: Theme) -> None:
+    """Draw the score of equal vectors over the distance: of one pair, and of the whole head."""
+    distances, ones = torch.arange(0, 33), torch.ones(1, 1, 33, head.head_dim, dtype=torch.float64)
+    products = (head(ones, 0)[:, :, :1] * head(ones, -distances))[0, 0]  # (distance, channel)
+    one, all_pairs = products[:, 2 * PAIR : 2 * PAIR + 2].sum(-1) / 2, products.mean(-1)
+    for label, score, hue, dashes in (
+        (f"pair {PAIR}", one, 3, style.DASHES[1]),
+        ("all 32 pairs", all_pairs, 2, "solid"),
+    ):
         axes.plot(distances, score, color=theme.hues[hue], linestyle=dashes, linewidth=1.6, label=label)
     axes.set_xlim(0, 32)
     axes.set_ylim(-1.05, 1.05)
@@ -81,6 +86,10 @@ def _rotated(encoding: situs.Rotary, vector: tuple[float, float], position: int)
     x[..., 2 * PAIR : 2 * PAIR + 2] = torch.tensor(vector)
     first, second = encoding(x, position)[..., 2 * PAIR : 2 * PAIR + 2].flatten().tolist()
     return first, second
+
+
+def _angle(vector: tuple[float, float]) -> float:
+    return math.atan2(vector[1], vector[0])
 
 
 def _plane(axes: Axes, reach: float) -> None:
@@ -107,8 +116,8 @@ def reach(*, dark: bool = False) -> Figure:
     with style.figure(
         "ALiBi: how far each head sees",
         "left: the bias of eight heads over the distance; right: the distance at which it passes \u22125",
-        "A bias of \u22125 leaves a key less than a hundredth of the weight of an equal key at distance 0. At 1024 "
-        "tokens one head of eight is not yet blind.",
+        "A bias of \u22125 leaves a key less than a hundredth of the weight of an equal key at distance 0. At a "
+        "distance of 1024 one head of eight is not yet blind.",
         height=2.9,
         dark=dark,
     ) as sheet:
@@ -160,7 +169,8 @@ def longer(*, dark: bool = False) -> Figure:
         "top: one step of the fastest pair. Below: angles seen in training (outer ring) and met in the test (inner "
         "ring)",
         "Angles that training never showed are orange. Interpolation has none of them, but neighbours come closer than "
-        "the model knows them. NTK keeps neighbours and repairs the slowest pair only. YaRN does both.",
+        "the model knows them. NTK keeps neighbours and repairs the slowest pair only. YaRN keeps neighbours and "
+        "repairs every slow pair.",
         height=4.5,
         dark=dark,
     ) as sheet:
@@ -195,6 +205,7 @@ def _step(axes: Axes, radians: float, theme: Theme) -> None:
 def _rings(axes: Axes, seen: float, met: float, theme: Theme) -> None:
     """Draw which angles a pair showed in training and which it shows in a test, both in radians."""
     whole = math.tau * 0.9999  # a full circle is the most that can be seen
+    axes.text(0, 0, f"{math.degrees(met):.0f}°", size=SMALL, ha="center", va="center")
     seen, met = min(seen, whole), min(met, whole)
     for radius in (1.0, 0.76):
         axes.add_patch(Circle((0, 0), radius - 0.1, fill=False, color=theme.grid, linewidth=6.0))
@@ -206,7 +217,6 @@ def _rings(axes: Axes, seen: float, met: float, theme: Theme) -> None:
         if end > start * 1.001:
             degrees = math.degrees(start), math.degrees(end)
             axes.add_patch(Wedge((0, 0), radius, *degrees, width=0.2, facecolor=colour, edgecolor="none"))
-    axes.text(0, 0, f"{math.degrees(met):.0f}°", size=SMALL, ha="center", va="center")
 
 
 def practice(*, dark: bool = False) -> Figure:
@@ -220,8 +230,8 @@ def practice(*, dark: bool = False) -> Figure:
     with style.figure(
         "The index of a token is not its position",
         "left: tokens as they lie in memory, with their positions; right: which keys (columns) a query (row) sees",
-        "Padding has no position and is seen by nobody. Packed documents count from 0 each, and do not see each other. "
-        "Six patches of an image take three positions, and the text goes on behind the largest number.",
+        "The position of padding is never used, and nobody sees it. Packed documents count from 0 each, and do not see "
+        "each other. Six patches of an image take three positions, and the text goes on behind the largest number.",
         height=3.3,
         dark=dark,
     ) as sheet:

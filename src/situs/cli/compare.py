@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 OUT = "situs-compare"
 NEEDED = (
-    "situs compare needs rich and matplotlib, since it draws tables and figures. Install them: pip install 'situs[lab]'"
+    "situs compare needs rich and matplotlib, since it draws tables and figures. Install them: pip install "
+    "'situs[lab]', or '.[lab]' in the repository."
 )
 
 

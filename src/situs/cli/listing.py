@@ -37,6 +37,7 @@ def run_list(options: argparse.Namespace) -> int:
             entry = situs.entry(name)
             rows.append((name, entry.place, bool(summary(entry)["learned"]), entry.formula))
     width, places = max(len(row[0]) for row in rows), max(len(row[1]) for row in rows)
+    print(f"{'name':<{width}}  {'acts on':<{places}}  {'':<7}  formula")
     for name, place, learned, formula in sorted(rows):
         print(f"{name:<{width}}  {place:<{places}}  {'learned' if learned else '':<7}  {formula}")
     print("\nScalings of rotary (w_i: frequency of pair i, s: factor, L: length of the text, L0: of those trained on)")
@@ -53,7 +54,8 @@ def run_show(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(facts, indent=2))
         return 0
-    print(f"{entry.name}: {facts['summary']}\n")
+    called = "" if options.name == entry.name else f"{options.name} is "
+    print(f"{called}{entry.name}: {facts['summary']}\n")
     for label in ("class", "place", "paper", "formula"):
         print(f"{label:<8} {facts[label] or 'not registered'}")
     print(f"{'learned':<8} {learned_in_words(facts['learned'])}")

@@ -70,7 +70,8 @@ def run(options: argparse.Namespace) -> int:
         from situs.plots import style
     except ModuleNotFoundError as problem:
         missing = str(problem.name).partition(".")[0]
-        raise ValueError(f"figures need {missing}. Install it: pip install 'situs[lab]'") from problem
+        cure = "pip install 'situs[lab]', or '.[lab]' in the repository"
+        raise ValueError(f"figures need {missing}. Install it: {cure}.") from problem
     if options.list:
         return _list(options.names, as_json=options.json)
     if options.names is None:
