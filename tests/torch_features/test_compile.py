@@ -114,7 +114,7 @@ def test_steps_behind_a_growing_cache_are_compiled_at_most_twice(cell: Cell) -> 
     assert len(graphs) <= 2
 
 
-few = pytest.mark.parametrize("row", ROWS if SLOW else ("rotary", "t5", "shaw"))
+few = pytest.mark.parametrize("row", ROWS if SLOW else ("rotary", "t5", "shaw", "xpos", "cope"))
 
 
 @few

@@ -92,7 +92,8 @@ def run(request: Request) -> Float[Tensor, "batch heads query value_dim"]:
     if seen is not None:
         scores = scores.masked_fill(~seen, -math.inf)
     weights = _softmax(scores) if keys else scores
-    weights = torch.dropout(weights, request.dropout, train=request.dropout > 0)
+    if request.dropout:
+        weights = torch.dropout(weights, request.dropout, train=True)
     out = weights @ share_heads(v, heads)
     for each in request.values:
         out = out + each.gathered(weights, of_queries, of_keys)

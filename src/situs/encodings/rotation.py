@@ -69,6 +69,9 @@ class RotationEncoding(QueryKeyEncoding):
     reaches: Mapping[torch.dtype, float] = MappingProxyType({})
     """How far from the centre positions may lie for vectors of dtypes that hold less than float32 does."""
 
+    reaches_in_words: Mapping[torch.dtype, str] = MappingProxyType({})
+    """The same as text, with float32's, for errors in graphs: one that is dynamic from the start writes no numbers."""
+
     def reach_in(self, dtype: torch.dtype) -> float:
         """How far from the centre positions may lie for vectors of this dtype."""
         require_dtype(dtype, "vectors hold fractions")
@@ -324,9 +327,10 @@ class RotationEncoding(QueryKeyEncoding):
         if not isinstance(farthest, Tensor) and farthest <= reach:
             return
         holder = str(dtype if narrow else torch.float32).removeprefix("torch.")
+        limit = self.reaches_in_words.get(dtype if narrow else torch.float32) or f"{reach:.0f}"
         rule = (
-            f"positions must lie within {reach:.0f} of the centre, since beyond it {type(self).__name__}'s factor "
-            f"leaves {holder}"
+            f"positions must lie within {limit} of the centre, since beyond it {type(self).__name__}'s factor leaves "
+            f"{holder}"
         )
         cure = "Set centre to a position in the middle of those in use" + ", or use bfloat16 or float32" * narrow + "."
         if isinstance(farthest, Tensor):
