@@ -324,7 +324,7 @@ class WholePositionsOnly(Table):
 class NeverDecays(Broken):
     """Claims a decay that plain rotary does not have."""
 
-    tags = frozenset({"decaying"})
+    tags = frozenset({"fading"})
 
 
 class NeedsAnArgument(Broken):
@@ -368,6 +368,6 @@ CAUGHT_BY: dict[type, str] = {
     NeverLearns: "learns",
     NotStationary: "is_stationary",
     WholePositionsOnly: "takes_real_positions",
-    NeverDecays: "decays",
+    NeverDecays: "fades",
     NeedsAnArgument: "meta_equals_plain",
 }

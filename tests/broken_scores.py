@@ -66,7 +66,7 @@ class BoundlessBias(LinearBias):
 class RisingBias(LinearBias):
     """Claims to decay, and rises."""
 
-    tags = frozenset({"decaying"})
+    tags = frozenset({"fading"})
 
     def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
         fall = super().rule(device, dtype)
@@ -92,6 +92,6 @@ CAUGHT_BY: dict[type, str] = {
     FarInHalf: "half_equals_plain",
     NetworkUnderAutocast: "autocast_equals_plain",
     BoundlessBias: "is_bounded",
-    RisingBias: "decays",
+    RisingBias: "fades",
     WrongScoreMod: "forms_agree",
 }

@@ -192,5 +192,5 @@ def test_only_encodings_and_known_tags_are_taken() -> None:
         check_encoding(torch.nn.Linear(2, 2))  # type: ignore[arg-type]
     encoding = broken_encodings.Sound()
     encoding.tags = frozenset({"fast"})
-    with pytest.raises(ValueError, match=r"^tags must be among bounded, decaying, .*; got fast.$"):
+    with pytest.raises(ValueError, match=r"^tags must be among bounded, fading, .*; got fast.$"):
         check_encoding(encoding)

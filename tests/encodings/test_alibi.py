@@ -148,10 +148,10 @@ def test_gradients_are_those_of_finite_differences(asymmetric: bool) -> None:
 
 
 def test_its_tags_say_whether_it_learns_and_falls() -> None:
-    assert ALiBi(num_heads=2).tags == {"relative", "far", "real", "decaying"}
-    assert ALiBi(num_heads=2, learned=True).tags == {"relative", "far", "real", "decaying", "learned"}
-    assert "decaying" not in ALiBi(num_heads=2, factor=0.0).tags
-    assert "decaying" not in ALiBi(num_heads=1, asymmetric=True, slopes_ahead=[-1.0]).tags
+    assert ALiBi(num_heads=2).tags == {"relative", "far", "real", "fading"}
+    assert ALiBi(num_heads=2, learned=True).tags == {"relative", "far", "real", "fading", "learned"}
+    assert "fading" not in ALiBi(num_heads=2, factor=0.0).tags
+    assert "fading" not in ALiBi(num_heads=1, asymmetric=True, slopes_ahead=[-1.0]).tags
 
 
 @pytest.mark.parametrize(

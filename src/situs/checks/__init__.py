@@ -50,7 +50,7 @@ TAGS: dict[str, Check] = {
     "unique": properties.is_unique,
     "far": properties.reaches_far,
     "real": properties.takes_real_positions,
-    "decaying": properties.decays,
+    "fading": properties.fades,
     "learned": properties.learns,
 }
 """What each tag claims, as the check that measures it."""

@@ -152,7 +152,7 @@ def takes_real_positions(bench: Bench) -> None:
         raise AssertionError("positions from -2.5 on are not encoded")
 
 
-def decays(bench: Bench) -> None:
+def fades(bench: Bench) -> None:
     """Products of queries and keys fade with distance, or a bias falls with it in every head."""
     last = bench.starts(1, 2048)[0]
     distances = (0, 1, max(2, last // 8), last)

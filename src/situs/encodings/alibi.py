@@ -109,7 +109,7 @@ class ALiBi(OffsetBias):
             self.reset_parameters()
         falls = bool((self._behind > 0).all()) and bool((self._ahead > 0).all())
         self.tags = frozenset(
-            {"relative", "far", "real"} | ({"learned"} if learned else set()) | ({"decaying"} if falls else set())
+            {"relative", "far", "real"} | ({"learned"} if learned else set()) | ({"fading"} if falls else set())
         )
         self.resolved = {"slopes": tuple(self._behind.tolist())}
 

@@ -36,7 +36,7 @@ SMALLEST = 1e-2
 class Kerple(OffsetBias):
     """Lower scores with distance along a curve that each head learns."""
 
-    tags = frozenset({"relative", "far", "real", "learned", "decaying"})
+    tags = frozenset({"relative", "far", "real", "learned", "fading"})
 
     def __init__(self, *, num_heads: int, kernel: Literal["log", "power"] = "log") -> None:
         """

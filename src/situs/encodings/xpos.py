@@ -95,7 +95,7 @@ class XPos(RotationEncoding):
         self.reach = LARGEST_EXPONENT / fastest
         self.reaches = {torch.float16: LARGEST_EXPONENT_OF_FLOAT16 / fastest}
         self.reaches_in_words = {dtype: f"{self.reach_in(dtype):.0f}" for dtype in (torch.float32, torch.float16)}
-        self.tags = frozenset({"relative", "unique", "real", "decaying"})
+        self.tags = frozenset({"relative", "unique", "real", "fading"})
         self.resolved = {
             "reach": self.reach,
             "reach_in_float16": self.reach_in(torch.float16),

@@ -142,8 +142,8 @@ def test_places_of_a_learned_table_are_unlike_in_their_own_way() -> None:
     alike = rows @ rows.T
     spread = max(float(np.ptp(np.diagonal(alike, apart))) for apart in (1, 5))
     assert words(figure)[2] == (
-        f"Pairs of positions at the same distance differ: their cosines by up to {spread:.2g}. Neighbours have "
-        f"{alike[10, 9]:.2f}, positions 10 apart {alike[10, 0]:.2f}."
+        f"Pairs of positions at the same distance differ: their cosines by up to {spread:.2g}. Seen from "
+        f"position 10, the one before it has {alike[10, 9]:.2f}, and position 0 {alike[10, 0]:.2f}."
     ).replace("-", MINUS)
 
 
@@ -176,8 +176,8 @@ def test_what_tells_places_apart_on_queries_and_keys_is_said_to() -> None:
     at = 1 + np.arange(8.0)
     assert np.allclose(drawn(panels(figure)[0]), np.outer(at, at), atol=1e-3)
     assert words(figure)[2] == (
-        "Pairs of positions at the same distance differ: their scores by up to 54. Neighbours have 20.00, positions 4 "
-        "apart 5.00."
+        "Pairs of positions at the same distance differ: their scores by up to 54. Seen from position 4, the one "
+        "before it has 20.00, and position 0 5.00."
     )
 
 

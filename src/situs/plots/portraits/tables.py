@@ -158,7 +158,11 @@ def _of_similarity(values: Map, middle: int, what: str) -> str:
     diagonals = [np.diagonal(values, offset) for offset in (1, count // 4)]
     spread = max(float(each.max() - each.min()) for each in diagonals)
     if spread < 1e-3:
-        said = "Constant along diagonals: only the distance counts."
-    else:
-        said = f"Pairs of positions at the same distance differ: their {what} by up to {spread:.2g}."
-    return style.minus(f"{said} Neighbours have {near:.2f}, positions {middle} apart {far:.2f}.")
+        said = (
+            f"Constant along diagonals: only the distance counts. Neighbours have {near:.2f}, positions {middle} apart"
+        )
+        return style.minus(f"{said} {far:.2f}.")
+    said = f"Pairs of positions at the same distance differ: their {what} by up to {spread:.2g}."
+    return style.minus(
+        f"{said} Seen from position {middle}, the one before it has {near:.2f}, and position 0 {far:.2f}."
+    )
