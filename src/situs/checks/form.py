@@ -8,11 +8,15 @@ from __future__ import annotations
 import inspect
 import linecache
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
+from situs.arguments import told
 from situs.checks.bench import Bench
 from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding
-from situs.encodings.bias import BiasEncoding
+from situs.encodings.bias import BiasEncoding, OffsetBias, PairBias
 from situs.encodings.score import ScoreEncoding
 
 TAKES: dict[type, tuple[str, ...]] = {
@@ -28,8 +32,81 @@ def is_well_formed(bench: Bench) -> None:
     _ = encoding.config  # raises with the cure where an option is not kept under its name
     _require_heads(encoding)
     _require_forward(encoding)
+    require_finite(bench)
+
+
+def require_finite(bench: Bench) -> None:
+    """Raise unless the encoding runs on a short text and gives finite numbers; where not, at which position."""
+    _require_rule(bench.encoding)
     count = bench.length(6)
-    bench.encode(bench.tokens(count), bench.positions(count))
+    positions = bench.positions(count)
+    found = bench.encode(bench.tokens(count), positions).detach()
+    wrong = (~torch.isfinite(found)).nonzero()
+    if not len(wrong):
+        return
+    ids = positions.ids[0].tolist()
+    if isinstance(bench.encoding, (BiasEncoding, ScoreEncoding)):
+        # (batch, heads, queries, keys), the nearest key first
+        index = min(wrong.tolist(), key=lambda each: (abs(each[-1] - each[-2]), each))
+        head, query, key = index[-3:]
+        if isinstance(bench.encoding, OffsetBias) and bench.encoding.axes == 1:
+            place = f"its bias is {{}} at offset {ids[key] - ids[query]}, head {head}"
+            reason = "offset is negative for keys before the query, and 0 at the query itself"
+        else:
+            place = f"what it adds to scores is {{}} for the query at position {ids[query]} and the key at {ids[key]}"
+            place, reason = f"{place}, head {head}", "positions begin at 0"
+    else:
+        index = wrong[0].tolist()
+        place, reason = f"its result is {{}} at position {ids[index[-2]]}", "positions begin at 0"
+    raise AssertionError(
+        f"{place.format(float(found[tuple(index)]))}. Take no root or logarithm of a negative number, and divide by "
+        f"nothing that can be 0: {reason}"
+    )
+
+
+def _require_rule(encoding: Encoding) -> None:
+    """Raise unless the rule of a bias can be asked for, and gives a function that takes what it will be given."""
+    if not isinstance(encoding, (OffsetBias, PairBias)):
+        return
+    of_pairs = isinstance(encoding, PairBias)
+    wanted = ["query", "key", "head"] if of_pairs else [*["offset"] * encoding.axes, "head"]
+    listed = ", ".join(wanted)
+    if not _takes(encoding.rule, 2):
+        parameters = ", ".join(inspect.signature(type(encoding).rule).parameters)
+        raise AssertionError(
+            f"rule must take (self, device, dtype), since attention hands them over; got ({parameters})"
+            f"{_line_of(encoding.rule)}. Write def rule(self, device, dtype)"
+        )
+    rule: object = encoding.rule(torch.device("cpu"), torch.float32)
+    if not callable(rule):
+        cure = "Is a return missing?" if rule is None else f"Write return lambda {listed}: f({listed})"
+        raise AssertionError(
+            f"rule(self, device, dtype) must return a function of ({listed}); got "
+            f"{'None' if rule is None else told(rule)}{_line_of(encoding.rule)}. {cure}"
+        )
+    if not _takes(rule, len(wanted)):
+        raise AssertionError(
+            f"rule(self, device, dtype) must return a function of ({listed}), since a bias has a number for each; got "
+            f"one of ({', '.join(inspect.signature(rule).parameters)}){_line_of(rule)}. "
+            f"Write lambda {listed}: f({listed})"
+        )
+
+
+def _takes(function: Callable[..., object], count: int) -> bool:
+    """Whether a function takes so many arguments by their order; also where Python cannot tell."""
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    except ValueError:  # a builtin
+        return True
+    return True
+
+
+def _line_of(function: object) -> str:
+    """Say file and line of a user's function."""
+    code = getattr(function, "__code__", None)
+    return "" if code is None else f" at {_short(code.co_filename)}:{code.co_firstlineno}"
 
 
 def _require_heads(encoding: Encoding) -> None:
