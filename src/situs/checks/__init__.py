@@ -18,7 +18,6 @@ from situs.checks import configurations, form, handling, invariants, properties
 from situs.checks.bench import Bench
 from situs.checks.modes import usual_modes
 from situs.encodings.base import Encoding
-from situs.encodings.bias import OffsetBias, PairBias
 from situs.registry import did_you_mean
 
 Check = Callable[[Bench], None]
@@ -79,8 +78,6 @@ RAISED: dict[Check, str] = {
     "end. Cast parameters to the dtype that you compute in, self.a.to(dtype), and the result last: .to(x.dtype).",
 }
 """What to change where a check could not run to its end."""
-
-PER_HEAD = "Index what each head has with head: a[head]."
 
 
 class EncodingCheckError(AssertionError):
@@ -178,9 +175,7 @@ def _failure(check: Check, encoding: Encoding, cure: str) -> str | None:
             said = str(failure)
             return f"{promise} But {said}{'' if said.endswith('?') else '.'} {cure}".rstrip()
         first_line = str(failure).strip().split("\n")[0]
-        if isinstance(encoding, (OffsetBias, PairBias)) and "must match the size of tensor" in first_line:
-            cure = PER_HEAD
-        cure = cure or RAISED.get(check, "")
+        cure = form.hint(failure, encoding) or cure or RAISED.get(check, "")
         said = f"{promise} But it raised {type(failure).__name__}{at}: {first_line}"
-        return f"{said.rstrip('.')}. {cure}" if cure else said
+        return f"{said.rstrip('.:')}. {cure}" if cure else said
     return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import math
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,8 @@ TAKES: dict[type, tuple[str, ...]] = {
     QueryKeyEncoding: ("x", "positions", "role"),
 }
 """What forward must take, by where an encoding acts."""
+
+PER_HEAD = "Index what each head has with head: a[head]."
 
 
 def is_well_formed(bench: Bench) -> None:
@@ -58,10 +61,11 @@ def require_finite(bench: Bench) -> None:
     else:
         index = wrong[0].tolist()
         place, reason = f"its result is {{}} at position {ids[index[-2]]}", "positions begin at 0"
-    raise AssertionError(
-        f"{place.format(float(found[tuple(index)]))}. Take no root or logarithm of a negative number, and divide by "
-        f"nothing that can be 0: {reason}"
-    )
+    value = float(found[tuple(index)])
+    cure = f"Take no root or logarithm of a negative number, and divide by nothing that can be 0: {reason}"
+    if value == -math.inf and isinstance(bench.encoding, BiasEncoding):
+        cure = "Leave masks to attention, which takes causal=True, window=... and mask=...: a bias is finite"
+    raise AssertionError(f"{place.format(value)}. {cure}")
 
 
 def _require_rule(encoding: Encoding) -> None:
@@ -90,6 +94,12 @@ def _require_rule(encoding: Encoding) -> None:
             f"one of ({', '.join(inspect.signature(rule).parameters)}){_line_of(rule)}. "
             f"Write lambda {listed}: f({listed})"
         )
+
+
+def hint(problem: BaseException, encoding: Encoding) -> str:
+    """Say what to change where torch's words do not: sizes that do not match in a rule are those of heads."""
+    of_sizes = isinstance(problem, RuntimeError) and "must match the size of tensor" in str(problem)
+    return PER_HEAD if of_sizes and isinstance(encoding, (OffsetBias, PairBias)) else ""
 
 
 def _takes(function: Callable[..., object], count: int) -> bool:

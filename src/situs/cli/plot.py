@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import situs
 from situs.cli.check import parse
 from situs.registry import canonical, did_you_mean, is_own, scaling_named
-from situs.registry.origins import place_of
+from situs.registry.origins import place_of, sentence_of
 from situs.registry.own import require_imported
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _found(names: str) -> list[Method]:
 def _require_finite(sitters: list[Sitter]) -> None:
     """Raise unless encodings of one's own give finite numbers, which alone can be drawn."""
     from situs.checks.bench import Bench
-    from situs.checks.form import require_finite
+    from situs.checks.form import hint, require_finite
 
     for sitter in sitters:
         for encoding in sitter.encodings:
@@ -158,8 +158,11 @@ def _require_finite(sitters: list[Sitter]) -> None:
                 continue
             try:
                 require_finite(Bench.around(encoding))
-            except AssertionError as problem:
-                if place_of(problem):
+            except (AssertionError, RuntimeError) as problem:
+                place, cure = place_of(problem, with_code=True), hint(problem, encoding)
+                if cure:
+                    raise ValueError(f"{sentence_of(problem, place)}. {cure}") from problem
+                if place or isinstance(problem, RuntimeError):
                     raise  # of the encoding's own
                 end = "" if str(problem).endswith("?") else "."
                 raise ValueError(f"{sitter.name} cannot be drawn: {problem}{end}") from problem

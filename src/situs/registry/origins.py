@@ -14,11 +14,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
-INSTALLED = tuple(
-    os.path.realpath(path) + os.sep
-    for name in ("stdlib", "platstdlib", "purelib", "platlib")
-    if (path := sysconfig.get_paths().get(name))
-)
 
 
 def place_of(error: BaseException, modules: Iterable[str] = (), *, with_code: bool = False) -> str:
@@ -69,4 +64,9 @@ def _own(filename: str, files: set[str]) -> bool:
     path = os.path.realpath(filename)
     if path in files:
         return True
-    return os.path.isfile(path) and not path.startswith((str(PACKAGE) + os.sep, *INSTALLED))
+    if not os.path.isfile(path):
+        return False
+    paths = sysconfig.get_paths()  # reads a file of Python's own, so not when this is imported
+    installed = (paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib") if paths.get(name))
+    folders = (str(PACKAGE), *map(os.path.realpath, installed))
+    return not path.startswith(tuple(f"{folder}{os.sep}" for folder in folders))
