@@ -164,6 +164,20 @@ class MasksLaterKeys(ReturnsNoRule):
         return lambda offset, head: torch.where(offset > 0, -torch.inf, 0.0 * head)
 
 
+class RunsOutOfNumbers(ReturnsNoRule):
+    def rule(self, device: torch.device, dtype: torch.dtype) -> Any:
+        return lambda offset, head: (40 + offset.to(dtype)).log() + head
+
+
+class NegativePairs(situs.PairBias):
+    def __init__(self, *, num_heads: int = 2) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+
+    def rule(self, device: torch.device, dtype: torch.dtype) -> Any:
+        return lambda query, key, head: (query - 2 * key + head).to(dtype).sqrt()
+
+
 class DividesByPositions(Scales):
     def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
         given = situs.Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)

@@ -133,10 +133,20 @@ SAID: dict[type[situs.Encoding], tuple[str, str]] = {
         f"{FORM} its bias is nan at offset -1, head 0. {FINITE} offset is negative for keys before the query, and 0 at "
         "the query itself.",
     ),
+    broken_forms.RunsOutOfNumbers: (
+        "is_well_formed",
+        f"{FORM} its bias is -inf at offset -40, head 0. A bias is finite: take no logarithm of 0, and "
+        "leave masks to attention, which takes causal, window and mask.",
+    ),
+    broken_forms.NegativePairs: (
+        "is_well_formed",
+        f"{FORM} what it adds to scores is nan for the query at position 1 and the key at 1, head 0. {FINITE} "
+        "positions begin at 0.",
+    ),
     broken_forms.MasksLaterKeys: (
         "is_well_formed",
-        f"{FORM} its bias is -inf at offset 1, head 0. Leave masks to attention, which takes causal=True, window=... "
-        "and mask=...: a bias is finite.",
+        f"{FORM} its bias is -inf at offset 1, head 0. A bias is finite: take no logarithm of 0, and "
+        "leave masks to attention, which takes causal, window and mask.",
     ),
     broken_forms.DividesByPositions: (
         "is_well_formed",

@@ -149,11 +149,11 @@ def test_an_exit_in_a_check_is_a_failure(here: Path, capsys: pytest.CaptureFixtu
     )
 
 
-@pytest.mark.parametrize("command", ["check", "show"])
+@pytest.mark.parametrize("command", ["check", "show", "plot"])
 def test_json_is_json_whatever_a_module_prints(command: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = BIAS.replace(RULE, "        print('asked')\n        sys.exit(3)").replace(FIRST, f"{FIRST}; print('made')")
     (here / "own.py").write_text("print('imported')\n" + code)
-    main([command, "own.py", "--json"])
+    main([command, "own.py", "--json", *(["--list"] if command == "plot" else [])])
     shown = capsys.readouterr()
     assert json.loads(shown.out)
     printed = ["imported", "made", "asked"] if command == "check" else ["imported", "made"]

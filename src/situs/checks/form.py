@@ -5,14 +5,17 @@ Also where a user's class is written, so that a report leads there.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import linecache
 import math
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from situs.arguments import told
 from situs.checks.bench import Bench
@@ -39,18 +42,22 @@ def is_well_formed(bench: Bench) -> None:
 
 
 def require_finite(bench: Bench) -> None:
-    """Raise unless the encoding runs on a short text and gives finite numbers; where not, at which position."""
+    """Raise unless the encoding runs on a short text and gives finite numbers there, and on a longer one if it runs."""
     _require_rule(bench.encoding)
-    count = bench.length(6)
-    positions = bench.positions(count)
-    found = bench.encode(bench.tokens(count), positions).detach()
-    wrong = (~torch.isfinite(found)).nonzero()
-    if not len(wrong):
-        return
-    ids = positions.ids[0].tolist()
+    count, longer = bench.length(6), bench.length(64)
+    found = bench.encode(bench.tokens(count), bench.positions(count))
+    with contextlib.suppress(Exception):  # other checks say where it ends
+        found, count = bench.encode(bench.tokens(longer), bench.positions(longer)), longer
+    wrong = (~torch.isfinite(found.detach())).nonzero().tolist()
+    if wrong:
+        _refuse(bench, found, wrong, bench.positions(count).ids[0].tolist())
+
+
+def _refuse(bench: Bench, found: Tensor, wrong: list[list[int]], ids: list[Any]) -> None:
+    """Say where a result is not finite, and what to change."""
     if isinstance(bench.encoding, (BiasEncoding, ScoreEncoding)):
         # (batch, heads, queries, keys), the nearest key first
-        index = min(wrong.tolist(), key=lambda each: (abs(each[-1] - each[-2]), each))
+        index = min(wrong, key=lambda each: (abs(each[-1] - each[-2]), each))
         head, query, key = index[-3:]
         if isinstance(bench.encoding, OffsetBias) and bench.encoding.axes == 1:
             place = f"its bias is {{}} at offset {ids[key] - ids[query]}, head {head}"
@@ -59,12 +66,15 @@ def require_finite(bench: Bench) -> None:
             place = f"what it adds to scores is {{}} for the query at position {ids[query]} and the key at {ids[key]}"
             place, reason = f"{place}, head {head}", "positions begin at 0"
     else:
-        index = wrong[0].tolist()
+        index = wrong[0]
         place, reason = f"its result is {{}} at position {ids[index[-2]]}", "positions begin at 0"
     value = float(found[tuple(index)])
     cure = f"Take no root or logarithm of a negative number, and divide by nothing that can be 0: {reason}"
     if value == -math.inf and isinstance(bench.encoding, BiasEncoding):
-        cure = "Leave masks to attention, which takes causal=True, window=... and mask=...: a bias is finite"
+        cure = (
+            "A bias is finite: take no logarithm of 0, and leave masks to attention, which takes causal, "
+            "window and mask"
+        )
     raise AssertionError(f"{place.format(value)}. {cure}")
 
 

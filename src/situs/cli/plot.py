@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import situs
-from situs.cli.check import parse
+from situs.cli.check import parse, printing_to_stderr
 from situs.registry import canonical, did_you_mean, is_own, scaling_named
 from situs.registry.origins import place_of, sentence_of
 from situs.registry.own import require_imported
@@ -245,7 +246,8 @@ def _list(chosen: str | None, *, as_json: bool) -> int:
     from situs.plots import KINDS, suiting
 
     names = ",".join([*situs.names(), "rotary+axial", "sinusoidal(axes=2)"]) if chosen is None else chosen
-    suited = {each.name: suiting(each) for method in _found(names) for each in sitters_of([method], {}, length=2)}
+    with printing_to_stderr() if as_json else contextlib.nullcontext():
+        suited = {each.name: suiting(each) for method in _found(names) for each in sitters_of([method], {}, length=2)}
     if as_json:
         kinds = [
             {"name": kind.name, "about": kind.about, "suits": kind.suits.words, "several": kind.many,

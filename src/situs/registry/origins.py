@@ -64,7 +64,7 @@ def _own(filename: str, files: set[str]) -> bool:
     path = os.path.realpath(filename)
     if path in files:
         return True
-    if not os.path.isfile(path):
+    if not os.path.isfile(path) or {"site-packages", "dist-packages"} & set(Path(path).parts):
         return False
     paths = sysconfig.get_paths()  # reads a file of Python's own, so not when this is imported
     installed = (paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib") if paths.get(name))
