@@ -142,7 +142,7 @@ def test_a_list_that_lacks_a_name_is_told_and_mended(tmp_path: pathlib.Path) -> 
 
 def test_what_is_loaded_on_demand_is_not_loaded_before() -> None:
     code = "import sys, situs; print(*sorted(name for name in sys.modules if name.startswith('situs')))"
-    parts = ("listed", "own", "spelling")
+    parts = ("listed", "origins", "own", "spelling")
     assert run(code) == f"situs situs.registry {' '.join(f'situs.registry.{part}' for part in parts)}\n"
     code = "import situs; print(situs.attention.attend is situs.attend, situs.rotation.rotate.__name__)"
     assert run(code) == "True rotate\n"

@@ -19,6 +19,9 @@ FILE = Path(broken_forms.__file__).resolve()
 SHAPE = "The result has the shape and dtype of what went in. But"
 FORM = "It keeps its options, has its sizes, takes what attention hands over, and runs. But"
 HALF = "Half-precision tokens are encoded as exactly as their own rounding allows, far from position 0 too. But"
+FINITE = "Take no root or logarithm of a negative number, and divide by nothing that can be 0:"
+MEMORY = "A long call leaves no trace: a short one after it gives what it gave before, and the module is unchanged. But"
+LOADS = "A checkpoint holds parameters alone, and loads strictly, also with tables that others used to store. But"
 CACHED = "Token by token, and in chunks of any size, decoding gives the rows of the full forward. But"
 
 SAID: dict[type[situs.Encoding], tuple[str, str]] = {
@@ -105,6 +108,109 @@ SAID: dict[type[situs.Encoding], tuple[str, str]] = {
         f"{FORM} it raised TypeError at {{file}}:{{last}}, `return torch.add(x, positions)`: add(): argument 'other' "
         "(position 2) must be Tensor, not Positions",
     ),
+    broken_forms.ReturnsNoRule: (
+        "is_well_formed",
+        f"{FORM} rule(self, device, dtype) must return a function of (offset, head); got None at {{file}}:{{before}}. "
+        "Is a return missing?",
+    ),
+    broken_forms.ReturnsANumber: (
+        "is_well_formed",
+        f"{FORM} rule(self, device, dtype) must return a function of (offset, head); got 3 at {{file}}:{{before}}. "
+        "Write return lambda offset, head: f(offset, head).",
+    ),
+    broken_forms.RuleOfOffsetAlone: (
+        "is_well_formed",
+        f"{FORM} rule(self, device, dtype) must return a function of (offset, head), since a bias has a number for "
+        "each; got one of (offset) at {file}:{last}. Write lambda offset, head: f(offset, head).",
+    ),
+    broken_forms.RuleWithoutDtype: (
+        "is_well_formed",
+        f"{FORM} rule must take (self, device, dtype), since attention hands them over; got (self, device) at "
+        "{file}:{before}. Write def rule(self, device, dtype).",
+    ),
+    broken_forms.RootOfOffsets: (
+        "is_well_formed",
+        f"{FORM} its bias is nan at offset -1, head 0. {FINITE} offset is negative for keys before the query, and 0 at "
+        "the query itself.",
+    ),
+    broken_forms.RunsOutOfNumbers: (
+        "is_well_formed",
+        f"{FORM} its bias is -inf at offset -40, head 0. A bias is finite: take no logarithm of 0, and "
+        "leave masks to attention, which takes causal, window and mask.",
+    ),
+    broken_forms.NegativePairs: (
+        "is_well_formed",
+        f"{FORM} what it adds to scores is nan for the query at position 1 and the key at 1, head 0. {FINITE} "
+        "positions begin at 0.",
+    ),
+    broken_forms.MasksLaterKeys: (
+        "is_well_formed",
+        f"{FORM} its bias is -inf at offset 1, head 0. A bias is finite: take no logarithm of 0, and "
+        "leave masks to attention, which takes causal, window and mask.",
+    ),
+    broken_forms.DividesByPositions: (
+        "is_well_formed",
+        f"{FORM} its result is # at position 2. {FINITE} positions begin at 0.",
+    ),
+    broken_forms.Exits: (
+        "is_well_formed",
+        f"{FORM} it raised SystemExit at {{file}}:{{last}}, `sys.exit(3)`: 3",
+    ),
+    broken_forms.Asserts: (
+        "is_well_formed",
+        f'{FORM} it raised AssertionError at {{file}}:{{last}}, `assert dtype is torch.float64, "too narrow"`: too '
+        "narrow",
+    ),
+    broken_forms.Slopes: (
+        "is_well_formed",
+        f"{FORM} it raised RuntimeError at {{file}}:{{last}}, `return lambda offset, head: -a * offset.abs()`: The "
+        "size of tensor a (2) must match the size of tensor b (11) at non-singleton dimension 1. Index what each "
+        "head has with head: a[head].",
+    ),
+    broken_forms.CutsGradients: (
+        "differentiates",
+        "Gradients to tokens and to every parameter are exact, by finite differences in float64. But the gradient of a "
+        "differs from finite differences. Compute with the tensors themselves, and write to none in place: .item(), "
+        ".data, detach() and torch.tensor(...) cut it.",
+    ),
+    broken_forms.CutsWhatItLearns: (
+        "learns",
+        'Every parameter gets a gradient. But no gradient reaches a. Mend that, or take "learned" out of tags.',
+    ),
+    broken_forms.EndsUnsaid: (
+        "remembers_nothing",
+        f"{MEMORY} it raised IndexError at {{file}}:{{rule}}, `return -self.table(dtype)[offset.abs()] * "
+        "self.a.to(dtype)[head]`: index # is out of bounds for dimension 0 with size 100. Serve texts of any length, "
+        "or write self.usable_length = ... in __init__ where positions end.",
+    ),
+    broken_forms.RemembersTheLongest: (
+        "remembers_nothing",
+        f"{MEMORY} in evaluation, a short call after a long one: outputs differ by #, most at #. Compute it in "
+        "__init__ where it follows from options, and hold it in a local variable otherwise.",
+    ),
+    broken_forms.SharesATable: (
+        "configurations_apart",
+        "An encoding gives the same whether or not one with other options was used before. But base=2.0 and base=100.0 "
+        "give one result; a table is shared that should not be. Make tables in __init__ or in forward; one that "
+        "encodings share must be found by all options, dtype and device.",
+    ),
+    broken_forms.DrawsItsSlope: (
+        "loads_strictly",
+        f"{LOADS} loaded from a checkpoint with legacy keys: outputs differ by #, most at #. Hold all that is drawn at "
+        "random or learned as parameters, and let the rest follow from the options.",
+    ),
+    broken_forms.CountsItsParameters: (
+        "loads_strictly",
+        f"{LOADS} it raised RuntimeError: Error(s) in loading state_dict for CountsItsParameters. Make all parameters "
+        "in __init__, the same ones for the same options.",
+    ),
+    broken_forms.MixesDtypes: (
+        "half_equals_plain",
+        f"{HALF} it raised RuntimeError at {{file}}:{{last}}, `return (x * self.cosines(x, positions)).float() @ "
+        "self.mix`: expected m1 and m2 to have the same dtype, but got: float != c10::BFloat16. Serve positions of any "
+        "size, or write self.usable_length = ... in __init__ where they end. Cast parameters to the dtype that you "
+        "compute in, self.a.to(dtype), and the result last: .to(x.dtype).",
+    ),
 }
 
 
@@ -115,6 +221,9 @@ def short(path: Path) -> str:
 def without_numbers(words: str) -> str:
     """Leave out how far outputs differ, and where, which rounding decides, and what Python says of pickling."""
     words = re.sub(r"outputs differ by \S+, most at \([\d, ]+\)", "outputs differ by #, most at #", words)
+    words = re.sub(
+        r"index \d+ is out", "index # is out", re.sub(r"is -?(inf|nan) at position", "is # at position", words)
+    )
     words = re.sub(r"change scores by \S+ of", "change scores by # of", words)
     return re.sub(r"raised \w+: Can't (pickle|get) .*?\. (?=Hold)", "raised #. ", words)
 
@@ -127,7 +236,8 @@ def test_a_mistake_is_told_with_its_cure_and_where_it_is(
     monkeypatch.setattr("situs.checks.CHECKS", [each for each in CHECKS if each.__name__ == check])
     report = check_encoding(broken(), raise_on_failure=False)
     lines, first = inspect.getsourcelines(broken)
-    said = said.format(file=short(FILE), last=first + len(lines) - 1)
+    end = first + len(lines) - 1
+    said = said.format(file=short(FILE), last=end, before=end - 1, rule=first + 3)
     assert {name: without_numbers(words) for name, words in report.failures.items()} == {check: said}
     head = str(report).splitlines()[0]
     place = f"(class at {short(FILE)}:{first}):"

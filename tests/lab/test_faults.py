@@ -132,7 +132,7 @@ def test_a_module_that_cannot_be_imported_is_one_sentence_with_its_line(team: Te
     assert said == [
         f"misspelt {must} SyntaxError at misspelt.py:3: expected ':'.",
         f"raising {must} KeyError at raising.py:2: 'colour'.",
-        f"exiting {must} SystemExit at exiting.py:2: .",
+        f"exiting {must} SystemExit at exiting.py:2.",
         None,
         f"importing {must} ModuleNotFoundError at importing.py:1: No module named 'no_such_module'.",
     ]

@@ -8,7 +8,7 @@ them.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 
 import torch
@@ -18,6 +18,7 @@ from situs.checks import configurations, form, handling, invariants, properties
 from situs.checks.bench import Bench
 from situs.checks.modes import usual_modes
 from situs.encodings.base import Encoding
+from situs.registry import did_you_mean
 
 Check = Callable[[Bench], None]
 
@@ -68,6 +69,16 @@ CURES: dict[Check, str] = {
 }
 """What to change where a check that broke does not say so itself."""
 
+RAISED: dict[Check, str] = {
+    invariants.remembers_nothing: "Serve texts of any length, or write self.usable_length = ... in __init__ where "
+    "positions end.",
+    configurations.configurations_apart: configurations.OWN_TABLES + ".",
+    handling.loads_strictly: "Make all parameters in __init__, the same ones for the same options.",
+    handling.half_equals_plain: "Serve positions of any size, or write self.usable_length = ... in __init__ where they "
+    "end. Cast parameters to the dtype that you compute in, self.a.to(dtype), and the result last: .to(x.dtype).",
+}
+"""What to change where a check could not run to its end."""
+
 
 class EncodingCheckError(AssertionError):
     """Raised where an encoding broke the contract; its text lists every failure."""
@@ -111,14 +122,10 @@ def check_encoding(encoding: Encoding, *, raise_on_failure: bool = True) -> Chec
             f"encoding must be a situs.Encoding, since its place tells how to run it; got {told(encoding)}."
         )
     require_flag("raise_on_failure", raise_on_failure, "failures are raised or reported")
-    unknown = sorted(encoding.tags - TAGS.keys())
-    if unknown:
-        raise ValueError(
-            f"tags must be among {', '.join(sorted(TAGS))}, since each names a check; got {', '.join(unknown)}."
-        )
+    _require_tags(encoding)
     passed, failures = [], {}
     with usual_modes():
-        claimed = {TAGS[tag]: f'Mend that, or take "{tag}" out of tags.' for tag in sorted(encoding.tags)}
+        claimed = {TAGS[tag]: f'Mend that, or take "{tag}" out of tags.' for tag in sorted(set(encoding.tags))}
         for check in (form.is_well_formed, *CHECKS, *claimed):
             if form.is_well_formed.__name__ in failures:
                 break  # the other checks could only say the same
@@ -137,16 +144,38 @@ def check_encoding(encoding: Encoding, *, raise_on_failure: bool = True) -> Chec
     return report
 
 
+def _require_tags(encoding: Encoding) -> None:
+    """Raise unless an encoding's tags are a set of names that checks go by."""
+    tags: object = encoding.tags
+    reason = f"each names a check that {type(encoding).__name__} must pass"
+    if isinstance(tags, str):
+        raise ValueError(
+            f'tags must be a set of names, since {reason}; got the string "{tags}". Write frozenset({{"{tags}"}}).'
+        )
+    if not isinstance(tags, (Set, list, tuple)):
+        raise ValueError(f"tags must be a set of names, since {reason}; got {told(tags)}.")
+    unknown = sorted(map(str, set(tags) - TAGS.keys()))
+    if unknown:
+        raise ValueError(
+            f"tags must be among {', '.join(sorted(TAGS))}, since {reason}; got {', '.join(unknown)}."
+            f"{did_you_mean(unknown[0], TAGS)}"
+        )
+
+
 def _failure(check: Check, encoding: Encoding, cure: str) -> str | None:
     """Run a check; return its promise, how it was broken and what to change, or None if it was kept."""
     promise = " ".join((check.__doc__ or "").split())
     try:
         check(Bench.around(encoding))
-    except AssertionError as failure:
-        return f"{promise} But {failure}. {cure}".rstrip()
-    except Exception as failure:  # a user's encoding may raise anything; the rest is still to be checked
-        first_line = str(failure).strip().split("\n")[0]
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(f"in {check.__name__}{form.raised_at(stop, encoding)}") from stop
+    except (Exception, SystemExit) as failure:  # a user's encoding may raise anything; the rest is still to be checked
         at = form.raised_at(failure, encoding)
+        if isinstance(failure, AssertionError) and not at:
+            said = str(failure)
+            return f"{promise} But {said}{'' if said.endswith('?') else '.'} {cure}".rstrip()
+        first_line = str(failure).strip().split("\n")[0]
+        cure = form.hint(failure, encoding) or cure or RAISED.get(check, "")
         said = f"{promise} But it raised {type(failure).__name__}{at}: {first_line}"
-        return f"{said.rstrip('.')}. {cure}" if cure else said
+        return f"{said.rstrip('.:')}. {cure}" if cure else said
     return None

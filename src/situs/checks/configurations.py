@@ -22,6 +22,9 @@ T = TypeVar("T")
 
 # What sets a ladder of frequencies, by the names it goes by: always of effect, if there is more than one pair.
 LADDERS = ("base", "theta", "rope_theta")
+OWN_TABLES = (
+    "Make tables in __init__ or in forward; one that encodings share must be found by all options, dtype and device"
+)
 
 
 def configurations_apart(bench: Bench) -> None:
@@ -37,14 +40,14 @@ def configurations_apart(bench: Bench) -> None:
             expected = _unprecedented(other, more, positions, 1e-9)
             if expected is None:
                 continue
-            require_equal(bench.attend(x, shared), own, f"before and after one with {option} was used")
+            require_equal(bench.attend(x, shared), own, f"before and after one with {option} was used", cure=OWN_TABLES)
             if torch.equal(positions.ids, shared.ids):
                 positions = shared  # with the tables that are cached on it
             result = other.attend(more[:, : positions.length], positions)
             if not torch.allclose(result, expected, rtol=0, atol=1e-5):  # the nudge may have crossed a step of a rule
                 expected = _unprecedented(other, more, positions, -1e-9)
             situation = f"one with {option}, used before and after (is a table shared that should not be?)"
-            require_close(result, result if expected is None else expected, situation)
+            require_close(result, result if expected is None else expected, situation, cure=OWN_TABLES)
         _require_ladders(bench)
 
 
@@ -84,7 +87,8 @@ def _require_ladders(bench: Bench) -> None:
                 break
         else:
             raise AssertionError(
-                f"{name}={base} and {name}={50 * base} give one result; a table is shared that should not be"
+                f"{name}={base} and {name}={50 * base} give one result; a table is shared that should not be. "
+                f"{OWN_TABLES}"
             )
 
 

@@ -5,14 +5,22 @@ Also where a user's class is written, so that a report leads there.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import linecache
+import math
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import torch
+from torch import Tensor
+
+from situs.arguments import told
 from situs.checks.bench import Bench
 from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding
-from situs.encodings.bias import BiasEncoding
+from situs.encodings.bias import BiasEncoding, OffsetBias, PairBias
 from situs.encodings.score import ScoreEncoding
 
 TAKES: dict[type, tuple[str, ...]] = {
@@ -21,6 +29,8 @@ TAKES: dict[type, tuple[str, ...]] = {
 }
 """What forward must take, by where an encoding acts."""
 
+PER_HEAD = "Index what each head has with head: a[head]."
+
 
 def is_well_formed(bench: Bench) -> None:
     """It keeps its options, has its sizes, takes what attention hands over, and runs."""
@@ -28,8 +38,95 @@ def is_well_formed(bench: Bench) -> None:
     _ = encoding.config  # raises with the cure where an option is not kept under its name
     _require_heads(encoding)
     _require_forward(encoding)
-    count = bench.length(6)
-    bench.encode(bench.tokens(count), bench.positions(count))
+    require_finite(bench)
+
+
+def require_finite(bench: Bench) -> None:
+    """Raise unless the encoding runs on a short text and gives finite numbers there, and on a longer one if it runs."""
+    _require_rule(bench.encoding)
+    count, longer = bench.length(6), bench.length(64)
+    found = bench.encode(bench.tokens(count), bench.positions(count))
+    with contextlib.suppress(Exception):  # other checks say where it ends
+        found, count = bench.encode(bench.tokens(longer), bench.positions(longer)), longer
+    wrong = (~torch.isfinite(found.detach())).nonzero().tolist()
+    if wrong:
+        _refuse(bench, found, wrong, bench.positions(count).ids[0].tolist())
+
+
+def _refuse(bench: Bench, found: Tensor, wrong: list[list[int]], ids: list[Any]) -> None:
+    """Say where a result is not finite, and what to change."""
+    if isinstance(bench.encoding, (BiasEncoding, ScoreEncoding)):
+        # (batch, heads, queries, keys), the nearest key first
+        index = min(wrong, key=lambda each: (abs(each[-1] - each[-2]), each))
+        head, query, key = index[-3:]
+        if isinstance(bench.encoding, OffsetBias) and bench.encoding.axes == 1:
+            place = f"its bias is {{}} at offset {ids[key] - ids[query]}, head {head}"
+            reason = "offset is negative for keys before the query, and 0 at the query itself"
+        else:
+            place = f"what it adds to scores is {{}} for the query at position {ids[query]} and the key at {ids[key]}"
+            place, reason = f"{place}, head {head}", "positions begin at 0"
+    else:
+        index = wrong[0]
+        place, reason = f"its result is {{}} at position {ids[index[-2]]}", "positions begin at 0"
+    value = float(found[tuple(index)])
+    cure = f"Take no root or logarithm of a negative number, and divide by nothing that can be 0: {reason}"
+    if value == -math.inf and isinstance(bench.encoding, BiasEncoding):
+        cure = (
+            "A bias is finite: take no logarithm of 0, and leave masks to attention, which takes causal, "
+            "window and mask"
+        )
+    raise AssertionError(f"{place.format(value)}. {cure}")
+
+
+def _require_rule(encoding: Encoding) -> None:
+    """Raise unless the rule of a bias can be asked for, and gives a function that takes what it will be given."""
+    if not isinstance(encoding, (OffsetBias, PairBias)):
+        return
+    of_pairs = isinstance(encoding, PairBias)
+    wanted = ["query", "key", "head"] if of_pairs else [*["offset"] * encoding.axes, "head"]
+    listed = ", ".join(wanted)
+    if not _takes(encoding.rule, 2):
+        parameters = ", ".join(inspect.signature(type(encoding).rule).parameters)
+        raise AssertionError(
+            f"rule must take (self, device, dtype), since attention hands them over; got ({parameters})"
+            f"{_line_of(encoding.rule)}. Write def rule(self, device, dtype)"
+        )
+    rule: object = encoding.rule(torch.device("cpu"), torch.float32)
+    if not callable(rule):
+        cure = "Is a return missing?" if rule is None else f"Write return lambda {listed}: f({listed})"
+        raise AssertionError(
+            f"rule(self, device, dtype) must return a function of ({listed}); got "
+            f"{'None' if rule is None else told(rule)}{_line_of(encoding.rule)}. {cure}"
+        )
+    if not _takes(rule, len(wanted)):
+        raise AssertionError(
+            f"rule(self, device, dtype) must return a function of ({listed}), since a bias has a number for each; got "
+            f"one of ({', '.join(inspect.signature(rule).parameters)}){_line_of(rule)}. "
+            f"Write lambda {listed}: f({listed})"
+        )
+
+
+def hint(problem: BaseException, encoding: Encoding) -> str:
+    """Say what to change where torch's words do not: sizes that do not match in a rule are those of heads."""
+    of_sizes = isinstance(problem, RuntimeError) and "must match the size of tensor" in str(problem)
+    return PER_HEAD if of_sizes and isinstance(encoding, (OffsetBias, PairBias)) else ""
+
+
+def _takes(function: Callable[..., object], count: int) -> bool:
+    """Whether a function takes so many arguments by their order; also where Python cannot tell."""
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    except ValueError:  # a builtin
+        return True
+    return True
+
+
+def _line_of(function: object) -> str:
+    """Say file and line of a user's function."""
+    code = getattr(function, "__code__", None)
+    return "" if code is None else f" at {_short(code.co_filename)}:{code.co_firstlineno}"
 
 
 def _require_heads(encoding: Encoding) -> None:

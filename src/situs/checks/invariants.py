@@ -18,6 +18,7 @@ BY_POSITIONS = (
     "Use positions.ids, which say where each token stands, and no length or index of the tensor: situs.Positions.of("
     "positions, x.shape[-2], batch=x.shape[0], device=x.device).ids"
 )
+NO_MEMORY = "Compute it in __init__ where it follows from options, and hold it in a local variable otherwise"
 BY_ROWS = "Use positions.ids of shape (batch, sequence): each row has its own"
 
 
@@ -84,13 +85,14 @@ def remembers_nothing(bench: Bench) -> None:
         before = _state(bench.encoding)
         first = _seeded(bench, x[:, :short])
         _seeded(bench, x)
-        require_equal(_seeded(bench, x[:, :short]), first, f"in {mode}, a short call after a long one")
+        situation = f"in {mode}, a short call after a long one"
+        require_equal(_seeded(bench, x[:, :short]), first, situation, cure=NO_MEMORY)
         after = _state(bench.encoding)
         changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
         if changed:
             raise AssertionError(
                 f"in {mode}, a call wrote to {', '.join(changed)}, and what one call leaves is wrong in the next. "
-                f"Compute it in __init__ where it follows from options, and hold it in a local variable otherwise"
+                f"{NO_MEMORY}"
             )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -45,10 +45,22 @@ def differentiates(bench: Bench) -> None:
             return _with_parameters(bench, dict(zip(names, values, strict=True)), x, positions)
 
         large = sum(value.numel() for value in values) > 500
-        if not torch.autograd.gradcheck(run, (x, *values), raise_exception=False, fast_mode=large):
-            raise AssertionError("a gradient differs from finite differences; is something detached or done in place?")
+        inputs = {"the tokens": x, **dict(zip(names, values, strict=True))}
+        if not torch.autograd.gradcheck(run, tuple(inputs.values()), raise_exception=False, fast_mode=large):
+            wrong = [name for name in inputs if not _is_exact(run, inputs, name)] or list(inputs)
+            raise AssertionError(
+                f"the gradient of {' and of '.join(wrong)} differs from finite differences. Compute with the tensors "
+                f"themselves, and write to none in place: .item(), .data, detach() and torch.tensor(...) cut it"
+            )
     finally:
         bench.encoding.float()
+
+
+def _is_exact(run: Callable[..., Tensor], inputs: Mapping[str, Tensor], name: str) -> bool:
+    """Whether the gradient of one input alone is exact."""
+    alone = [each if key == name else each.detach() for key, each in inputs.items()]
+    large = inputs[name].numel() > 500
+    return bool(torch.autograd.gradcheck(run, alone, raise_exception=False, fast_mode=large))
 
 
 def _trained_positions(bench: Bench, wanted: int) -> tuple[int, int]:
@@ -179,8 +191,9 @@ def learns(bench: Bench) -> None:
     if bench.acts_on_scores and count == 1:
         return  # a single key has all the weight, whatever is added to its score
     loss = bench.attend(bench.tokens(count), bench.positions(count), causal=False).square().sum()
-    gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
-    reached: list[Tensor | None] = list(gradients)
+    reached: list[Tensor | None] = [None] * len(parameters)
+    if loss.requires_grad:  # it does not where all parameters are cut off
+        reached = list(torch.autograd.grad(loss, list(parameters.values()), allow_unused=True))
     dead = [
         name for name, gradient in zip(parameters, reached, strict=True) if gradient is None or not bool(gradient.any())
     ]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import situs
 from situs.cli.interrupting import leaving_at_ctrl_c
+from situs.registry.origins import place_of, sentence_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,9 +45,27 @@ def _run(arguments: Sequence[str] | None) -> int:
         # the reader has stopped, as in situs list | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would try again when it ends
         return 141
-    except (ValueError, TypeError) as problem:
-        print(f"situs {options.command}: {problem}", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        place = _own_place(stop, options)
+        if str(stop) or place:
+            print(f"situs {options.command}: stopped {str(stop) or f'at {place}'}.", file=sys.stderr)
+        raise
+    except (Exception, SystemExit) as problem:
+        place = _own_place(problem, options)
+        if not place and not isinstance(problem, (ValueError, TypeError)):
+            raise
+        said = f"{sentence_of(problem, place)}." if place else str(problem)
+        print(f"situs {options.command}: {said}", file=sys.stderr)
         return 2
+
+
+def _own_place(problem: BaseException, options: argparse.Namespace) -> str:
+    """Find the line of one's own code that an error came through, where a class of one's own is named.
+
+    Not for ``situs compare``, which runs such code in workers and says itself what became of them.
+    """
+    named = str(getattr(options, "name", None) or getattr(options, "names", None) or "")
+    return place_of(problem, with_code=True) if ":" in named or ".py" in named else ""
 
 
 class _Version(argparse.Action):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import inspect
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import situs
-from situs.cli.check import SIZES
-from situs.registry import ENCODINGS, SCALINGS, Entry
+from situs.cli.check import SIZES, find, printing_to_stderr
+from situs.registry import ENCODINGS, SCALINGS, Entry, require_options
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -49,13 +51,14 @@ def run_list(options: argparse.Namespace) -> int:
 
 def run_show(options: argparse.Namespace) -> int:
     """Print all that is known about one encoding."""
-    entry = situs.entry(options.name)
-    facts = summary(entry)
+    with printing_to_stderr() if options.json else contextlib.nullcontext():
+        entry, written = find(options.name)
+        facts = summary(entry, written)
     if options.json:
         print(json.dumps(facts, indent=2))
         return 0
     called = "" if options.name == entry.name else f"{options.name} is "
-    print(f"{called}{entry.name}: {facts['summary']}\n")
+    print(f"{called}{entry.name}{': ' if facts['summary'] else ''}{facts['summary']}\n")
     for label in ("class", "place", "paper", "formula"):
         print(f"{label:<8} {facts[label] or 'not registered'}")
     print(f"{'learned':<8} {learned_in_words(facts['learned'])}")
@@ -79,10 +82,13 @@ def learned_in_words(shapes: dict[str, list[int]]) -> str:
     return f"{named}  (at {', '.join(f'{name}={size}' for name, size in SIZES.items())}, as far as it takes them)"
 
 
-def summary(entry: Entry) -> dict[str, Any]:
-    """Collect an encoding's facts, as plain data; parameters have the shapes of the sizes that ``situs check`` uses."""
+def summary(entry: Entry, written: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Collect an encoding's facts, as plain data; parameters have the shapes of the sizes that ``situs check`` uses,
+    and of options that were written with the name."""
+    written = written or {}
+    require_options(entry.name, entry.options, written)
     meanings = option_meanings(entry)
-    encoding = (entry if entry.scaling is None else situs.entry("rotary")).build(**SIZES)
+    encoding = (entry if entry.scaling is None else situs.entry("rotary")).build(**{**SIZES, **written})
     return {
         "name": entry.name,
         "class": _class(entry),
@@ -92,7 +98,7 @@ def summary(entry: Entry) -> dict[str, Any]:
         "learned": {name: list(parameter.shape) for name, parameter in encoding.named_parameters()},
         "dialects": dict(entry.dialects),
         "tags": sorted(encoding.tags),
-        "summary": inspect.getdoc(entry.scaling or entry.cls) or "",
+        "summary": inspect.cleandoc((entry.scaling or entry.cls).__doc__ or ""),
         "options": [
             {
                 "name": name,

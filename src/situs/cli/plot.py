@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -12,10 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import situs
-from situs.cli.check import parse
+from situs.cli.check import parse, printing_to_stderr
 from situs.registry import canonical, did_you_mean, is_own, scaling_named
+from situs.registry.origins import place_of, sentence_of
+from situs.registry.own import require_imported
 
 if TYPE_CHECKING:
+    from situs.lab.naming import Method
     from situs.lab.probing.sitters import Sitter
     from situs.plots import Kind
 
@@ -100,7 +104,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _wanted(options: argparse.Namespace) -> tuple[Kind, list[Sitter], dict[str, Any]]:
     """Choose the kind, make its encodings and read its options."""
-    from situs.lab.naming import parse_all
     from situs.lab.probing.sitters import TRAINED, sitters_of
     from situs.plots import KINDS
 
@@ -114,7 +117,7 @@ def _wanted(options: argparse.Namespace) -> tuple[Kind, list[Sitter], dict[str, 
     own = dict(parse(option) for option in options.options)
     given = _given(options)
     length, trained = given.get("length"), given.get("train_length")
-    methods = parse_all(options.names)
+    methods = _found(options.names)
     kind = _portrait(sitters_of(methods, own, length=2)) if options.kind is None else KINDS[options.kind]
     stretching = any(method.scaling is not None for method in methods)
     for name in given:
@@ -129,9 +132,41 @@ def _wanted(options: argparse.Namespace) -> tuple[Kind, list[Sitter], dict[str, 
         methods, own, length=length or default or 2, needed=length or 1, trained=trained, stretched=stretched,
         untrained=options.untrained, one_model=kind.one_model,
     )  # fmt: skip
+    _require_finite(made)
     if stretching and default is None and "length" in kind.options:  # for scalings that choose by the text's length
         given.setdefault("length", stretched or min(4 * trained, kind.longest))
     return kind, made, {name: value for name, value in given.items() if name in kind.options}
+
+
+def _found(names: str) -> list[Method]:
+    """Take names apart, and raise in one sentence where a file of one's own cannot be imported."""
+    from situs.lab.naming import parse_all
+
+    methods = parse_all(names)
+    for part in (part for method in methods for part in method.parts if part.of_ones_own):
+        require_imported(part.name)
+    return methods
+
+
+def _require_finite(sitters: list[Sitter]) -> None:
+    """Raise unless encodings of one's own give finite numbers, which alone can be drawn."""
+    from situs.checks.bench import Bench
+    from situs.checks.form import hint, require_finite
+
+    for sitter in sitters:
+        for encoding in sitter.encodings:
+            if type(encoding).__module__.startswith("situs."):
+                continue
+            try:
+                require_finite(Bench.around(encoding))
+            except (AssertionError, RuntimeError) as problem:
+                place, cure = place_of(problem, with_code=True), hint(problem, encoding)
+                if cure:
+                    raise ValueError(f"{sentence_of(problem, place)}. {cure}") from problem
+                if place or isinstance(problem, RuntimeError):
+                    raise  # of the encoding's own
+                end = "" if str(problem).endswith("?") else "."
+                raise ValueError(f"{sitter.name} cannot be drawn: {problem}{end}") from problem
 
 
 def _is_name(option: str) -> bool:
@@ -207,12 +242,12 @@ def _write(data: bytes, out: Path) -> None:
 
 def _list(chosen: str | None, *, as_json: bool) -> int:
     """Print the kinds, then which suit which encoding: all of them, or those that were named."""
-    from situs.lab.naming import parse_all
     from situs.lab.probing.sitters import sitters_of
     from situs.plots import KINDS, suiting
 
     names = ",".join([*situs.names(), "rotary+axial", "sinusoidal(axes=2)"]) if chosen is None else chosen
-    suited = {each.name: suiting(each) for method in parse_all(names) for each in sitters_of([method], {}, length=2)}
+    with printing_to_stderr() if as_json else contextlib.nullcontext():
+        suited = {each.name: suiting(each) for method in _found(names) for each in sitters_of([method], {}, length=2)}
     if as_json:
         kinds = [
             {"name": kind.name, "about": kind.about, "suits": kind.suits.words, "several": kind.many,

@@ -143,7 +143,7 @@ class _Parts(Stretch):
 @final
 @dataclass(frozen=True, kw_only=True)
 class NTKByPartsScaling(_Parts):
-    """Take YaRN's frequencies without its temperature. Peng et al. 2023, arXiv:2309.00071, section 3.2."""
+    """Take YaRN's frequencies without its temperature. Peng et al. 2024, arXiv:2309.00071, section 3.2."""
 
     scaling_name: ClassVar[str] = "ntk_by_parts"
     paper: ClassVar[str] = (
@@ -160,7 +160,7 @@ class NTKByPartsScaling(_Parts):
 @final
 @dataclass(frozen=True, kw_only=True)
 class YaRN(_Parts):
-    """Interpolate by parts (NTK by parts), with a temperature on the scores. Peng et al. 2023, arXiv:2309.00071.
+    """Interpolate by parts (NTK by parts), with a temperature on the scores. Peng et al. 2024, arXiv:2309.00071.
 
     ``attention_factor`` is used as given, even 1.0; left out, it is ``0.1 ln(factor) + 1``. With both
     ``mscale`` and ``mscale_all_dim`` it is their ratio, and ``mscale_all_dim`` goes, squared, to the softmax,

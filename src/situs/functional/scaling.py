@@ -4,7 +4,7 @@ Each function takes the plain ladder's ``dim`` and ``base`` and returns scaled f
 
     linear        w_i / s                                                  Chen et al. 2023, arXiv:2306.15595
     ntk           (base s^(d/(d-2)))^(-2i/d)                               bloc97 2023
-    by parts      (1 - g_i) w_i / s + g_i w_i,  g_i a ramp over turns      Peng et al. 2023, arXiv:2309.00071
+    by parts      (1 - g_i) w_i / s + g_i w_i,  g_i a ramp over turns      Peng et al. 2024, arXiv:2309.00071
     longrope      w_i / factor_i                                           Ding et al. 2024, arXiv:2402.13753
     llama3        by parts, the ramp in turns between two bounds           Llama team 2024, arXiv:2407.21783
     proportional  w_i over the whole head, 0 past a fraction of the pairs  Gemma team

@@ -14,10 +14,11 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from situs.registry.listed import ENCODINGS, SCALINGS
-from situs.registry.own import is_own, load
+from situs.registry.own import is_own, load, require_makeable
 from situs.registry.spelling import did_you_mean, did_you_mean_encoding, fold, require_options
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class Entry:
     def make(self, **options: Any) -> Encoding:
         """Make the encoding with these options, which it must know."""
         require_options(self.name, self.options, options)
+        if is_own(self.name):
+            require_makeable(self.name, self.cls, options)
         if self.scaling is None:
             return self.cls(**options)
         scaled_by = inspect.signature(self.scaling).parameters
@@ -170,7 +173,10 @@ def _scaled(name: str) -> Entry:
         )
     if scaling is None:
         known = _spellings() | {fold(each): f"rotary+{each}" for each in SCALINGS}
-        raise ValueError(f"name must be one of {', '.join(names())}; got {name!r}.{did_you_mean_encoding(name, known)}")
+        cure = did_you_mean_encoding(name, known)
+        if Path(f"{name.strip()}.py").is_file():
+            cure = f" Did you mean '{name.strip()}.py'?"
+        raise ValueError(f"name must be one of {', '.join(names())}; got {name!r}.{cure}")
     listed = SCALINGS[scaling]
     cls: type[Scaling] = getattr(importlib.import_module(listed.module), listed.cls)
     return Entry(f"rotary+{scaling}", entry("rotary").cls, listed.paper, listed.formula, scaling=cls)

@@ -5,17 +5,23 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from situs.registry.origins import place_of, sentence_of, short
 from situs.registry.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from situs.encodings.base import Encoding
+
+
+FILLED_IN = ("dim", "head_dim", "num_heads", "max_length", "size")
+"""Options that commands fill in, by the sizes of the model, where a class takes them."""
 
 
 def is_own(name: str) -> bool:
@@ -48,6 +54,52 @@ def load(name: str) -> type[Encoding]:
         cure = did_you_mean(class_name, defined)
         raise ValueError(f"{class_name} must be a situs.Encoding in {where}; got {cls!r}.{cure}")
     return cls
+
+
+def require_imported(name: str) -> None:
+    """Import the class that a name leads to, and raise in one sentence where its module fails, whatever that raises."""
+    where, _, class_name = (part.strip() for part in name.strip().rpartition(":"))
+    if not where:
+        where, class_name = class_name, ""
+    try:
+        load(name)
+    except (Exception, SystemExit) as problem:
+        place = place_of(problem, [where])
+        if isinstance(problem, ValueError) and not place:  # a sentence of ours: no such module, or no such class
+            raise
+        reason = f"{class_name} is defined there" if class_name else "an encoding is read from it"
+        raise ValueError(
+            f"{where} must be a module that can be imported, since {reason}; got {sentence_of(problem, place)}."
+        ) from problem
+
+
+def require_makeable(name: str, cls: type[Encoding], options: Mapping[str, object]) -> None:
+    """Raise unless a class of one's own defines all that its base leaves open, and has all options that it needs."""
+    for left_open in sorted(getattr(cls, "__abstractmethods__", ())):
+        method = getattr(cls, left_open)
+        base = next(each.__name__ for each in cls.__mro__ if left_open in vars(each))
+        raise TypeError(
+            f"{cls.__name__} must define {left_open}({', '.join(inspect.signature(method).parameters)}), since "
+            f"{base} leaves it to its subclasses; got a class without it{_at(cls)}."
+        )
+    for key, each in inspect.signature(cls).parameters.items():
+        variable = each.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        if key not in options and each.default is inspect.Parameter.empty and not variable:
+            raise TypeError(
+                f"{key} must be given, since {cls.__name__}{_at(cls)} has no default for it; got none. Sizes are "
+                f"filled in where they are called {', '.join(FILLED_IN[:-1])} or {FILLED_IN[-1]}."
+                f"{did_you_mean(key, FILLED_IN)} Other options are written after the name: situs check {name} "
+                f"{key}=..., or {name}({key}=...)."
+            )
+
+
+def _at(cls: type) -> str:
+    """Say file and line of a class; nothing where it was typed into a shell."""
+    try:
+        file, (_, line) = inspect.getsourcefile(cls), inspect.getsourcelines(cls)
+    except (OSError, TypeError):
+        return ""
+    return "" if file is None else f" at {short(file)}:{line}"
 
 
 def _of_module(name: str, where: str) -> ModuleType:
