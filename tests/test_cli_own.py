@@ -189,9 +189,9 @@ def test_options_may_stand_in_brackets(here: Path, capsys: pytest.CaptureFixture
     (here / "own.py").write_text(code)
     assert load("own.py(p=0.3)", {}).config == {"num_heads": 2, "p": 0.3}
     assert load("own.py:Own(p=0.3)", {"num_heads": 4}).config == {"num_heads": 4, "p": 0.3}
-    scaled = load("RoPE+llama3(factor=8, original_length=32)", {})
+    scaled = load("RoPE+llama3(factor=8.0, original_length=32)", {})
     assert isinstance(scaled, situs.Rotary)
-    assert scaled.scaling == situs.Llama3Scaling(factor=8, original_length=32)
+    assert scaled.scaling == situs.Llama3Scaling(factor=8.0, original_length=32)
     assert main(["show", "own.py(p=0.3)"]) == 0
     assert capsys.readouterr().out.startswith("own.py(p=0.3) is own.py\n\nclass    Own in ")
     assert main(["show", "rotary+llama3(factor=8,original_length=64)", "--json"]) == 0

@@ -124,7 +124,7 @@ def _others(value: Any, hint: Any) -> Iterator[list[Any]]:
         yield [choice for choice in members if isinstance(choice, str) and choice != value]
 
 
-def _other_numbers(value: float) -> tuple[float, ...]:
+def _other_numbers(value: Any) -> tuple[Any, ...]:
     """Choose numbers far enough to tell, and smaller first, since many are sizes."""
     return (value // 2 if isinstance(value, int) else value / 2), 2 * value, value + 1, value - 1
 
