@@ -7,22 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from situs.lab.naming.grammar import Method
 from situs.lab.naming.methods import require_trainable
+from situs.lab.naming.sources import is_users
 from situs.registry import entry
-
-PACKAGE = Path(__file__).resolve().parents[1]
-INSTALLED = tuple(
-    os.path.realpath(path) + os.sep
-    for name in ("stdlib", "platstdlib", "purelib", "platlib")
-    if (path := sysconfig.get_paths().get(name))
-)
 
 
 class RefusedError(ValueError):
@@ -103,10 +95,7 @@ def _words(error: BaseException) -> str:
 
 
 def _own(filename: str, files: set[str]) -> bool:
-    path = os.path.realpath(filename)
-    if path in files:
-        return True
-    return os.path.isfile(path) and not path.startswith((str(PACKAGE) + os.sep, *INSTALLED))
+    return os.path.realpath(filename) in files or is_users(filename)
 
 
 def _short(filename: str) -> str:

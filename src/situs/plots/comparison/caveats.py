@@ -146,12 +146,20 @@ def reproduction(view: View) -> list[tuple[str, str]]:
         ("Hardware", f"{', '.join(machine)}; {_cores(records)} cores"),
         ("Seeds", ", ".join(map(str, records.seeds))),
         ("Text", "" if records.corpus is None else _text(records.corpus)),
+        ("Own code", _own_code(records)),
         ("Model", f"decoder, {size.layers} layers, width {size.dim}, {size.heads} heads"),
         ("Training", training),
         ("Tests", f"{settings.windows} examples at each length: {listed(map('{:,}'.format, view.lengths), 12)}"),
         ("Time", f"{seconds(records.seconds)}, without trials that were finished before"),
     ]
     return [(name, said) for name, said in found if said]
+
+
+def _own_code(records: Comparison) -> str:
+    """Name the hash of the user's modules that each method was made from, where it was made from any."""
+    found = {record.trial.method.name: record.trial.source for record in records.trials if record.trial.source}
+    said = "; ".join(f"{name}, hash {source}" for name, source in found.items())
+    return f"{said}: of each class's file and the modules of one's own that it uses" if said else ""
 
 
 def _text(corpus: TextFacts) -> str:
