@@ -97,3 +97,33 @@ def test_a_scaling_with_options_of_ones_own_is_a_caveat() -> None:
 def test_names_go_on_in_a_new_line_only_where_their_parts_end() -> None:
     assert broken("transformer_xl+random") == "transformer_xl+<wbr>random"
     assert broken("rotary+yarn(factor=4)") == "rotary+<wbr>yarn(<wbr>factor=<wbr>4)"
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(0.046, "+0.046"), (0.0496, "+0.0496"), (0.05, "+0.05"), (0.054, "+0.05"), (0.2477, "+0.248"), (0.251, "+0.25")],
+)
+def test_no_change_is_rounded_across_a_border_by_which_it_is_coloured(number: float, expected: str) -> None:
+    assert words.signed(number) == expected
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.896, "89.6"), (0.9, "90"), (0.8996, "89.96"), (0.598, "59.8")])
+def test_no_share_is_rounded_across_a_border_by_which_it_is_coloured(share: float, expected: str) -> None:
+    assert words.percent(share) == f"{expected}\N{NO-BREAK SPACE}%"
+
+
+def test_zero_has_no_sign() -> None:
+    assert words.signed(-0.0001, 3) == "0.000"
+    assert words.change_interval(Point(0.0, -0.0001, 0.0002, (0.0,))) == "0.000 to 0.000"
+
+
+def test_warm_up_is_told_as_it_was_used() -> None:
+    records = make_records(tasks=("text", "passkey"), failures=False)
+    records["tasks"]["text"]["steps"] = 40
+    assert (
+        "; 10 steps on text and 40 steps on passkey of warm-up, then"
+        in dict(caveats.reproduction(view_of(records)))["Training"]
+    )
+    records["tasks"]["passkey"]["steps"] = 3
+    records["tasks"]["text"]["steps"] = 4
+    assert "; 1 step of warm-up, then" in dict(caveats.reproduction(view_of(records)))["Training"]

@@ -200,7 +200,7 @@ def _files(root: pathlib.Path, left_out: set[str]) -> Iterator[pathlib.Path]:
     for folder, inner, files in os.walk(root):
         inner[:] = (name for name in inner if name not in left_out and not name.startswith("."))
         paths = (pathlib.Path(folder, name) for name in files if not name.startswith("."))
-        yield from filter(pathlib.Path.is_file, paths)
+        yield from filter(os.path.isfile, paths)  # where pathlib would raise for a link into a closed folder
 
 
 def _read(root: pathlib.Path, paths: Iterable[pathlib.Path], limit: int) -> dict[str, bytes]:

@@ -118,7 +118,7 @@ def _train(model: Decoder, task: Task, trial: Trial, tell: Tell) -> Iterator[tup
     model.train()
     for step in range(trial.steps):
         for group in optimiser.param_groups:
-            group["lr"] = settings.learning_rate * _rate(step, trial.steps, settings.warm_up)
+            group["lr"] = settings.learning_rate * _rate(step, trial.steps, settings.warm_up_within(trial.steps))
         examples = _to(task.train_batch(generator, settings.batch, settings.train_length), settings.device)
         loss = loss_of(model(examples.tokens), examples).mean()
         last = step == trial.steps - 1
@@ -136,7 +136,6 @@ def _train(model: Decoder, task: Task, trial: Trial, tell: Tell) -> Iterator[tup
 
 def _rate(step: int, steps: int, warm_up: int) -> float:
     """Give the share of the learning rate at a step."""
-    warm_up = min(warm_up, max(1, steps // 4))
     if step < warm_up:
         return (step + 1) / warm_up
     done = (step - warm_up) / max(1, steps - warm_up)

@@ -106,6 +106,17 @@ def _rates(view: View) -> str:
     return ", ".join(said)
 
 
+def _warm_up(view: View) -> str:
+    """Say how many steps of warm-up were used, and on which tasks where they differ."""
+    tasks: dict[int, list[str]] = {}
+    for task, taught in view.records.tasks.items():
+        tasks.setdefault(view.records.settings.warm_up_within(taught.steps), []).append(task)
+    said = [
+        f"{count} step{'s' * (count != 1)}{f' on {listed(of, 12)}' * (len(tasks) > 1)}" for count, of in tasks.items()
+    ]
+    return listed(said, 12)
+
+
 def _fitted(view: View) -> str:
     bare = {part.text for method in view.methods for part in method.parts}
     found = [fitted.said for name, fitted in FITTED.items() if name in bare]
@@ -138,7 +149,7 @@ def reproduction(view: View) -> list[tuple[str, str]]:
     size = settings.size
     machine = [each for each in (where.processor, where.platform, where.device) if each] if where else []
     training = (
-        f"AdamW, learning rate {_rates(view)}, at length {settings.train_length:,}; {settings.warm_up} steps of "
+        f"AdamW, learning rate {_rates(view)}, at length {settings.train_length:,}; {_warm_up(view)} of "
         f"warm-up, then a cosine decay to a tenth"
     )
     found = [

@@ -13,7 +13,6 @@ from html import escape
 
 from situs.lab.comparing.summary import FINDS, HOLDS
 from situs.plots.comparison.columns import (
-    FAIR_ANSWERS,
     Cell,
     Column,
     of_answers,
@@ -23,7 +22,7 @@ from situs.plots.comparison.columns import (
     overview,
 )
 from situs.plots.comparison.view import View
-from situs.plots.comparison.words import percent, unit
+from situs.plots.comparison.words import FAIR_ANSWERS, FAIR_CHANGE, percent, unit
 
 MOST = 8  # columns beside the names
 LARGE = 64  # channels of a head in models that are used
@@ -45,7 +44,7 @@ def tables(view: View) -> list[Table]:
     if view.loss_task is not None and view.beyond:
         about = (
             f"Change of the loss from 1× on, in {unit(view.loss_task)}. Green: holds, below {HOLDS}; yellow: below "
-            f"{5 * HOLDS}; red: more."
+            f"{FAIR_CHANGE}; red: more."
         )
         found += _split("losses", "Loss by length", about, of_losses(view, view.loss_task))
     for number, task in enumerate(view.answer_tasks):
