@@ -11,6 +11,7 @@ from rich.console import Console
 from situs.cli.text_table import Column, fits, render
 from situs.lab.comparing.summary import LOSS, Point, Row
 from situs.lab.probing.findings import Cost, DecodeCost
+from situs.plots.comparison.failures import failures
 from situs.plots.comparison.findings import headline
 from situs.plots.comparison.view import View
 from situs.plots.comparison.words import percent, signed, unit
@@ -153,8 +154,5 @@ def _remarks(view: View) -> list[str]:
         if point.ends is not None
     }
     said = [f"{name} ends at {end}: its table of positions has no more entries." for name, end in ended.items()]
-    said += [f"{row.name}: {problem}" for row in view.rows for problem in row.problems]
-    for row in view.rows:
-        if row.cost is not None:
-            said += [f"{row.name}, cost at {at}: {error}" for at, error in row.cost.errors.items()]
+    said += failures(view)
     return ["", *said] if said else [""]

@@ -6,7 +6,9 @@ import pytest
 
 from situs.lab.comparing.summary import Point
 from situs.plots.comparison import caveats, words
-from situs.plots.comparison.table import broken
+from situs.plots.comparison.figures import loss_by_length, loss_by_position
+from situs.plots.comparison.report import report_html
+from situs.plots.comparison.table import broken, explanations
 from tests.plots.comparison.sample import make_records, view_of
 
 pytestmark = pytest.mark.once
@@ -54,7 +56,10 @@ def test_caveats_fit_what_was_done() -> None:
     one = " ".join(caveats.caveats(view_of(text(methods=("alibi",), seeds=1, costs=False))))
     assert "The same tokens are scored at every length" in several
     assert "rotary+yarn: 2 to 0.25" in several
-    assert "options were set for the training length: t5 and its buckets end at what was trained, or 32." in several
+    assert (
+        "options were set for the training length: t5's buckets tell distances apart up to the training length, or"
+        in several
+    )
     assert "fire" not in several
     assert "between 2 seeds" in several
     assert "300 steps on text" in several
@@ -127,3 +132,51 @@ def test_warm_up_is_told_as_it_was_used() -> None:
     records["tasks"]["passkey"]["steps"] = 3
     records["tasks"]["text"]["steps"] = 4
     assert "; 1 step of warm-up, then" in dict(caveats.reproduction(view_of(records)))["Training"]
+
+
+def test_an_end_of_tables_is_a_caveat_only_where_one_ends() -> None:
+    ends = "Where a table of positions ends"
+    assert ends in " ".join(caveats.caveats(view_of(text(methods=("alibi", "learned")))))
+    assert ends not in " ".join(caveats.caveats(view_of(text(methods=("alibi",)))))
+
+
+@pytest.mark.parametrize(
+    ("cut", "expected"), [(False, "1 file to tune (9 bytes)"), (True, "1 piece to tune (9 bytes)")]
+)
+def test_pieces_of_a_text_are_called_so_and_one_is_no_plural(cut: bool, expected: str) -> None:
+    records = text(methods=("alibi",))
+    records["corpus"] |= {"cut": cut, "files": {"train": 8, "tune": 1}, "bytes": {"train": 80, "tune": 9}}
+    said = dict(caveats.reproduction(view_of(records)))["Text"]
+    assert said.endswith(expected)
+    assert f"8 {'pieces' if cut else 'files'} to train" in said
+
+
+def test_columns_are_named_together_only_where_they_differ_in_numbers() -> None:
+    names = dict(explanations(view_of(make_records(multiples=(1, 2, 4)))))
+    assert "1× to 4× and passkey at 4×" in names
+    assert "change at 2× and change at 4×" in names
+
+
+def test_studies_that_cannot_be_compared_are_named_in_one_line() -> None:
+    page = report_html(view_of(text(methods=("alibi", "t5"))))
+    assert page.count('class="study"') == 2
+    assert page.count("not measured</span>") == 0
+    assert "<p>Too few methods were measured to compare with Kazemnejad et al. 2023; Haviv et al. 2022; " in page
+
+
+def test_bands_are_named_only_where_seeds_have_a_range() -> None:
+    for seeds in (1, 2):
+        figure = loss_by_length(view_of(text(methods=("alibi",), seeds=seeds)))
+        assert figure is not None
+        said = " ".join(found.get_text() for found in figure.texts)
+        assert ("bands" in said) == (seeds > 1)
+
+
+def test_the_label_of_the_training_length_stands_where_there_is_room() -> None:
+    sides = {}
+    for multiples in ((1, 2), (1, 2, 4, 8, 16)):
+        figure = loss_by_position(view_of(text(methods=("alibi",), multiples=multiples)), narrow=True)
+        assert figure is not None
+        (label,) = (found for found in figure.axes[0].texts if found.get_text() == "training length")
+        sides[multiples[-1]] = label.get_horizontalalignment()
+    assert sides == {2: "right", 16: "left"}

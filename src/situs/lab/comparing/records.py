@@ -246,6 +246,8 @@ class TextFacts:
     python: str | None = None
     files: dict[str, int] = field(default_factory=dict)
     bytes: dict[str, int] = field(default_factory=dict)
+    cut: bool = False
+    """Whether large files were cut, so that ``files`` counts pieces, too."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,12 +75,12 @@ def run(
     tested: dict[str, Results] = {}
     problems: list[Problem] = []
 
-    def record(status: Status) -> TrialRecord:
+    def record(status: Status, error: str | None = None) -> TrialRecord:
         return TrialRecord(
             key=trial.key,
             trial=trial,
             status=status,
-            error=problems[0].said if problems else None,
+            error=problems[0].said if problems else error,
             traceback=problems[0].traceback if problems else None,
             measure=task.measure,
             curve=curve,
@@ -90,7 +90,7 @@ def run(
         )
 
     if _diverged(model, curve):
-        return record("diverged")
+        return record("diverged", _divergence(trial, *curve[-1]))
     with torch.no_grad():
         model.eval()
         for number, method in enumerate(trial.tested):
@@ -105,6 +105,14 @@ def _diverged(model: Decoder, curve: list[tuple[int, float]]) -> bool:
     """Tell whether the loss, or a weight after the last step, is no number."""
     finite = all(bool(parameter.isfinite().all()) for parameter in model.parameters())
     return not (finite and math.isfinite(curve[-1][1]))
+
+
+def _divergence(trial: Trial, step: int, loss: float) -> str:
+    """Say when a training diverged, and what may help."""
+    what = "a weight" if math.isfinite(loss) else "the loss"
+    own = next((part.name for part in trial.method.parts if part.of_ones_own), None)
+    cure = "Try a smaller --lr" if own is None else f"Run situs check {own}, or try a smaller --lr"
+    return f"diverged: {what} was no number by step {step + 1} of {trial.steps}. {cure}."
 
 
 def _train(model: Decoder, task: Task, trial: Trial, tell: Tell) -> Iterator[tuple[int, float]]:

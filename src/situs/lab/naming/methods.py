@@ -31,7 +31,7 @@ class Fitted:
 FITTED = {
     "t5": Fitted(
         lambda length: {"max_distance": max(32, length), "bidirectional": False, "softmax_scale": None},
-        "t5 and its buckets end at what was trained, or 32",
+        "t5's buckets tell distances apart up to the training length, or up to 32 if that is longer",
     ),
     "deberta": Fitted(
         lambda length: {"max_distance": max(2, length)},

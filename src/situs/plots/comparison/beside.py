@@ -43,6 +43,11 @@ class Beside:
     note: str = ""
 
     @property
+    def compared(self) -> bool:
+        """Whether any pair of methods was measured."""
+        return bool(self.same or self.level or self.differ)
+
+    @property
     def verdict(self) -> str:
         """Whether the orders agree, in a word or two."""
         pairs = self.same + self.level + len(self.differ)
@@ -194,7 +199,6 @@ def differences(found: list[Beside]) -> str:
         "same order": "the order agrees with {}",
         "no contradiction": "nothing contradicts {}",
         "differs": "the order differs from {}",
-        "not measured": "too few methods to compare with {}",
     }
     said = [form.format(listed(by_verdict[verdict])) for verdict, form in parts.items() if verdict in by_verdict]
     return f"In these records {'; '.join(said)}." if said else ""

@@ -82,7 +82,14 @@ def caveats(view: View) -> list[str]:
         _ramps(view),
         *(method.description for method in view.methods),
         "Where a table of positions ends, no number is given: using its last row for all later positions would be "
-        "another method.",
+        "another method."
+        if any(
+            point.ends is not None
+            for row in view.rows
+            for each in row.scores.values()
+            for point in each.levels.values()
+        )
+        else "",
         one if seeds == 1 else several,
         "Costs depend on this machine, on what else ran on it, on the size of the model and on the kernels that this "
         "version chooses. Their intervals cover the variation between rounds of one measurement only."
@@ -131,10 +138,11 @@ def _ramps(view: View) -> str:
     chosen = {row.name: ramp for row in view.rows if (ramp := _ramp(row.scores))}
     if not chosen:
         return ""
+    files = "pieces" if view.records.corpus is not None and view.records.corpus.cut else "files"
     each = "; ".join(f"{name}: {ramp}" for name, ramp in chosen.items())
     return (
         f"The ramp of YaRN's paper (from 32 rotations within the training length down to 1) does not suit lengths as "
-        f"short as these, so ramps were chosen on other files than those that are scored. {each}."
+        f"short as these, so ramps were chosen on other {files} than those that are scored. {each}."
     )
 
 
@@ -176,7 +184,8 @@ def _own_code(records: Comparison) -> str:
 def _text(corpus: TextFacts) -> str:
     sizes = corpus.bytes
     parts = [
-        f"{count:,} files to {name}" + (f" ({sizes[name]:,} bytes)" if name in sizes else "")
+        f"{count:,} {'piece' if corpus.cut else 'file'}{'s' * (count != 1)} to {name}"
+        + (f" ({sizes[name]:,} bytes)" if name in sizes else "")
         for name, count in corpus.files.items()
     ]
     said = f"{corpus.name}, hash {corpus.hash}"

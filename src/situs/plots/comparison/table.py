@@ -152,7 +152,12 @@ def explanations(view: View) -> list[tuple[str, str]]:
 
 
 def _named(heads: Sequence[str]) -> str:
-    return " and ".join(heads) if len(heads) < 3 else f"{heads[0]} to {heads[-1]}"
+    """Name columns together: those that differ in numbers only by the first and the last of them."""
+    forms: dict[str, list[str]] = {}
+    for head in heads:
+        forms.setdefault(re.sub(r"\d[\d.,]*", "#", head), []).append(head)
+    each = [" and ".join(named) if len(named) < 3 else f"{named[0]} to {named[-1]}" for named in forms.values()]
+    return " and ".join(each) if len(each) < 3 else f"{', '.join(each[:-1])} and {each[-1]}"
 
 
 def broken(name: str) -> str:
