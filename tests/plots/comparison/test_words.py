@@ -102,6 +102,8 @@ def test_a_scaling_with_options_of_ones_own_is_a_caveat() -> None:
 def test_names_go_on_in_a_new_line_only_where_their_parts_end() -> None:
     assert broken("transformer_xl+random") == "transformer_xl+<wbr>random"
     assert broken("rotary+yarn(factor=4)") == "rotary+<wbr>yarn(<wbr>factor=<wbr>4)"
+    assert broken("a&<b>") == "a&amp;<wbr>&lt;b&gt;"
+    assert broken("yarn(original_length=64)") == "yarn(<wbr>original_<wbr>length=<wbr>64)"  # too wide for a phone
 
 
 @pytest.mark.parametrize(

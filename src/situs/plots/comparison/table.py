@@ -25,6 +25,7 @@ from situs.plots.comparison.view import View
 from situs.plots.comparison.words import FAIR_ANSWERS, FAIR_CHANGE, percent, unit
 
 MOST = 8  # columns beside the names
+WIDEST = 15  # characters of a name in one line
 LARGE = 64  # channels of a head in models that are used
 
 
@@ -161,5 +162,7 @@ def _named(heads: Sequence[str]) -> str:
 
 
 def broken(name: str) -> str:
-    """Escape a method's name, so that it may go on in a new line where its parts end."""
-    return re.sub(r"(\+|\(|/|:|&amp;|=|,|\.)", r"\1<wbr>", escape(name))
+    """Escape a method's name, so that it may go on in a new line where its parts end, and at the underscores of parts
+    that are wider than the column of names on a phone."""
+    parts = re.split(r"(?<=[+(/:&=,.])", name)
+    return "<wbr>".join(escape(part).replace("_", "_<wbr>") if len(part) > WIDEST else escape(part) for part in parts)
