@@ -57,9 +57,9 @@ def test_caveats_fit_what_was_done() -> None:
     assert "The same tokens are scored at every length" in several
     assert "rotary+yarn: 2 to 0.25" in several
     assert (
-        "options were set for the training length: t5's buckets tell distances apart up to the training length, or"
-        in several
-    )
+        "options were set for the training length: t5's buckets tell distances apart up to the training length, or up "
+        "to 32 if that is longer."
+    ) in several
     assert "fire" not in several
     assert "between 2 seeds" in several
     assert "300 steps on text" in several
