@@ -121,11 +121,18 @@ def test_a_damaged_record_is_named_and_run_again(folder: Path, capsys: pytest.Ca
          "cluster has room for."),
         (["--tasks", "copy", "--text", "x.txt"], "text must go with the task text, since no other reads it; got tasks "
          "copy."),
-        (["--text", "no/such/file"], "path must exist, since text is read from it; got 'no/such/file'."),
+        (["--text", "no/such/file"], "--text must exist, since text is read from it; got 'no/such/file'."),
         (["--train-length", "4", "--tasks", "passkey"], "length must be 8 or more, since passkey needs room for the "
          "key, the question and some filler; got 4."),
         (["--report", "nowhere"], "--report must name a folder that situs compare wrote, with its records.json; got "
          "nowhere."),
+        (["--train-length", "0"], "train-length must be 2 or more, since a token is predicted from those before it; "
+         "got 0."),
+        (["--lengths", ""], "lengths must be whole multiples of the training length, 1 or more, such as 1,2,4; got "
+         "none."),
+        (["--report", "nowhere", "--steps", "3", "--fresh", "--encodings=alibi"], "--report must go without "
+         "--encodings, --steps, --fresh, since it trains nothing and shows what was recorded. Leave out --report to "
+         "run a comparison."),
         (["--encodings", "learned+random"], "learned+random cannot be built at this size: "),
     ],
 )  # fmt: skip
@@ -150,6 +157,58 @@ def test_numbers_that_are_none_are_refused_by_the_parser(capsys: pytest.CaptureF
     assert "must be whole numbers separated by commas, such as 1,2,4; got '1,two'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--seed", "3"], "unrecognized arguments: --seed 3. Did you mean --seeds?"),
+        (["--seed=3"], "unrecognized arguments: --seed=3. Did you mean --seeds?"),
+        (["--trian-length", "3"], "unrecognized arguments: --trian-length 3. Did you mean --train-length?"),
+        (["alibi"], "unrecognized arguments: alibi. Encodings are given with --encodings alibi"),
+        (["--nothing-like-it"], "unrecognized arguments: --nothing-like-it"),
+    ],
+)
+def test_unknown_arguments_are_refused_with_what_may_have_been_meant(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["compare", *arguments])
+    assert capsys.readouterr().err.endswith(f"error: {message}\n")
+
+
+def test_a_report_is_made_from_the_file_too_and_elsewhere_without_a_folder_of_trials(
+    folder: Path, tmp_path: Path
+) -> None:
+    assert main(["compare", "--report", str(folder / "records.json"), "--out", str(tmp_path / "other")]) == 0
+    assert sorted(path.name for path in (tmp_path / "other").iterdir()) == ["figures", "report.html", "table.csv"]
+
+
+def test_the_report_of_a_comparison_that_was_stopped_says_how_to_go_on(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "trials").mkdir()
+    for path in list((folder / "trials").glob("*.json"))[:2]:
+        (tmp_path / "trials" / path.name).write_bytes(path.read_bytes())
+    assert main(["compare", "--report", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == (
+        "situs compare: --report must name a folder whose comparison has ended, since records.json is written then; "
+        f"got {tmp_path}, where 2 trials are finished and the others are not. Run the same command again: it goes on "
+        "from there.\n"
+    )
+
+
+def test_a_reader_that_stops_reading_ends_the_command_quietly(folder: Path) -> None:
+    situs = str(Path(sys.executable).with_name("situs"))
+    reader, writer = os.pipe()
+    os.close(reader)  # before anything is written: what is little would find room in the pipe
+    try:
+        ended = subprocess.run(
+            [situs, "compare", "--report", str(folder), "--json"], stdout=writer, stderr=subprocess.PIPE, timeout=120
+        )
+    finally:
+        os.close(writer)
+    assert (ended.returncode, ended.stderr) == (141, b"")
+
+
 def test_a_folder_that_is_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "file"
     file.write_text("x")
@@ -159,7 +218,7 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path, capsys: pytest.Captu
 
 
 @pytest.mark.thin(2)
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_stopped_at_any_moment_it_goes_on_where_it_was(stop: signal.Signals, tmp_path: Path) -> None:
     situs = str(Path(sys.executable).with_name("situs"))
     out = str(tmp_path / "out")
@@ -172,12 +231,12 @@ def test_stopped_at_any_moment_it_goes_on_where_it_was(stop: signal.Signals, tmp
     deadline = time.monotonic() + 60
     while len(trials(tmp_path / "out") if (tmp_path / "out").exists() else ()) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
-    os.killpg(process.pid, stop) if stop == signal.SIGINT else process.kill()
+    os.killpg(process.pid, stop) if stop == signal.SIGINT else process.send_signal(stop)
     _, said = process.communicate(timeout=60)
     kept = trials(tmp_path / "out")
     assert 2 <= len(kept) < 12
-    if stop == signal.SIGINT:
-        assert process.returncode == 130
+    if stop != signal.SIGKILL:
+        assert process.returncode == 128 + stop
         assert "What is finished is kept; the same command goes on from here." in said
         assert "Traceback" not in said
     again = subprocess.run(arguments, capture_output=True, text=True, check=True, env=environment, timeout=300)

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from situs.cli import compare_display
-from situs.cli.compare_display import LineWatcher, LiveWatcher, watch
+from situs.cli.compare_display import LineWatcher, LiveWatcher, Tally, watch
 from situs.lab.comparing.compare import Follower, Watcher
 from situs.lab.comparing.jobs import failed_trial
 from situs.lab.comparing.records import Parameters, Progress, Seconds, Trial, TrialRecord
@@ -95,6 +95,20 @@ def test_whoever_stops_it_is_told_what_is_kept(kind: type[LineWatcher] | type[Li
         with pytest.raises(problem), kind(where):
             raise problem
         assert ("Stopped. What is finished is kept; the same command goes on from here." in shown(where)) == said
+
+
+def test_a_reason_is_told_once_and_its_first_line_only() -> None:
+    where = console()
+    watcher = LineWatcher(where)
+    watcher.planned([TRIAL] * 3, 1)
+    assert str(Tally(1)) == "1 trial."
+    for _ in range(2):
+        watcher.finished(failed_trial(TRIAL, Problem("ValueError: one\ntwo\nthree (own.py:3)", "")))
+    assert shown(where).splitlines() == [
+        "3 trials, 1 of them finished before.",
+        "[2/3] alibi on copy, seed 0: ValueError: one ... (own.py:3) (about 0 s left)",
+        "[3/3] alibi on copy, seed 0: failed, for the reason above",
+    ]
 
 
 def test_elsewhere_than_on_a_terminal_lines_are_written() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -73,6 +74,7 @@ def test_the_report_says_what_is_wrong_and_ends_alike(
     assert main(["compare", "--report", str(folder), "--out", str(tmp_path)]) == status
     said = capsys.readouterr().out
     assert "broken:Late: copy, seed 0: broken:Late at length 24: RuntimeError: no such luck (broken.py:8)" in said
+    assert said.count("no such luck") == 1
     assert f"Report: {tmp_path / 'report.html'}" in said
     assert "no such luck (broken.py:8)" in (tmp_path / "report.html").read_text(encoding="utf-8")
     row = next(line for line in said.splitlines() if "broken:Late" in line)
@@ -130,7 +132,9 @@ def test_a_trial_that_diverges_is_called_so_everywhere_and_is_no_success(
     arguments = ["--encodings", "alibi", *SMALL, "--steps", "60", "--lr", "1e30", "--out", str(tmp_path)]
     assert main(["compare", *arguments]) == 1
     shown = capsys.readouterr()
-    assert "alibi on copy, seed 0: diverged" in shown.err
+    assert re.search(
+        r"alibi on copy, seed 0: diverged: the loss was no number by step \d+ of 60. Try a smaller --lr.\n", shown.err
+    )
     assert "alibi: copy, seed 0: diverged" in shown.out
     assert "1 trial diverged" in shown.out
     assert "failed" not in shown.out
@@ -142,7 +146,7 @@ def test_a_pipe_is_refused_as_text(tmp_path: Path, capsys: pytest.CaptureFixture
     os.mkfifo(tmp_path / "pipe")
     assert main(["compare", "--tasks", "text", "--text", str(tmp_path / "pipe"), "--out", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err == (
-        f"situs compare: path must be a file or a folder, since every worker reads it again; got "
+        f"situs compare: --text must be a file or a folder, since every worker reads it again; got "
         f"{str(tmp_path / 'pipe')!r}, which is a pipe or a device. Write the text to a file.\n"
     )
 
@@ -156,6 +160,29 @@ def test_a_device_that_is_not_there_is_refused(device: str, capsys: pytest.Captu
     assert said.startswith("situs compare: device must ")
     assert repr(device) in said
     assert len(said.splitlines()) == 1
+    assert len(said) < 150
+
+
+def test_each_failure_is_told_once_while_it_runs_and_once_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    Path("long_error.py").write_text(FAULTS.replace("sys.exit(0)", 'raise ValueError("first\\nsecond\\nthird")'))
+    arguments = ["--encodings", "long_error:Exits,alibi", *SMALL, "--seeds=3", "--tasks=copy,reverse", "--out", "out"]
+    assert main(["compare", *arguments]) == 1
+    shown = capsys.readouterr()
+    told = "ValueError: first ... (long_error.py:13)"
+    assert f"long_error:Exits cannot be built at this size, so that its trials fail: {told}\n" in shown.err
+    assert shown.err.count("ValueError") == 1
+    assert shown.err.count(": failed, for the reason above") == 6
+    assert shown.out.count("ValueError") == 1
+    assert (
+        f"long_error:Exits: copy, seed 0: {told}; also reverse, seed 0, copy, seed 1, reverse, seed 1 and 2 more"
+        in (shown.out)
+    )
+    page = (tmp_path / "out/report.html").read_text(encoding="utf-8")
+    assert f"<li>long_error:Exits, on copy, seed 0: {told}; also " in page
 
 
 def test_lengths_that_cannot_fit_are_refused_with_their_size(capsys: pytest.CaptureFixture[str]) -> None:

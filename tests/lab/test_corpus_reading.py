@@ -3,6 +3,7 @@
 import os
 import pathlib
 import platform
+from typing import Any
 
 import pytest
 
@@ -79,3 +80,19 @@ def test_a_file_is_read_as_far_as_the_limit(tmp_path: pathlib.Path) -> None:
     assert sum(corpus.sizes.values()) == 50_000
     assert corpus.name == "book.txt"
     assert corpus.left_out == 50_000
+
+
+def test_links_that_cannot_be_looked_at_are_passed_over(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, files_of(30))
+    whole = os.stat
+
+    def refuse(path: Any, *rest: Any, **options: Any) -> os.stat_result:  # root may look anywhere
+        if str(path).endswith("7.txt"):
+            raise PermissionError(13, "Permission denied")
+        return whole(path, *rest, **options)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    left = {name for name in files_of(30) if not name.endswith("7.txt")}
+    assert sorted(split_of(Corpus.from_path(tmp_path))) == sorted(left)

@@ -222,3 +222,44 @@ def test_a_write_that_the_system_cuts_short_leaves_what_was_there(tmp_path: path
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["report.html"]
     assert (tmp_path / "report.html").read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"methods": {"rotary": {"lengths": {"64": {"scores": [-5.0]}, "128": {"ends": 64}}, "ramp": None}}},
+         "losses must be 0 or more, as those of probabilities are; got -5"),
+        ({"measure": "accuracy"}, "shares of right answers must be 0 .. 1; got 1.5"),
+        ({"seconds": {"training": "Infinity", "testing": 0.5}}, "seconds must be finite and 0 or more; got inf"),
+        ({"seconds": {"training": 1.0, "testing": -1.0}}, "seconds must be finite and 0 or more; got -1"),
+    ],
+)  # fmt: skip
+def test_results_that_cannot_be_are_set_aside(tmp_path: pathlib.Path, changes: dict[str, Any], reason: str) -> None:
+    store = Store(tmp_path)
+    store.write("trials/a.json", written(**changes))
+    assert store.load() == {}
+    assert store.damaged == {"trials/a.json": reason}
+    assert (tmp_path / "trials/a.json.damaged").exists()
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "value", "said"),
+    [
+        ("decode", "time", "Infinity", "inf"),
+        ("decode", "microseconds", -1.0, "-1"),
+        ("lengths", "milliseconds", 0.0, "0"),
+        ("lengths", "mib", -4.0, "-4"),
+    ],
+)
+def test_costs_that_cannot_be_are_set_aside(
+    tmp_path: pathlib.Path, where: str, name: str, value: object, said: str
+) -> None:
+    store = Store(tmp_path)
+    content = json.loads(MEASURED)
+    costs = content["costs"][where]
+    (costs if where == "decode" else next(iter(costs.values())))[name] = value
+    store.write("measured/a.json", json.dumps(content))
+    assert store.read(Measured, "measured/a.json") is None
+    assert store.damaged == {
+        "measured/a.json": f"{name} must be finite and more than 0, as all times and sizes are; got {said}"
+    }

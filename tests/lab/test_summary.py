@@ -22,6 +22,7 @@ from situs.lab.comparing.records import (
 )
 from situs.lab.comparing.summary import Point, Scores, farthest, point, summarise, verdict
 from situs.lab.naming import parse
+from situs.lab.probing.findings import Costs, DecodeCost
 from situs.lab.settings import Settings
 
 pytestmark = pytest.mark.once
@@ -190,3 +191,11 @@ def scores(measure: Measure, levels: list[float], changes: list[float]) -> Score
 def test_a_verdict_says_how_far_it_holds_without_a_break(found: Scores, reached: int, words: str) -> None:
     assert farthest(found) == reached
     assert verdict({"x": found}, 8, ()) == words
+
+
+def test_parameters_are_counted_where_a_trial_failed_and_costs_were_measured() -> None:
+    none = trial("alibi", "text", 0, {}, status="failed", methods={}, parameters=Parameters(None, None))
+    costs = {"alibi": Costs(8, {}, DecodeCost())}
+    assert summarise(records([none], "alibi"))[0].parameters is None
+    assert summarise(replace(records([none], "alibi"), costs=costs))[0].parameters == 8
+    assert summarise(replace(records([trial("alibi", "text", 0, {})], "alibi"), costs=costs))[0].parameters == 7

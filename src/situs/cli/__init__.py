@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
 import situs
-from situs.cli.interrupting import leaving_at_ctrl_c
+from situs.cli.interrupting import TerminatedError, leaving_at_ctrl_c, stop_printing
 from situs.registry.origins import place_of, sentence_of
 
 
@@ -16,6 +15,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``situs ...``; returns the exit status."""
     try:
         return _run(arguments)
+    except TerminatedError:
+        return 143
     except KeyboardInterrupt:
         return 130  # as shells say it; whoever was at work has told what is kept
 
@@ -34,7 +35,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         options.options += [each for each in rest if "=" in each and not each.startswith("-")]
         rest = [each for each in rest if each not in options.options]
     if rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        cure = options.cure(rest) if hasattr(options, "cure") else ""
+        parser.error(f"unrecognized arguments: {' '.join(rest)}{cure}")
     try:
         status: int = options.run(options)
         sys.stdout.flush()
@@ -42,9 +44,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except BrokenPipeError:
         if options.command == "compare":
             raise  # it may be a worker's
-        # the reader has stopped, as in situs list | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would try again when it ends
-        return 141
+        return stop_printing()
     except KeyboardInterrupt as stop:
         place = _own_place(stop, options)
         if str(stop) or place:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import shlex
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from situs.cli.interrupting import leaving_at_ctrl_c
+from situs.cli.interrupting import leaving_at_ctrl_c, stop_printing, stopping_at_sigterm
 
 if TYPE_CHECKING:
     from situs.lab.comparing.engines import Engine, Team
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 OUT = "situs-compare"
+RECORDS = "records.json"
 NEEDED = (
     "situs compare needs rich and matplotlib, since it draws tables and figures. Install them: pip install "
     "'situs[lab]', or '.[lab]' in the repository."
@@ -29,6 +32,7 @@ def add_commands(commands: Commands) -> None:
     """Add the command to the parser."""
     compare = commands.add_parser(
         "compare",
+        allow_abbrev=False,  # or --seed 3 would be --seeds 3: three seeds, not the third
         help="train with several encodings at a short length, test them at longer ones, and report",
         description="Train a small decoder with each encoding at a short length, test it at longer ones, measure what "
         "the encoding costs, and write a table, figures and a report. The same command continues where it was stopped. "
@@ -84,9 +88,29 @@ def add_commands(commands: Commands) -> None:
         "--report",
         type=Path,
         metavar="DIR",
-        help="only write table, figures and report again from DIR/records.json, there or to --out",
+        help="only write table, figures and report again from DIR/records.json, there or to --out; goes "
+        "with --json, and with no other option",
     )
-    compare.set_defaults(run=run)
+    compare.set_defaults(run=run, cure=partial(cure, compare), changed=partial(changed, compare))
+
+
+def cure(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
+    """Say what may have been meant by arguments that the command does not know."""
+    word = unknown[0].partition("=")[0]
+    if not word.startswith("-"):
+        return f". Encodings are given with --encodings {word}"
+    known = [option for action in parser._actions for option in action.option_strings if option.startswith("--")]
+    near = [option for option in known if option.startswith(word)] or difflib.get_close_matches(word, known, n=1)
+    return f". Did you mean {near[0]}?" if near else ""
+
+
+def changed(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
+    """List the options that have another value than by default."""
+    return [
+        action.option_strings[-1]
+        for action in parser._actions
+        if action.dest != "help" and getattr(options, action.dest, action.default) != action.default
+    ]
 
 
 def whole_numbers(text: str) -> tuple[int, ...]:
@@ -114,22 +138,28 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError(NEEDED) from problem
 
     if options.report is not None:
-        records, folder = _written(options.report), options.out or options.report
+        _require_alone(options)
+        source = options.report.parent if options.report.name == RECORDS else options.report
+        records, folder = _written(source), options.out or source
     else:
         folder = options.out or Path(OUT)
         records = _compare(options, folder, watch(quiet=options.json))
     view = View.of(records)  # summed up once, for all that is written and shown
     unwritten = ""
     try:
-        write(view, Store(folder))
+        write(view, Store(folder, for_trials=options.report is None))
     except StoreError as problem:
         if options.report is None:
             raise
         unwritten = f"situs compare: the report was not written. {problem} Give it with --out."
-    if options.json:
-        print(to_json(view.rows, indent=2))
-    else:
-        show(view, None if unwritten else folder)
+    try:
+        if options.json:
+            print(to_json(view.rows, indent=2))
+        else:
+            show(view, None if unwritten else folder)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return stop_printing()
     if unwritten:
         print(unwritten, file=sys.stderr)
     came = all(record.status == "done" for record in records.trials) and not records.problems
@@ -142,13 +172,30 @@ def _written(folder: Path) -> Comparison:
     from situs.lab.comparing.store import DamagedError, read_record
 
     try:
-        return read_record(Comparison, folder / "records.json")
+        return read_record(Comparison, folder / RECORDS)
     except DamagedError as problem:
         raise ValueError(f"{problem} Run the comparison again: finished trials are kept.") from problem
     except OSError as problem:
+        finished = len(list((folder / "trials").glob("*.json")))
+        trials = f"{finished} trial{'s are' if finished > 1 else ' is'} finished"
+        if finished:
+            raise ValueError(
+                f"--report must name a folder whose comparison has ended, since {RECORDS} is written then; got "
+                f"{folder}, where {trials} and the others are not. Run the same command again: it goes on from there."
+            ) from problem
         raise ValueError(
             f"--report must name a folder that situs compare wrote, with its records.json; got {folder}."
         ) from problem
+
+
+def _require_alone(options: argparse.Namespace) -> None:
+    """Raise if options are given that a report of finished trials would ignore."""
+    ignored = [name for name in options.changed(options) if name not in ("--report", "--out", "--json")]
+    if ignored:
+        raise ValueError(
+            f"--report must go without {', '.join(ignored)}, since it trains nothing and shows what was recorded. "
+            f"Leave out --report to run a comparison."
+        )
 
 
 def _plan(options: argparse.Namespace) -> Plan:
@@ -177,10 +224,11 @@ def _compare(options: argparse.Namespace, folder: Path, watcher: Any) -> Compari
         from situs.lab.comparing.compare import compare, try_out
         from situs.lab.comparing.engines import TIMEOUT, Team
         from situs.lab.comparing.store import Store
+        from situs.lab.problems import first_line
 
     plan = _plan(options)
     timeout = TIMEOUT if options.trial_timeout is None else options.trial_timeout
-    with Team(options.workers) as team, watcher:
+    with stopping_at_sigterm(), Team(options.workers) as team, watcher:
         plan = try_out(plan, team, timeout=timeout)
         watcher.remark(str(plan.budget))
         for method in plan.methods:
@@ -192,7 +240,7 @@ def _compare(options: argparse.Namespace, folder: Path, watcher: Any) -> Compari
                 f"reads; {plan.corpus.left_out:,} are left out."
             )
         for name, problem in plan.problems.items():
-            watcher.remark(f"{name} cannot be built at this size, and is left out: {problem.said}")
+            watcher.remark(f"{name} cannot be built at this size, so that its trials fail: {first_line(problem.said)}")
         return compare(
             plan,
             Store(folder),  # not before all of that, so that a wrong option leaves no folder behind

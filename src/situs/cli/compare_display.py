@@ -19,6 +19,7 @@ from situs.cli.compare_tables import print_tables
 from situs.lab.comparing import records
 from situs.lab.comparing.records import Trial, TrialRecord
 from situs.lab.comparing.summary import ending
+from situs.lab.problems import first_line
 from situs.plots.comparison.view import View
 
 
@@ -38,7 +39,7 @@ class Tally:
 
     def __str__(self) -> str:
         known = f", {self.before} of them finished before" if self.before else ""
-        return f"{self.total} trials{known}."
+        return f"{self.total} trial{'s' * (self.total != 1)}{known}."
 
     @property
     def ended(self) -> int:
@@ -60,6 +61,7 @@ class LineWatcher:
 
     def __init__(self, console: Console) -> None:
         self.console, self.tally = console, Tally()
+        self.told: list[str] = []
 
     def __enter__(self) -> LineWatcher:
         return self
@@ -75,7 +77,7 @@ class LineWatcher:
     def finished(self, record: TrialRecord) -> None:
         """Write a line about a trial that has ended."""
         self.tally.done += 1
-        self.remark(f"[{self.tally.ended}/{self.tally.total}] {_ending(record)}{self.tally.left}")
+        self.remark(f"[{self.tally.ended}/{self.tally.total}] {_ending(record, self.told)}{self.tally.left}")
 
     def measuring(self, method: str) -> None:
         """Write a line about what is being measured."""
@@ -83,6 +85,7 @@ class LineWatcher:
 
     def remark(self, text: str) -> None:
         """Write a line."""
+        self.told.append(text)
         self.console.print(text, markup=False, soft_wrap=True)
 
 
@@ -92,6 +95,7 @@ class LiveWatcher:
 
     def __init__(self, console: Console) -> None:
         self.console, self.tally = console, Tally()
+        self.told: list[str] = []
         self.workers: dict[int, tuple[str, records.Progress]] = {}
         self.doing = ""
         self.bar = Progress(
@@ -124,7 +128,7 @@ class LiveWatcher:
         self.tally.done += 1
         self.bar.update(self.all, completed=self.tally.ended, left=self.tally.left)
         if record.status != "done":
-            self.remark(_ending(record))
+            self.remark(_ending(record, self.told))
 
     def measuring(self, method: str) -> None:
         """Say below the bar what is being measured."""
@@ -133,6 +137,7 @@ class LiveWatcher:
 
     def remark(self, text: str) -> None:
         """Write a line above the bar."""
+        self.told.append(text)
         self.console.print(text, markup=False, soft_wrap=True)
 
     def _picture(self) -> Table:
@@ -146,10 +151,13 @@ class LiveWatcher:
         return grid
 
 
-def _ending(record: TrialRecord) -> str:
-    """Name a trial, and say how long it took or why it has no result."""
-    took = f"{record.seconds.training + record.seconds.testing:.0f} s"
-    return f"{record.trial.label}: {took if record.status == 'done' else ending(record)}"
+def _ending(record: TrialRecord, told: Sequence[str]) -> str:
+    """Name a trial, and say how long it took or why it has no result; a reason that was told is not told again."""
+    if record.status == "done":
+        return f"{record.trial.label}: {record.seconds.training + record.seconds.testing:.0f} s"
+    reason = first_line(ending(record))
+    known = reason != record.status and any(reason in line and record.trial.method.name in line for line in told)
+    return f"{record.trial.label}: {f'{record.status}, for the reason above' if known else reason}"
 
 
 def _measuring(method: str) -> str:
@@ -157,7 +165,7 @@ def _measuring(method: str) -> str:
 
 
 def _say_what_is_kept(console: Console, problem: object) -> None:
-    if problem is KeyboardInterrupt:
+    if isinstance(problem, type) and issubclass(problem, KeyboardInterrupt):
         console.print("Stopped. What is finished is kept; the same command goes on from here.")
 
 

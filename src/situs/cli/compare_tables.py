@@ -11,11 +11,13 @@ from rich.console import Console
 from situs.cli.text_table import Column, fits, render
 from situs.lab.comparing.summary import LOSS, Point, Row
 from situs.lab.probing.findings import Cost, DecodeCost
+from situs.plots.comparison.failures import failures
 from situs.plots.comparison.findings import headline
 from situs.plots.comparison.view import View
-from situs.plots.comparison.words import unit
+from situs.plots.comparison.words import percent, signed, unit
 
 NOTHING = "–"
+NARROW = "\N{NO-BREAK SPACE}"
 
 
 def print_tables(view: View, folder: Path | None, console: Console) -> None:
@@ -104,18 +106,18 @@ def _cell(view: View, row: Row, task: str, length: int, form: Callable[[Point], 
 
 def _signed(change: Point, exact: bool) -> str:
     half = f" ±{(change.high - change.low) / 2:.3f}" if exact else ""
-    return f"{change.mean:+.3f}{half}"
+    return f"{signed(change.mean, 3)}{half}"
 
 
 def _share(share: Point, exact: bool) -> str:
     half = f" ±{50 * (share.high - share.low):.0f}" if exact else ""
-    return f"{share.mean:.0%}{half}"
+    return f"{percent(share.mean).replace(NARROW, '')}{half}"
 
 
 def _of_costs(view: View, exact: bool) -> list[Column]:
     """Make the columns of costs, and one that lists the properties that hold."""
     rows, lengths = view.ranked, view.cost_lengths
-    columns = [Column("parameters", [NOTHING if row.cost is None else str(row.cost.parameters) for row in rows])]
+    columns = [Column("parameters", [NOTHING if row.parameters is None else f"{row.parameters:,}" for row in rows])]
     for length in lengths:
         cells = [_time(view.cost(row, length), exact) for row in rows]
         columns.append(Column(f"time\nat {length}", cells))
@@ -152,8 +154,5 @@ def _remarks(view: View) -> list[str]:
         if point.ends is not None
     }
     said = [f"{name} ends at {end}: its table of positions has no more entries." for name, end in ended.items()]
-    said += [f"{row.name}: {problem}" for row in view.rows for problem in row.problems]
-    for row in view.rows:
-        if row.cost is not None:
-            said += [f"{row.name}, cost at {at}: {error}" for at, error in row.cost.errors.items()]
+    said += failures(view)
     return ["", *said] if said else [""]

@@ -1,12 +1,20 @@
-"""Ctrl-C while modules are imported, which takes a second or more with torch."""
+"""What ends a command early: Ctrl-C, a signal to terminate, and a reader of the output that has left."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
+from typing import NoReturn
+
+READER_LEFT = 141  # as shells say it
+
+
+class TerminatedError(KeyboardInterrupt):
+    """Raised where the system asks the program to end, as Ctrl-C does where a person asks."""
 
 
 @contextlib.contextmanager
@@ -22,3 +30,27 @@ def leaving_at_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextlib.contextmanager
+def stopping_at_sigterm() -> Iterator[None]:
+    """Raise `TerminatedError` at SIGTERM, so that workers are ended and what is kept is told, as at Ctrl-C."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def stop(*_: object) -> NoReturn:
+        raise TerminatedError
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def stop_printing() -> int:
+    """Print nothing any more, since the reader has stopped, as in ``situs list | head``; returns the exit status."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would try again when it ends
+    return READER_LEFT

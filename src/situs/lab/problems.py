@@ -5,6 +5,7 @@ Workers make them, since only they run code of one's own; the rest of the progra
 
 from __future__ import annotations
 
+import re
 import traceback
 from dataclasses import dataclass
 
@@ -34,6 +35,13 @@ def problem_of(error: BaseException, method: Method) -> Problem:
     place = place_of(error, modules) if modules else ""
     said = f"{type(error).__name__}: {words_of(error)}" + (f" ({place})" if place else "")
     return Problem(said, "".join(traceback.format_exception(error)))
+
+
+def first_line(said: str) -> str:
+    """Give the first line of a long error, with the file and line of one's own code that end it."""
+    first, newline, rest = said.partition("\n")
+    place = re.search(r" \([^()\n]+:\d+\)$", rest)
+    return f"{first} ..." + (place[0] if place else "") if newline else said
 
 
 def own_modules(method: Method) -> list[str]:

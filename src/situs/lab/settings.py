@@ -51,6 +51,10 @@ class Settings:
                 f"{self.multiples}."
             )
 
+    def warm_up_within(self, steps: int) -> int:
+        """Tell how many steps the learning rate rises in a training: ``warm_up``, or a quarter of a short one."""
+        return min(self.warm_up, max(1, steps // 4))
+
     @property
     def lengths(self) -> list[int]:
         """All lengths that are tested at."""

@@ -5,6 +5,7 @@ One's own are files that belong neither to this package nor to an installed one.
 
 from __future__ import annotations
 
+import functools
 import linecache
 import os
 import sys
@@ -60,13 +61,22 @@ def short(filename: str) -> str:
     return path if below.startswith(os.pardir) else below
 
 
-def _own(filename: str, files: set[str]) -> bool:
-    path = os.path.realpath(filename)
-    if path in files:
-        return True
+def is_own_file(file: str) -> bool:
+    """Tell whether a file is neither of this package nor installed."""
+    path = os.path.realpath(file)
     if not os.path.isfile(path) or {"site-packages", "dist-packages"} & set(Path(path).parts):
         return False
-    paths = sysconfig.get_paths()  # reads a file of Python's own, so not when this is imported
+    return not path.startswith(_installed())
+
+
+@functools.cache
+def _installed() -> tuple[str, ...]:
+    """List the folders of this package and of what is installed; sysconfig reads a file of Python's own, so not when
+    this is imported."""
+    paths = sysconfig.get_paths()
     installed = (paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib") if paths.get(name))
-    folders = (str(PACKAGE), *map(os.path.realpath, installed))
-    return not path.startswith(tuple(f"{folder}{os.sep}" for folder in folders))
+    return tuple(f"{folder}{os.sep}" for folder in (str(PACKAGE), *map(os.path.realpath, installed)))
+
+
+def _own(filename: str, files: set[str]) -> bool:
+    return os.path.realpath(filename) in files or is_own_file(filename)

@@ -119,3 +119,16 @@ def test_one_sentence_tells_whom_the_records_contradict(view: View) -> None:
     said = differences(beside(view))
     assert "the order differs from Press et al. 2021, ALiBi, windows side by side and Kazemnejad et al. 2023" in said
     assert "the order agrees with Press et al. 2021, ALiBi, sliding window and Haviv et al. 2022" in said
+
+
+def test_one_wrong_answer_of_one_seed_is_too_close_to_call() -> None:
+    records = make_records(tasks=("passkey",), methods=("none", "t5"), failures=False, seeds=1, windows=48)
+    for trial in records["trials"]:
+        for results in trial["methods"].values():
+            for outcome in results["lengths"].values():
+                outcome["scores"] = [1.0] * 48
+                outcome["scores"][:1] = [float(trial["trial"]["method"] == "t5")]
+    each = found(records)[KAZEMNEJAD.paper]
+    assert [row[3] for row in each.rows] == ["98\N{NO-BREAK SPACE}% beyond 1×", "100\N{NO-BREAK SPACE}% beyond 1×"]
+    assert (each.level, each.differ, each.verdict) == (1, [], "no contradiction")
+    assert each.said == "Too close to call here."

@@ -183,3 +183,19 @@ def test_nothing_is_said_of_what_was_not_measured() -> None:
 def test_numbers_that_are_not_finite_are_passed_over() -> None:
     records = changed(text(methods=("alibi", "kerple")), "alibi", 1024, math.nan)
     assert headline(view_of(records)).startswith(f"Lowest loss {FAR}: kerple, 2.00 nats per byte. Smallest")
+
+
+def test_methods_without_a_result_are_not_counted_among_those_that_keep_their_loss() -> None:
+    view = view_of(text(methods=("alibi", "kerple", "rotary", "learned")))
+    said = next(sentence for sentence in findings(view) if "keep their loss" in sentence)
+    assert said == (
+        "2 of 3 methods keep their loss within 0.05 nats per byte of its value at 1× up to 16×: alibi and kerple. 1 "
+        "has no result there."
+    )
+    alone = findings(view_of(text(methods=("alibi", "learned"))))
+    assert (
+        "alibi keeps its loss within 0.05 nats per byte of its value at 1× up to 16×. 1 has no result there." in alone
+    )
+    assert "alibi keeps its loss within 0.05 nats per byte of its value at 1× up to 16×." in findings(
+        view_of(text(methods=("alibi",)))
+    )

@@ -46,9 +46,10 @@ class Budget:
         )
 
     def __str__(self) -> str:
+        trainings = f"{self.trials} training{'s' * (self.trials != 1)}"
         return (
-            f"{self.trials} trainings of {self.trained:,} tokens at most, each tested on {self.tested:,} tokens; a "
-            f"window of {self.longest:,} tokens takes about {_size(self.bytes)} of memory in each worker."
+            f"{trainings} of {self.trained:,} tokens at most, each tested on {self.tested:,} tokens; a window of "
+            f"{self.longest:,} tokens takes about {_size(self.bytes)} of memory in each worker."
         )
 
     def require_room(self) -> None:

@@ -122,7 +122,9 @@ def compare(
             engine,
             done=watcher.finished,
             known=store.load() if fresh else known,
-            wait=lambda left, owner: watcher.remark(f"{len(left)} trials are being run by {owner}."),
+            wait=lambda left, owner: watcher.remark(
+                f"{len(left)} trial{'s are' if len(left) != 1 else ' is'} being run by {owner}."
+            ),
             source=source,
             **({"tell": watcher.going} if isinstance(watcher, Follower) else {}),
         )

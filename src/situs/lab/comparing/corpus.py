@@ -45,6 +45,7 @@ class Corpus:
     """Hold a text in three parts: one to train on, and two whose files training never sees.
 
     names, files, sizes: of each split, its files' names (a piece's ends in its number), their number and their bytes.
+    cut: whether large files were cut into pieces, which then count as files.
     left_out: bytes that were beyond the limit, and not read.
     """
 
@@ -61,6 +62,7 @@ class Corpus:
         texts = _distinct(texts)
         _require_enough(name, texts)
         pieces = _distinct(_cut(texts))
+        self.cut = not pieces.keys() <= texts.keys()
         if len(pieces) < 3:
             raise ValueError(
                 f"text must have three files or pieces that differ, since two are held out; got {len(pieces)} in "
@@ -114,11 +116,12 @@ class Corpus:
         return made
 
     def __repr__(self) -> str:
-        return f"Corpus({self.name}, {sum(self.sizes.values()):,} bytes in {sum(self.files.values()):,} files)"
+        count = f"{sum(self.files.values()):,} {'pieces' if self.cut else 'files'}"
+        return f"Corpus({self.name}, {sum(self.sizes.values()):,} bytes in {count})"
 
     def facts(self) -> TextFacts:
         """Tell what identifies the text in a report."""
-        return TextFacts(self.name, self.hash, self.python, self.files, self.sizes)
+        return TextFacts(self.name, self.hash, self.python, self.files, self.sizes, self.cut)
 
     def longest(self, split: HeldOut) -> int:
         """Tell the length of a split's longest file: no window can be longer."""
@@ -200,7 +203,7 @@ def _files(root: pathlib.Path, left_out: set[str]) -> Iterator[pathlib.Path]:
     for folder, inner, files in os.walk(root):
         inner[:] = (name for name in inner if name not in left_out and not name.startswith("."))
         paths = (pathlib.Path(folder, name) for name in files if not name.startswith("."))
-        yield from filter(pathlib.Path.is_file, paths)
+        yield from filter(os.path.isfile, paths)  # where pathlib would raise for a link into a closed folder
 
 
 def _read(root: pathlib.Path, paths: Iterable[pathlib.Path], limit: int) -> dict[str, bytes]:

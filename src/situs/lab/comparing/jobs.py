@@ -22,7 +22,7 @@ from situs.lab.comparing.records import Parameters, Seconds, Trial, TrialRecord
 from situs.lab.comparing.trial import Keep, Tell
 from situs.lab.model import Decoder
 from situs.lab.naming.grammar import Method
-from situs.lab.naming.methods import sources
+from situs.lab.naming.sources import sources
 from situs.lab.plain import from_json, to_json
 from situs.lab.probing import costs, properties
 from situs.lab.probing.findings import Costs, Finding

@@ -177,7 +177,7 @@ def make_plan(
     corpus = None
     readers = [name for name in names if of_text(name)]
     if readers:
-        corpus = Corpus.standard_library() if text is None else Corpus.from_path(text)
+        corpus = Corpus.standard_library() if text is None else _corpus(text)
     elif text is not None:
         raise ValueError(f"text must go with the task text, since no other reads it; got tasks {', '.join(names)}.")
     asked: dict[str, Any] = {"steps": steps, "batch": batch, "learning_rate": learning_rate}
@@ -203,6 +203,15 @@ def make_plan(
     return plan
 
 
+def _corpus(path: str) -> Corpus:
+    """Read the text, and call it by the option that names it where it cannot be."""
+    try:
+        return Corpus.from_path(path)
+    except ValueError as problem:
+        said = str(problem)
+        raise ValueError(f"--text{said.removeprefix('path')}" if said.startswith("path ") else said) from problem
+
+
 def _methods(text: str) -> list[Method]:
     """Take apart names that are separated by commas, each once; raises for one of ours that text cannot train."""
     methods = list({method.name: method for method in parse_all(text)}.values())
@@ -221,7 +230,7 @@ def _require_numbers(
     seeds: int | None,
 ) -> None:
     for name, value in (
-        ("train-length", train_length), ("steps", steps), ("batch", batch), ("seeds", seeds),
+        ("steps", steps), ("batch", batch), ("seeds", seeds),
     ):  # fmt: skip
         if value is not None and value < 1:
             raise ValueError(f"{name} must be 1 or more; got {value}.")
@@ -236,21 +245,34 @@ def _require_numbers(
     if not multiples or min(multiples) < 1:
         raise ValueError(
             f"lengths must be whole multiples of the training length, 1 or more, such as 1,2,4; got "
-            f"{','.join(map(str, multiples))}."
+            f"{','.join(map(str, multiples)) or 'none'}."
         )
 
 
 def _device(name: str) -> str:
+    """Raise unless torch can use a device of that name here."""
+    usable = _devices()
+    refusal = f"device must be one that torch can use here, which are {', '.join(usable)}; got {name!r}."
     try:
-        if torch.device(name).type == "meta":
-            raise ValueError(
-                "device must hold numbers, since models are trained on it; got 'meta'. Use cpu, cuda or mps."
-            )
+        kind = torch.device(name).type
+    except RuntimeError as problem:
+        raise ValueError(refusal) from problem
+    if kind == "meta":
+        raise ValueError("device must hold numbers, since models are trained on it; got 'meta'. Use cpu, cuda or mps.")
+    if kind in ("cuda", "mps") and kind not in usable:  # torch would say so in a thousand characters
+        raise ValueError(refusal)
+    try:
         float(torch.ones(1, device=name).sum())
     except (RuntimeError, AssertionError, NotImplementedError) as problem:
-        said = str(problem).partition("\n")[0].rstrip(".")
-        raise ValueError(f"device must be one that torch can use here; got {name!r}: {said}.") from problem
+        raise ValueError(refusal) from problem
     return name
+
+
+def _devices() -> list[str]:
+    """List the devices that torch can use here."""
+    several = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    found = ["cpu", *(["cuda"] if several else []), *(f"cuda:{number}" for number in range(several))]
+    return [*found, "mps"] if torch.backends.mps.is_available() else found
 
 
 def _require_examples(plan: Plan) -> None:

@@ -76,6 +76,19 @@ def rank(comparison: Comparison, rows: Sequence[Row], task: str, length: int, ke
     return Ranking(task, length, key, entries, [row for row in rows if row.name not in named])
 
 
+def difference(
+    comparison: Comparison, one: Method, other: Method, at: Sequence[tuple[str, int]], key: Key = "level"
+) -> Point | None:
+    """Compare two methods over tasks and lengths, window by window and seed by seed: the mean of the other's scores
+    less the one's, with its 95 % interval. None where they share no seed."""
+    pairs = [(_scores(comparison, one, *each, key), _scores(comparison, other, *each, key)) for each in at]
+    seeds = [seed for seed in (pairs[0][0] if pairs else ()) if all(seed in a and seed in b for a, b in pairs)]
+    if not seeds:
+        return None
+    apart = [torch.stack([b[seed] - a[seed] for a, b in pairs]).mean(0) for seed in seeds]
+    return point(torch.stack(apart))
+
+
 def _behind(comparison: Comparison, first: Row, row: Row, task: str, length: int, key: Key) -> Point:
     """Compare a method with the first, window by window and seed by seed where they share seeds."""
     sign = -1.0 if row.scores[task].measure == ACCURACY else 1.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 from collections.abc import Iterable
@@ -92,8 +93,8 @@ class Outcome:
     ends: int | None = None
     error: str | None = None
 
-    def require_sound(self, windows: int, length: int) -> None:
-        """Raise unless there is one kind of outcome, with a score for every window."""
+    def require_sound(self, windows: int, length: int, measure: Measure | None = None) -> None:
+        """Raise unless there is one kind of outcome, with a score for every window that can be one of its measure."""
         given = [name for name in ("scores", "ends", "error") if getattr(self, name) is not None]
         if len(given) != 1:
             raise UnsoundError(f"an outcome must have one of scores, ends and error; got {_listed(given)}")
@@ -102,6 +103,13 @@ class Outcome:
                 raise UnsoundError(f"{name} must be {windows}, one for each window; got {len(numbers)}")
         if self.along is not None and len(self.along) != min(STRETCHES, length - 1):
             raise UnsoundError(f"along must be {min(STRETCHES, length - 1)} stretches; got {len(self.along)}")
+        losses = [*(self.along or ()), *((self.scores or ()) if measure == "loss" else ())]
+        for loss in losses:
+            if loss < 0:
+                raise UnsoundError(f"losses must be 0 or more, as those of probabilities are; got {loss:g}")
+        for share in (self.scores or ()) if measure == "accuracy" else ():
+            if not 0 <= share <= 1:
+                raise UnsoundError(f"shares of right answers must be 0 .. 1; got {share:g}")
 
 
 @dataclass(frozen=True)
@@ -158,13 +166,16 @@ class TrialRecord:
             raise UnsoundError(f"methods must be all that were tested; got no {min(untested)}")
         if self.status != "failed" and self.measure is None:
             raise UnsoundError("measure must be loss or accuracy, unless a trial failed; got None")
+        for seconds in (self.seconds.training, self.seconds.testing):
+            if not (math.isfinite(seconds) and seconds >= 0):
+                raise UnsoundError(f"seconds must be finite and 0 or more; got {seconds:g}")
         for name, results in self.methods.items():
             if unknown_lengths := results.lengths.keys() - lengths:
                 raise UnsoundError(f"lengths of {name} must be those tested at; got {min(unknown_lengths)}")
             if self.status == "done" and (absent := lengths - results.lengths.keys()):
                 raise UnsoundError(f"lengths of {name} must be all that were tested at; got no {min(absent)}")
             for length, outcome in results.lengths.items():
-                outcome.require_sound(self.trial.settings.windows, length)
+                outcome.require_sound(self.trial.settings.windows, length, self.measure)
                 if self.status == "done" and outcome.error is not None:
                     raise UnsoundError(f"status must be failed where a length of {name} failed; got done")
 
@@ -213,6 +224,7 @@ class Measured:
         require_format(self.format)
         if self.settings.train_length not in self.costs.lengths:
             raise UnsoundError(f"costs must have the training length, {self.settings.train_length}; got none")
+        _require_costs(self.costs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,6 +246,8 @@ class TextFacts:
     python: str | None = None
     files: dict[str, int] = field(default_factory=dict)
     bytes: dict[str, int] = field(default_factory=dict)
+    cut: bool = False
+    """Whether large files were cut, so that ``files`` counts pieces, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,6 +276,8 @@ class Comparison:
         require_format(self.format)
         if not self.methods or not self.tasks:
             raise UnsoundError("a comparison must have methods and tasks; got none")
+        for costs in self.costs.values():
+            _require_costs(costs)
         for record in self.trials:
             record.require_sound()
             if record.trial.task not in self.tasks:
@@ -273,6 +289,16 @@ class Comparison:
                 )
             if record.measure not in (None, self.tasks[record.trial.task].measure):
                 raise UnsoundError(f"trials of {record.trial.task} must have its measure; got {record.measure}")
+
+
+def _require_costs(costs: Costs) -> None:
+    """Raise unless all times and sizes could have been measured."""
+    if costs.parameters < 0:
+        raise UnsoundError(f"parameters must be 0 or more; got {costs.parameters}")
+    for cost in (*costs.lengths.values(), costs.decode):
+        for name, value in vars(cost).items():
+            if isinstance(value, float) and not (math.isfinite(value) and value > 0):
+                raise UnsoundError(f"{name} must be finite and more than 0, as all times and sizes are; got {value:g}")
 
 
 def _listed(values: Iterable[object]) -> str:

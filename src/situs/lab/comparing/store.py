@@ -43,13 +43,17 @@ class StoreError(ValueError):
 class Store:
     """Store finished trials and other outputs in a folder, which is made where there is none."""
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], *, for_trials: bool = True) -> None:
+        """
+        for_trials: whether trials are stored, too; without, there is no folder for them.
+        """
         self.folder = Path(folder)
         self.damaged: dict[str, str] = {}
         """The records that were moved aside since the last ``load``, by file name, and what is wrong with each."""
         with speaking_of(self.folder):
-            self.trials.mkdir(parents=True, exist_ok=True)
-            _probe(self.trials)
+            within = self.trials if for_trials else self.folder
+            within.mkdir(parents=True, exist_ok=True)
+            _probe(within)
 
     @property
     def trials(self) -> Path:

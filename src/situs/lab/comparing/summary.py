@@ -116,7 +116,7 @@ def _row(method: Method, comparison: Comparison) -> Row:
     return Row(
         method=method,
         scores=scores,
-        parameters=trained[0].parameters.encodings if trained else None,
+        parameters=_parameters(records, comparison.costs.get(method.name)),
         seconds=sum(first) / len(first) if first else None,
         cost=comparison.costs.get(method.name),
         properties={**comparison.properties.get(method.name, {}), **_extrapolating(scores, lengths)},
@@ -127,6 +127,12 @@ def _row(method: Method, comparison: Comparison) -> Row:
         verdict=verdict(scores, lengths[0], [status for each in unfinished.values() for status in each]),
         unfinished=unfinished,
     )
+
+
+def _parameters(records: Sequence[TrialRecord], cost: Costs | None) -> int | None:
+    """Count the parameters of a method's encodings, as a training or the measurement of costs did; None if none did."""
+    counts = [record.parameters.encodings for record in records]
+    return next((count for count in counts if count is not None), None if cost is None else cost.parameters)
 
 
 def _problems(method: Method, record: TrialRecord, lengths: Sequence[int]) -> list[str]:

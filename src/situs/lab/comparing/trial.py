@@ -75,12 +75,12 @@ def run(
     tested: dict[str, Results] = {}
     problems: list[Problem] = []
 
-    def record(status: Status) -> TrialRecord:
+    def record(status: Status, error: str | None = None) -> TrialRecord:
         return TrialRecord(
             key=trial.key,
             trial=trial,
             status=status,
-            error=problems[0].said if problems else None,
+            error=problems[0].said if problems else error,
             traceback=problems[0].traceback if problems else None,
             measure=task.measure,
             curve=curve,
@@ -90,7 +90,7 @@ def run(
         )
 
     if _diverged(model, curve):
-        return record("diverged")
+        return record("diverged", _divergence(trial, *curve[-1]))
     with torch.no_grad():
         model.eval()
         for number, method in enumerate(trial.tested):
@@ -107,6 +107,14 @@ def _diverged(model: Decoder, curve: list[tuple[int, float]]) -> bool:
     return not (finite and math.isfinite(curve[-1][1]))
 
 
+def _divergence(trial: Trial, step: int, loss: float) -> str:
+    """Say when a training diverged, and what may help."""
+    what = "a weight" if math.isfinite(loss) else "the loss"
+    own = next((part.name for part in trial.method.parts if part.of_ones_own), None)
+    cure = "Try a smaller --lr" if own is None else f"Run situs check {own}, or try a smaller --lr"
+    return f"diverged: {what} was no number by step {step + 1} of {trial.steps}. {cure}."
+
+
 def _train(model: Decoder, task: Task, trial: Trial, tell: Tell) -> Iterator[tuple[int, float]]:
     """Train by AdamW with warm-up and a cosine down to a tenth; yields some of the losses, the last one in any case."""
     settings = trial.settings
@@ -118,7 +126,7 @@ def _train(model: Decoder, task: Task, trial: Trial, tell: Tell) -> Iterator[tup
     model.train()
     for step in range(trial.steps):
         for group in optimiser.param_groups:
-            group["lr"] = settings.learning_rate * _rate(step, trial.steps, settings.warm_up)
+            group["lr"] = settings.learning_rate * _rate(step, trial.steps, settings.warm_up_within(trial.steps))
         examples = _to(task.train_batch(generator, settings.batch, settings.train_length), settings.device)
         loss = loss_of(model(examples.tokens), examples).mean()
         last = step == trial.steps - 1
@@ -136,7 +144,6 @@ def _train(model: Decoder, task: Task, trial: Trial, tell: Tell) -> Iterator[tup
 
 def _rate(step: int, steps: int, warm_up: int) -> float:
     """Give the share of the learning rate at a step."""
-    warm_up = min(warm_up, max(1, steps // 4))
     if step < warm_up:
         return (step + 1) / warm_up
     done = (step - warm_up) / max(1, steps - warm_up)

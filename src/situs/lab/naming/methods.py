@@ -7,11 +7,8 @@ weights.
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from situs.encodings.base import Encoding
@@ -34,7 +31,7 @@ class Fitted:
 FITTED = {
     "t5": Fitted(
         lambda length: {"max_distance": max(32, length), "bidirectional": False, "softmax_scale": None},
-        "t5 and its buckets end at what was trained, or 32",
+        "t5's buckets tell distances apart up to the training length, or up to 32 if that is longer",
     ),
     "deberta": Fitted(
         lambda length: {"max_distance": max(2, length)},
@@ -111,14 +108,6 @@ def build_layer(method: Method, layer: int, sizes: Mapping[str, Any]) -> list[En
 def fitted(name: str, train_length: int) -> dict[str, Any]:
     """Give options that suit a decoder trained at this length, where an encoding's defaults suit another."""
     return FITTED[name].options(train_length) if name in FITTED else {}
-
-
-def sources(method: Method) -> str:
-    """Hash the modules that a method's classes of one's own come from; nothing where there are none."""
-    own = sorted({part.name for part in method.parts if part.of_ones_own})
-    files = [inspect.getsourcefile(entry(name).cls) for name in own]
-    content = b"".join(Path(file).read_bytes() for file in files if file is not None)
-    return hashlib.sha256(content).hexdigest()[:16] if own else ""
 
 
 def suiting_text() -> list[str]:

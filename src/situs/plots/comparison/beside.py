@@ -1,7 +1,8 @@
 """Whether these records agree with published results.
 
 Losses per word and per byte cannot be compared, so numbers stand side by side and only orders are compared: for each
-pair of methods, which is ahead, by seeds that do not overlap.
+pair of methods, which is ahead. Too close to call are pairs whose seeds overlap, or for which the 95 % interval of the
+difference includes 0.
 """
 
 from __future__ import annotations
@@ -11,12 +12,22 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from situs.lab.comparing.ranking import Key, difference
 from situs.lab.comparing.summary import Point, Row, Scores
 from situs.lab.naming.grammar import Method
 from situs.lab.naming.scalings import RANDOM
 from situs.plots.comparison.literature import PUBLISHED, Published
 from situs.plots.comparison.view import View
 from situs.plots.comparison.words import alike, called, listed, percent, signed, unit
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Hold the number that is compared, less being better, how it is said, and the tasks and lengths it is of."""
+
+    point: Point
+    said: str
+    at: list[tuple[str, int]]
 
 
 @dataclass(frozen=True)
@@ -30,6 +41,11 @@ class Beside:
     level: int
     differ: list[str]
     note: str = ""
+
+    @property
+    def compared(self) -> bool:
+        """Whether any pair of methods was measured."""
+        return bool(self.same or self.level or self.differ)
 
     @property
     def verdict(self) -> str:
@@ -82,12 +98,13 @@ def _bare_name(method: Method) -> str:
 def _beside(view: View, published: Published, measured: Mapping[str, Row]) -> Beside:
     found = {name: at for name, row in measured.items() if (at := _measured(view, published, name, row))}
     names = {name: row.name for name, row in measured.items()}
-    rows = [(names[name], published.said(name), published.others(name), found[name][1]) for name in found]
+    rows = [(names[name], published.said(name), published.others(name), found[name].said) for name in found]
     same, level, differ = 0, 0, []
     for pair in itertools.combinations(found, 2):
         ahead, behind = sorted(pair, key=published.badness)
-        first, second = found[ahead][0], found[behind][0]
-        if alike(first, second):
+        first, second = found[ahead].point, found[behind].point
+        methods = measured[ahead].method, measured[behind].method
+        if alike(first, second) or _uncertain(view, published, methods, (found[ahead], found[behind])):
             level += 1
         elif first.mean < second.mean:
             same += 1
@@ -96,8 +113,18 @@ def _beside(view: View, published: Published, measured: Mapping[str, Row]) -> Be
                 f"In the paper {called(names[ahead])} is ahead of {called(names[behind])}; here it is behind, "
                 f"{_short(published, first)} against {_short(published, second)}."
             )
-    note = _spread(view, published, {name: point for name, (point, _) in found.items()})
+    note = _spread(view, published, {name: each.point for name, each in found.items()})
     return Beside(published, rows, same, level, differ, note)
+
+
+def _uncertain(
+    view: View, published: Published, methods: tuple[Method, Method], found: tuple[Measured, Measured]
+) -> bool:
+    """Tell whether the 95 % interval of the difference between two methods includes 0."""
+    shared = [each for each in found[0].at if each in found[1].at]
+    key: Key = "change" if published.compared == "change" else "level"
+    apart = difference(view.records, *methods, shared, key)
+    return apart is not None and apart.low <= 0.0 <= apart.high
 
 
 def _short(published: Published, point: Point) -> str:
@@ -119,11 +146,12 @@ def _spread(view: View, published: Published, found: Mapping[str, Point]) -> str
     )
 
 
-def _measured(view: View, published: Published, name: str, row: Row) -> tuple[Point, str] | None:
-    """Give the number to compare, less being better, and how it is said."""
+def _measured(view: View, published: Published, name: str, row: Row) -> Measured | None:
+    """Give the number to compare, if there is one."""
     if published.compared in ("answers", "gain"):
-        return _answered(view, [row.scores[task] for task in view.answer_tasks if task in row.scores])
-    scores = row.scores.get(view.loss_task or "")
+        return _answered(view, {task: row.scores[task] for task in view.answer_tasks if task in row.scores})
+    task = view.loss_task or ""
+    scores = row.scores.get(task)
     if scores is None:
         return None
     length = _nearest(view, published.at[name] / published.train_length)
@@ -132,9 +160,9 @@ def _measured(view: View, published: Published, name: str, row: Row) -> tuple[Po
     if length is None or point is None:
         return None
     if published.compared == "loss":
-        return point, f"{point.mean:.2f} at {view.times(length)}"
+        return Measured(point, f"{point.mean:.2f} at {view.times(length)}", [(task, length)])
     start = scores.levels[view.train_length].mean
-    return point, f"{signed(point.mean)} at {view.times(length)}, from {start:.2f}"
+    return Measured(point, f"{signed(point.mean)} at {view.times(length)}, from {start:.2f}", [(task, length)])
 
 
 def _nearest(view: View, multiple: float) -> int | None:
@@ -143,15 +171,21 @@ def _nearest(view: View, multiple: float) -> int | None:
     return min(lengths, key=lambda length: abs(math.log(length / view.train_length / multiple)), default=None)
 
 
-def _answered(view: View, scores: list[Scores]) -> tuple[Point, str] | None:
+def _answered(view: View, scores: Mapping[str, Scores]) -> Measured | None:
     """Count wrong answers beyond the training length, over all tasks."""
-    points = [point for each in scores for length in view.beyond if (point := view.at(each.levels, length))]
-    if not points:
+    found = {
+        (task, length): point
+        for task, each in scores.items()
+        for length in view.beyond
+        if (point := view.at(each.levels, length))
+    }
+    if not found:
         return None
+    points = list(found.values())
     seeds = min(len(point.seeds) for point in points)
     wrong = [-sum(point.seeds[seed] for point in points) / len(points) for seed in range(seeds)]
     mean = sum(point.mean for point in points) / len(points)
-    return Point(-mean, -mean, -mean, tuple(wrong)), f"{percent(mean)} beyond 1×"
+    return Measured(Point(-mean, -mean, -mean, tuple(wrong)), f"{percent(mean)} beyond 1×", list(found))
 
 
 def differences(found: list[Beside]) -> str:
@@ -165,7 +199,6 @@ def differences(found: list[Beside]) -> str:
         "same order": "the order agrees with {}",
         "no contradiction": "nothing contradicts {}",
         "differs": "the order differs from {}",
-        "not measured": "too few methods to compare with {}",
     }
     said = [form.format(listed(by_verdict[verdict])) for verdict, form in parts.items() if verdict in by_verdict]
     return f"In these records {'; '.join(said)}." if said else ""

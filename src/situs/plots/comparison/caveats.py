@@ -82,7 +82,14 @@ def caveats(view: View) -> list[str]:
         _ramps(view),
         *(method.description for method in view.methods),
         "Where a table of positions ends, no number is given: using its last row for all later positions would be "
-        "another method.",
+        "another method."
+        if any(
+            point.ends is not None
+            for row in view.rows
+            for each in row.scores.values()
+            for point in each.levels.values()
+        )
+        else "",
         one if seeds == 1 else several,
         "Costs depend on this machine, on what else ran on it, on the size of the model and on the kernels that this "
         "version chooses. Their intervals cover the variation between rounds of one measurement only."
@@ -106,6 +113,17 @@ def _rates(view: View) -> str:
     return ", ".join(said)
 
 
+def _warm_up(view: View) -> str:
+    """Say how many steps of warm-up were used, and on which tasks where they differ."""
+    tasks: dict[int, list[str]] = {}
+    for task, taught in view.records.tasks.items():
+        tasks.setdefault(view.records.settings.warm_up_within(taught.steps), []).append(task)
+    said = [
+        f"{count} step{'s' * (count != 1)}{f' on {listed(of, 12)}' * (len(tasks) > 1)}" for count, of in tasks.items()
+    ]
+    return listed(said, 12)
+
+
 def _fitted(view: View) -> str:
     bare = {part.text for method in view.methods for part in method.parts}
     found = [fitted.said for name, fitted in FITTED.items() if name in bare]
@@ -120,10 +138,11 @@ def _ramps(view: View) -> str:
     chosen = {row.name: ramp for row in view.rows if (ramp := _ramp(row.scores))}
     if not chosen:
         return ""
+    files = "pieces" if view.records.corpus is not None and view.records.corpus.cut else "files"
     each = "; ".join(f"{name}: {ramp}" for name, ramp in chosen.items())
     return (
         f"The ramp of YaRN's paper (from 32 rotations within the training length down to 1) does not suit lengths as "
-        f"short as these, so ramps were chosen on other files than those that are scored. {each}."
+        f"short as these, so ramps were chosen on other {files} than those that are scored. {each}."
     )
 
 
@@ -138,7 +157,7 @@ def reproduction(view: View) -> list[tuple[str, str]]:
     size = settings.size
     machine = [each for each in (where.processor, where.platform, where.device) if each] if where else []
     training = (
-        f"AdamW, learning rate {_rates(view)}, at length {settings.train_length:,}; {settings.warm_up} steps of "
+        f"AdamW, learning rate {_rates(view)}, at length {settings.train_length:,}; {_warm_up(view)} of "
         f"warm-up, then a cosine decay to a tenth"
     )
     found = [
@@ -146,6 +165,7 @@ def reproduction(view: View) -> list[tuple[str, str]]:
         ("Hardware", f"{', '.join(machine)}; {_cores(records)} cores"),
         ("Seeds", ", ".join(map(str, records.seeds))),
         ("Text", "" if records.corpus is None else _text(records.corpus)),
+        ("Own code", _own_code(records)),
         ("Model", f"decoder, {size.layers} layers, width {size.dim}, {size.heads} heads"),
         ("Training", training),
         ("Tests", f"{settings.windows} examples at each length: {listed(map('{:,}'.format, view.lengths), 12)}"),
@@ -154,10 +174,18 @@ def reproduction(view: View) -> list[tuple[str, str]]:
     return [(name, said) for name, said in found if said]
 
 
+def _own_code(records: Comparison) -> str:
+    """Name the hash of the user's modules that each method was made from, where it was made from any."""
+    found = {record.trial.method.name: record.trial.source for record in records.trials if record.trial.source}
+    said = "; ".join(f"{name}, hash {source}" for name, source in found.items())
+    return f"{said}: of each class's file and the modules of one's own that it uses" if said else ""
+
+
 def _text(corpus: TextFacts) -> str:
     sizes = corpus.bytes
     parts = [
-        f"{count:,} files to {name}" + (f" ({sizes[name]:,} bytes)" if name in sizes else "")
+        f"{count:,} {'piece' if corpus.cut else 'file'}{'s' * (count != 1)} to {name}"
+        + (f" ({sizes[name]:,} bytes)" if name in sizes else "")
         for name, count in corpus.files.items()
     ]
     said = f"{corpus.name}, hash {corpus.hash}"

@@ -9,11 +9,19 @@ from typing import Literal
 from situs.lab.comparing.summary import FINDS, HOLDS, TRAINED, Point, Row
 from situs.lab.probing.findings import CLAIMS, Cost, DecodeCost
 from situs.plots.comparison.view import View
-from situs.plots.comparison.words import change_interval, interval, percent, signed, unit
+from situs.plots.comparison.words import (
+    FAIR_ANSWERS,
+    FAIR_CHANGE,
+    change_interval,
+    interval,
+    percent,
+    signed,
+    unit,
+)
+from situs.plots.style import minus
 
 PROPERTIES = {**CLAIMS, **TRAINED}
 NOTHING = "–"
-FAIR_ANSWERS = 0.6  # below, a share of right answers is coloured red
 
 
 @dataclass(frozen=True)
@@ -127,7 +135,7 @@ def change_at(view: View, task: str, length: int, head: str) -> Column:
     )
 
     def change(point: Point) -> Cell:
-        tone = "good" if point.mean < HOLDS else "fair" if point.mean < 5 * HOLDS else "bad"
+        tone = "good" if point.mean < HOLDS else "fair" if point.mean < FAIR_CHANGE else "bad"
         return Cell(signed(point.mean), change_interval(point), tone=tone)
 
     return Column(head, explained, points(view, task, "changes", length, change))
@@ -150,7 +158,7 @@ def right_at(view: View, task: str, length: int, head: str = "") -> Column:
 
 def _points_of_percent(difference: float) -> str:
     """Write a difference of shares of wrong answers in percentage points."""
-    return signed(difference) if abs(100 * difference) < 0.5 else f"{100 * difference:+.0f} points"
+    return signed(difference) if abs(100 * difference) < 0.5 else minus(f"{100 * difference:+.0f} points")
 
 
 def points(

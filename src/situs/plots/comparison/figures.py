@@ -50,7 +50,7 @@ def loss_by_length(records: Records, *, dark: bool = False, narrow: bool = False
     chart = Chart(lines, view.looks(theme), "loss at 1×")
     with style.figure(
         "Loss beyond the training length",
-        f"change in {words.unit(view.loss_task)} from 1×, on the same bytes; bands: range of seeds",
+        f"change in {words.unit(view.loss_task)} from 1×, on the same bytes{_bands(view)}",
         _holding(view, scored),
         height=chart.height,
         dark=dark,
@@ -76,7 +76,7 @@ def accuracy_by_length(
     chart = Chart(lines, view.looks(theme), "at 1×")
     with style.figure(
         f"{task.capitalize()}: right answers by length",
-        "share of examples whose whole answer is right; bands: range of seeds",
+        f"share of examples whose whole answer is right{_bands(view)}",
         answers(view, task) or "Only the training length was tested.",
         height=chart.height,
         dark=dark,
@@ -119,9 +119,11 @@ def loss_by_position(records: Records, *, dark: bool = False, narrow: bool = Fal
         axes.set_xticklabels([f"{tick:,.0f}" for tick in ticks])
         axes.set_xlabel("position in the text", labelpad=3, loc="left")
         axes.axvline(view.train_length, color=theme.ink, linewidth=1.0, linestyle=(0, (3, 2)), zorder=1)
+        left, right = map(math.log, axes.get_xlim())
+        late = (math.log(view.train_length) - left) / (right - left) > 0.5  # then there is more room before the line
         axes.text(
-            view.train_length * 1.06, 0.985, "training length", transform=axes.get_xaxis_transform(), va="top",
-            size=style.SMALL, color=theme.faint,
+            view.train_length * (1 / 1.06 if late else 1.06), 0.985, "training length", va="top",
+            ha="right" if late else "left", transform=axes.get_xaxis_transform(), size=style.SMALL, color=theme.faint,
         )  # fmt: skip
     return sheet.figure
 
@@ -169,6 +171,11 @@ def _at_the_end(ends: Sequence[tuple[float, str]]) -> str:
     (low, best), (high, worst) = ends[0], ends[-1]
     said = f"Right of the dashed line is beyond the training length. At the end of the text the loss of {best} is "
     return said + (f"lowest, {low:.2f}, and that of {worst} highest, {high:.2f}." if len(ends) > 1 else f"{low:.2f}.")
+
+
+def _bands(view: View) -> str:
+    """Say what bands are, where there are any: one seed has no range."""
+    return "; bands: range of seeds" if len(view.records.seeds) > 1 else ""
 
 
 def _name(method: str) -> str:

@@ -107,9 +107,15 @@ def _holding(view: View) -> str:
     if not best:
         return f"No method keeps its loss {near} at any longer length."
     far = view.reach(best[0][1])
-    keep = "method keeps its" if len(best) == 1 else "methods keep their"
+    tested = [row for row, scores in scored if view.at(scores.changes, far) is not None]
+    where = f"{near} up to {view.times(far)}"
+    without = len(view.rows) - len(tested)
+    missing = f" {without} ha{'s' if without == 1 else 've'} no result there." if without else ""
+    if len(tested) == 1:
+        return f"{called(best[0][0].name)} keeps its loss {where}.{missing}"
+    keep = "keeps its" if len(best) == 1 else "keep their"
     names = listed((called(row.name) for row, _ in best), 8)
-    return f"{len(best)} of {len(scored)} {keep} loss {near} up to {view.times(far)}: {names}."
+    return f"{len(best)} of {len(tested)} methods {keep} loss {where}: {names}.{missing}"
 
 
 def _near(view: View) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
 from string import Template
@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from situs.lab.comparing.records import Comparison
 from situs.plots.comparison import caveats
 from situs.plots.comparison.beside import Beside, beside, differences
+from situs.plots.comparison.failures import failures
 from situs.plots.comparison.figures import figures
 from situs.plots.comparison.findings import findings, headline
 from situs.plots.comparison.table import broken, explanations, tables, tables_html
@@ -64,7 +65,7 @@ def report_html(records: Comparison | View) -> str:
         "meanings": _meanings(explanations(view)),
         "figures": drawn,
         "differences": escape(differences(compared)),
-        "studies": "\n".join(_study(number, each) for number, each in enumerate(compared)),
+        "studies": _studies(compared),
         "caveats": _list(caveats.caveats(view)),
         "failures": _failures(view),
         "command": escape(view.records.command or "situs compare"),
@@ -124,6 +125,14 @@ def _size(figure: Figure, narrow: bool) -> str:
     return f'width="{round(width * DPI)}" height="{round(float(figure.get_figheight()) * DPI)}"'
 
 
+def _studies(compared: Sequence[Beside]) -> str:
+    """Show every published result that can be compared, and name the others in one line."""
+    shown = [each for each in compared if each.compared]
+    others = dict.fromkeys(each.published.paper for each in compared if not each.compared)
+    named = f"<p>Too few methods were measured to compare with {escape('; '.join(others))}.</p>" if others else ""
+    return "\n".join([*(_study(number, each) for number, each in enumerate(shown)), named])
+
+
 def _study(number: int, each: Beside) -> str:
     published = each.published
     chip = {"differs": "chip differs", "same order": "chip same"}.get(each.verdict, "chip")
@@ -157,8 +166,6 @@ def _small(text: str) -> str:
 
 
 def _failures(view: View) -> str:
-    found = [f"{row.name}, on {problem}" for row in view.rows for problem in row.problems]
-    costs = [(row.name, row.cost.errors) for row in view.rows if row.cost is not None]
-    found += [f"{name}, cost at {at}: {error}" for name, errors in costs for at, error in errors.items()]
+    found = failures(view, ", on ")
     body = f"<ul>\n{_list(found)}\n</ul>" if found else "<p>None: every trial has a result.</p>"
     return f'<section aria-labelledby="missing">\n<h2 id="missing">What has no result</h2>\n{body}\n</section>'

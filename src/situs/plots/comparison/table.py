@@ -13,7 +13,6 @@ from html import escape
 
 from situs.lab.comparing.summary import FINDS, HOLDS
 from situs.plots.comparison.columns import (
-    FAIR_ANSWERS,
     Cell,
     Column,
     of_answers,
@@ -23,9 +22,10 @@ from situs.plots.comparison.columns import (
     overview,
 )
 from situs.plots.comparison.view import View
-from situs.plots.comparison.words import percent, unit
+from situs.plots.comparison.words import FAIR_ANSWERS, FAIR_CHANGE, percent, unit
 
 MOST = 8  # columns beside the names
+WIDEST = 15  # characters of a name in one line
 LARGE = 64  # channels of a head in models that are used
 
 
@@ -45,7 +45,7 @@ def tables(view: View) -> list[Table]:
     if view.loss_task is not None and view.beyond:
         about = (
             f"Change of the loss from 1× on, in {unit(view.loss_task)}. Green: holds, below {HOLDS}; yellow: below "
-            f"{5 * HOLDS}; red: more."
+            f"{FAIR_CHANGE}; red: more."
         )
         found += _split("losses", "Loss by length", about, of_losses(view, view.loss_task))
     for number, task in enumerate(view.answer_tasks):
@@ -153,9 +153,16 @@ def explanations(view: View) -> list[tuple[str, str]]:
 
 
 def _named(heads: Sequence[str]) -> str:
-    return " and ".join(heads) if len(heads) < 3 else f"{heads[0]} to {heads[-1]}"
+    """Name columns together: those that differ in numbers only by the first and the last of them."""
+    forms: dict[str, list[str]] = {}
+    for head in heads:
+        forms.setdefault(re.sub(r"\d[\d.,]*", "#", head), []).append(head)
+    each = [" and ".join(named) if len(named) < 3 else f"{named[0]} to {named[-1]}" for named in forms.values()]
+    return " and ".join(each) if len(each) < 3 else f"{', '.join(each[:-1])} and {each[-1]}"
 
 
 def broken(name: str) -> str:
-    """Escape a method's name, so that it may go on in a new line where its parts end."""
-    return re.sub(r"(\+|\(|/|:|&amp;|=|,|\.)", r"\1<wbr>", escape(name))
+    """Escape a method's name, so that it may go on in a new line where its parts end, and at the underscores of parts
+    that are wider than the column of names on a phone."""
+    parts = re.split(r"(?<=[+(/:&=,.])", name)
+    return "<wbr>".join(escape(part).replace("_", "_<wbr>") if len(part) > WIDEST else escape(part) for part in parts)

@@ -5,21 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from situs.lab.comparing.ranking import Ranking
-from situs.lab.comparing.summary import Point
+from situs.lab.comparing.summary import FINDS, HOLDS, Point
 from situs.plots.style import minus
 
+FAIR_CHANGE = 5 * HOLDS  # above, a change is coloured red
+FAIR_ANSWERS = 0.6  # below, a share of right answers is coloured red
+CHANGES = (HOLDS, FAIR_CHANGE)
+SHARES = (100 * FAIR_ANSWERS, 100 * FINDS)
 LEVEL = 0.01  # nats; differences below it do not matter
 
 
-def signed(number: float) -> str:
-    """Write a change with its sign, with three decimals where two would be 0."""
-    digits = 3 if abs(number) < 0.0095 else 2
-    return "0.000" if abs(number) < 0.0005 else minus(f"{number:+.{digits}f}")
+def signed(number: float, digits: int = 2) -> str:
+    """Write a change with its sign and two decimals; with more where two would be 0, or where rounded it would stand on
+    the other side of a border by which it is judged."""
+    if abs(number) < 0.0005:
+        return "0.000"
+    return minus(f"{number:+.{_decimals(number, max(digits, 3 if abs(number) < 0.0095 else 2), CHANGES)}f}")
 
 
 def percent(share: float, digits: int = 0) -> str:
-    """Write a share of all answers in percent."""
-    return f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
+    """Write a share of all answers in percent, with more decimals where rounding would cross a border."""
+    return f"{100 * share:.{_decimals(100 * share, digits, SHARES)}f}\N{NO-BREAK SPACE}%"
+
+
+def _decimals(number: float, least: int, borders: Iterable[float]) -> int:
+    """Choose the fewest decimals with which a number stays on its side of all borders; they are shown up to six."""
+    enough = (
+        digits
+        for digits in range(least, 6)
+        if all((round(number, digits) < border) == (number < border) for border in borders)
+    )
+    return next(enough, 6)
 
 
 def listed(names: Iterable[str], most: int = 4) -> str:
@@ -43,7 +59,8 @@ def unit(task: str | None) -> str:
 def change_interval(point: Point) -> str:
     """Write the 95 % interval of a change, with three decimals where two would hide on which side of 0 an end lies."""
     least = min(abs(number) for number in (point.low, point.mean, point.high))
-    return interval(point, f"{{:+.{3 if least < 0.0095 else 2}f}}".format)
+    digits = 3 if least < 0.0095 else 2
+    return interval(point, lambda number: f"{number:+.{digits}f}" if round(number, digits) else f"{0:.{digits}f}")
 
 
 def interval(point: Point, form: Callable[[float], str]) -> str:

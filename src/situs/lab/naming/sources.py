@@ -1,0 +1,74 @@
+"""The user's own code: which files it is in, and a hash of them, by which results of before are found again.
+
+A class of one's own may use other modules of its author's, such as constants in a file beside it. Results belong to all
+of that code, so that the hash changes when any of it does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from situs.encodings.base import Encoding
+from situs.lab.naming.grammar import Method
+from situs.registry import entry
+from situs.registry.origins import is_own_file
+
+
+def sources(method: Method) -> str:
+    """Hash the user's modules that a method's classes need; nothing where it has no class of one's own."""
+    own = sorted({part.name for part in method.parts if part.of_ones_own})
+    if not own:
+        return ""
+    digest = hashlib.sha256()
+    for name in own:
+        for called, content in _contents(entry(name).cls):
+            digest.update(b"%d %d %b" % (len(called), len(content), called) + content)
+    return digest.hexdigest()[:16]
+
+
+def _contents(cls: type[Encoding]) -> list[tuple[bytes, bytes]]:
+    """Give the names, as seen from the class's folder, and the contents of all files that it needs."""
+    defined = os.path.realpath(inspect.getsourcefile(cls) or "")
+    files = {defined, *(_file(module) for module in _reached(cls))}
+    named = {os.path.relpath(file, os.path.dirname(defined)): file for file in files if os.path.isfile(file)}
+    return [(os.fsencode(name), Path(file).read_bytes()) for name, file in sorted(named.items())]
+
+
+def _reached(cls: type[Encoding]) -> list[ModuleType]:
+    """List the user's loaded modules that a class is made from: those of its bases and of what they import, and all in
+    the folder of the class and below, since a constant does not tell where it was imported from."""
+    loaded = dict(sys.modules)
+    users = {
+        name: module for name, module in loaded.items() if not name.startswith("__") and is_own_file(_file(module))
+    }
+    folder = _folder(cls)
+    waiting = [each.__module__ for each in cls.__mro__]
+    waiting += [name for name, module in users.items() if _file(module).startswith(folder)]
+    reached: dict[str, ModuleType] = {}
+    while waiting:
+        name = waiting.pop()
+        if name not in reached and name in users:
+            reached[name] = users[name]
+            for value in list(vars(users[name]).values()):
+                found = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+                waiting += [found] if isinstance(found, str) else []
+    return list(reached.values())
+
+
+def _folder(cls: type[Encoding]) -> str:
+    """Name the folder of a class's file; of one in a package, that of the whole package."""
+    package = sys.modules.get(cls.__module__.partition(".")[0])
+    inside = "." in cls.__module__ and package is not None and _file(package) != ""
+    file = _file(package) if inside and package is not None else inspect.getsourcefile(cls) or ""
+    return os.path.dirname(os.path.realpath(file)) + os.sep
+
+
+def _file(module: ModuleType) -> str:
+    """Name the file of a module; empty where it has none."""
+    file = getattr(module, "__file__", None)
+    return os.path.realpath(file) if isinstance(file, str) else ""
