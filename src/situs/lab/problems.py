@@ -11,10 +11,8 @@ from dataclasses import dataclass
 
 from situs.lab.naming.grammar import Method
 from situs.lab.naming.methods import require_trainable
-from situs.registry.origins import first_own_place, place_of, words_of
+from situs.registry.origins import place_of, words_of
 from situs.registry.own import require_imported
-
-__all__ = ["Problem", "RefusedError", "first_own_place", "own_modules", "problem_of", "require_importable"]
 
 
 class RefusedError(ValueError):

@@ -18,7 +18,7 @@ from time import sleep
 from situs.lab.comparing.engines.worker import CorpusSource, serve
 from situs.lab.comparing.jobs import Job, own_code
 from situs.lab.comparing.records import TrialRecord
-from situs.lab.problems import first_own_place
+from situs.registry.origins import first_own_place
 
 DUMPED = 0.2  # seconds that a worker has to write down where it hangs
 
