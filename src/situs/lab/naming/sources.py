@@ -42,9 +42,11 @@ def _contents(cls: type[Encoding]) -> list[tuple[bytes, bytes]]:
 def _reached(cls: type[Encoding]) -> list[ModuleType]:
     """List the user's loaded modules that a class is made from: those of its bases and of what they import, and all in
     the folder of the class and below, since a constant does not tell where it was imported from."""
-    loaded = dict(sys.modules)
+    loaded: dict[str, object] = dict(sys.modules)  # some of which are no modules, such as typing.io
     users = {
-        name: module for name, module in loaded.items() if not name.startswith("__") and is_own_file(_file(module))
+        name: module
+        for name, module in loaded.items()
+        if isinstance(module, ModuleType) and not name.startswith("__") and is_own_file(_file(module))
     }
     folder = _folder(cls)
     waiting = [each.__module__ for each in cls.__mro__]
