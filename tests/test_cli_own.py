@@ -19,6 +19,8 @@ from situs.cli.check import SIZES, load
 from situs.registry.own import FILLED_IN
 from tests.raising import raises_exactly
 
+pytestmark = pytest.mark.once
+
 BIAS = """import sys
 import time
 import situs
