@@ -11,7 +11,6 @@ import linecache
 import math
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ from situs.checks.bench import Bench
 from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding
 from situs.encodings.bias import BiasEncoding, OffsetBias, PairBias
 from situs.encodings.score import ScoreEncoding
+from situs.registry.origins import short
 
 TAKES: dict[type, tuple[str, ...]] = {
     InputEncoding: ("x", "positions"),
@@ -126,7 +126,7 @@ def _takes(function: Callable[..., object], count: int) -> bool:
 def _line_of(function: object) -> str:
     """Say file and line of a user's function."""
     code = getattr(function, "__code__", None)
-    return "" if code is None else f" at {_short(code.co_filename)}:{code.co_firstlineno}"
+    return "" if code is None else f" at {short(code.co_filename)}:{code.co_firstlineno}"
 
 
 def _require_heads(encoding: Encoding) -> None:
@@ -169,7 +169,7 @@ def where(encoding: Encoding) -> str:
         file, (_, line) = inspect.getsourcefile(cls), inspect.getsourcelines(cls)
     except (OSError, TypeError):
         return ""
-    return "" if file is None else f"{_short(file)}:{line}"
+    return "" if file is None else f"{short(file)}:{line}"
 
 
 def raised_at(problem: BaseException, encoding: Encoding) -> str:
@@ -185,10 +185,4 @@ def raised_at(problem: BaseException, encoding: Encoding) -> str:
     ]
     if not lines:
         return ""
-    return f" at {_short(file)}:{lines[-1]}, `{linecache.getline(file, lines[-1]).strip()}`"
-
-
-def _short(file: str) -> str:
-    """Write a path as seen from the working directory, where it lies in it."""
-    path = Path(file).resolve()
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+    return f" at {short(file)}:{lines[-1]}, `{linecache.getline(file, lines[-1]).strip()}`"

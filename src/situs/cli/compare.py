@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from situs.cli.interrupting import leaving_at_ctrl_c, stop_printing, stopping_at_sigterm
+from situs.cli.interrupting import TerminatedError, leaving_at_ctrl_c, stop_printing
 
 if TYPE_CHECKING:
     from situs.lab.comparing.engines import Engine, Team
@@ -223,12 +223,13 @@ def _compare(options: argparse.Namespace, folder: Path, watcher: Any) -> Compari
     with leaving_at_ctrl_c():
         from situs.lab.comparing.compare import compare, try_out
         from situs.lab.comparing.engines import TIMEOUT, Team
+        from situs.lab.comparing.engines.processes import stopping_at_sigterm
         from situs.lab.comparing.store import Store
         from situs.lab.problems import first_line
 
     plan = _plan(options)
     timeout = TIMEOUT if options.trial_timeout is None else options.trial_timeout
-    with stopping_at_sigterm(), Team(options.workers) as team, watcher:
+    with stopping_at_sigterm(lambda _: TerminatedError()), Team(options.workers) as team, watcher:
         plan = try_out(plan, team, timeout=timeout)
         watcher.remark(str(plan.budget))
         for method in plan.methods:

@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from typing import NoReturn
 
 READER_LEFT = 141  # as shells say it
 
@@ -30,24 +29,6 @@ def leaving_at_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@contextlib.contextmanager
-def stopping_at_sigterm() -> Iterator[None]:
-    """Raise `TerminatedError` at SIGTERM, so that workers are ended and what is kept is told, as at Ctrl-C."""
-    main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-
-    def stop(*_: object) -> NoReturn:
-        raise TerminatedError
-
-    signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def stop_printing() -> int:

@@ -7,13 +7,13 @@ import multiprocessing
 import os
 import re
 import signal
-import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 from pathlib import Path
 from time import sleep
+from typing import NoReturn
 
 from situs.lab.comparing.engines.worker import CorpusSource, serve
 from situs.lab.comparing.jobs import Job, own_code
@@ -117,13 +117,20 @@ def holding_signals() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def stopping_at_sigterm() -> Iterator[None]:
-    """Make SIGTERM end the program as Ctrl-C does, by an exception, unless the program handles it itself."""
+def stopping_at_sigterm(exception: Callable[[int], BaseException] = SystemExit) -> Iterator[None]:
+    """Make SIGTERM end the program as Ctrl-C does, by an exception, unless the program handles it itself.
+
+    exception: made of the status that the program ends with.
+    """
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+
+    def stop(number: int, _: object) -> NoReturn:
+        raise exception(128 + number)
+
+    signal.signal(signal.SIGTERM, stop)
     try:
         yield
     finally:
