@@ -28,7 +28,10 @@ def attend(
     key_positions: PositionsLike = None,
     mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None = None,
     window: int | None = None,
+    chunk: int | None = None,
     scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Float[Tensor, "heads"] | None = None,
     dropout: float = 0.0,
     impl: Impl = "auto",
 ) -> Float[Tensor, "batch heads query value_dim"]:
@@ -37,9 +40,12 @@ def attend(
     Queries are the last of the keys unless told otherwise, as in decoding with a cache; fewer key heads than query
     heads are shared. ``mask`` is true where a query may see a key, or a float to add to the scores, and broadcasts to
     (batch, heads, query, key); padding is told by ``positions``, and may hold anything. ``window`` is how many keys
-    back a query sees, itself included. ``scale`` is used as it is; left out, it is the encodings' own, or
-    ``1 / sqrt(head_dim)``. Queries that see nothing, such as padding, give zeros. ``impl`` names a kernel, which raises
-    if it cannot serve; ``explain`` tells what "auto" takes.
+    back a query sees, itself included; with ``chunk``, it sees only keys of its own chunk of so many tokens (Llama 4).
+    ``scale`` is used as it is; left out, it is the encodings' own, or ``1 / sqrt(head_dim)``. ``softcap`` bounds scores
+    and all that encodings add to them, ``softcap tanh(score / softcap)``, before a float mask is added (Gemma 2).
+    ``sinks`` are a logit per head that takes part in the softmax and brings no value (GPT-OSS). Queries that see
+    nothing, such as padding, give zeros. ``impl`` names a kernel, which raises if it cannot serve; ``explain`` tells
+    what "auto" takes.
 
     >>> import torch, situs
     >>> q, k, v = (torch.randn(1, 8, 100, 64) for _ in range(3))
@@ -56,7 +62,10 @@ def attend(
         key_positions=key_positions,
         mask=mask,
         window=window,
+        chunk=chunk,
         scale=scale,
+        softcap=softcap,
+        sinks=sinks,
         dropout=dropout,
     )
     return attend_request(request, impl)
@@ -92,7 +101,10 @@ def explain(
     key_positions: PositionsLike = None,
     mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None = None,
     window: int | None = None,
+    chunk: int | None = None,
     scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Float[Tensor, "heads"] | None = None,
     dropout: float = 0.0,
     impl: Impl = "auto",
 ) -> Explanation:
@@ -113,7 +125,10 @@ def explain(
         key_positions=key_positions,
         mask=mask,
         window=window,
+        chunk=chunk,
         scale=scale,
+        softcap=softcap,
+        sinks=sinks,
         dropout=dropout,
     )
     chosen = _choose(request, impl)

@@ -168,6 +168,25 @@ def require_numbers(causal: object, window: object, scale: Any, dropout: object)
     return require_number("scale", scale, "it multiplies q . k")
 
 
+def require_softmax(query: Tensor, chunk: object, softcap: object, sinks: Any) -> float | None:
+    """Raise unless chunks, a cap and sinks are such as can be used; give the cap as Python's own number."""
+    if chunk is not None:
+        require_count("chunk", chunk, "it counts the tokens of a chunk", least=1)
+    if sinks is not None:
+        require_floating("sinks", sinks, "they take part in the softmax")
+        if sinks.shape != query.shape[1:2]:
+            raise ValueError(
+                f"sinks must have shape ({query.shape[1]},), since each head has one; got shape {tuple(sinks.shape)}."
+            )
+        require_same_device("sinks", sinks, "query", query)
+    if softcap is None:
+        return None
+    cap = require_number("softcap", softcap, "it bounds the scores")
+    if cap <= 0:
+        refuse(ValueError, "softcap", "be above 0", "it bounds the scores", told(softcap), "Leave it out for no bound.")
+    return cap
+
+
 def require_window(window: object) -> None:
     """Raise unless a query sees at least itself."""
     require_count("window", window, "it counts the keys that a query sees, itself included", least=1)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from situs.arguments import require_choice, require_instance
 from situs.attention.attend import attend
-from situs.attention.fitting import require_numbers, require_tensors
+from situs.attention.fitting import require_numbers, require_softmax, require_tensors
 from situs.encodings.base import Encodings, as_encodings
 from situs.encodings.fitting import require_positions
 from situs.positions import Positions
@@ -34,7 +34,10 @@ def attend_sharded(
     encoding: Encodings = None,
     causal: bool = False,
     window: int | None = None,
+    chunk: int | None = None,
     scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Float[Tensor, "heads"] | None = None,
 ) -> Float[Tensor, "batch heads shard value_dim"]:
     """This rank's rows of attention over the whole sequence, of which it was handed its shard.
 
@@ -44,6 +47,7 @@ def attend_sharded(
     """
     query, key, value = require_tensors(query, key, value)
     scale = require_numbers(causal, window, scale, 0.0)
+    require_softmax(query, chunk, softcap, sinks)
     require_choice("layout", layout, ("contiguous", "zigzag"), "ranks hold one piece each or two")
     if positions is not None:
         require_positions(positions, "it tells where the tokens of the whole sequence stand")
@@ -68,7 +72,10 @@ def attend_sharded(
         positions=positions.shard(rank, world_size, layout=layout),
         key_positions=positions.gathered(world_size, layout=layout),
         window=window,
+        chunk=chunk,
         scale=scale,
+        softcap=softcap,
+        sinks=sinks,
     )
 
 

@@ -1,7 +1,10 @@
 """The reference attention: plain, slow, and the definition of what is right.
 
     score[i, j]  = scale q'_i . k'_j + g(q_i, k_j, i, j) + b(i, j)
-    out[i]       = sum over the keys that i may see of softmax(score)[i, j] (v_j + r(i, j))
+    capped       = softcap tanh(score / softcap), where there is a cap
+    out[i]       = sum over the keys that i may see of softmax(capped + mask)[i, j] (v_j + r(i, j))
+
+A sink is one more score in each row of the softmax, whose value is 0.
 
 It forms the whole matrix of scores, one formula a line, in float32 or wider. Every other kernel must match it,
 gradients included.
@@ -45,7 +48,10 @@ def reference(
     key_positions: PositionsLike = None,
     mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None = None,
     window: int | None = None,
+    chunk: int | None = None,
     scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Float[Tensor, "heads"] | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "batch heads query value_dim"]:
     """Attention with any encodings, every score formed. Takes what ``attend`` takes.
@@ -65,7 +71,10 @@ def reference(
         key_positions=key_positions,
         mask=mask,
         window=window,
+        chunk=chunk,
         scale=scale,
+        softcap=softcap,
+        sinks=sinks,
         dropout=dropout,
     )
     with autocast_off(query.device.type):
@@ -87,11 +96,13 @@ def run(request: Request) -> Float[Tensor, "batch heads query value_dim"]:
     allowed = visibility(of_queries, of_keys, causal=request.causal, window=request.window)
     seen = visible_with_mask(allowed, mask, keys)
     scores = scores_of(q, k, request.encodings, of_queries, of_keys, scale=request.scale, visible=seen)
+    if request.softcap is not None:
+        scores = request.softcap * torch.tanh(scores / request.softcap)
     if mask is not None and mask.dtype != torch.bool:
         scores = scores + mask
     if seen is not None:
         scores = scores.masked_fill(~seen, -math.inf)
-    weights = _softmax(scores) if keys else scores
+    weights = _softmax(scores, request.sinks) if keys else scores
     if request.dropout:
         weights = torch.dropout(weights, request.dropout, train=True)
     out = weights @ share_heads(v, heads)
@@ -100,11 +111,15 @@ def run(request: Request) -> Float[Tensor, "batch heads query value_dim"]:
     return _real(out, of_queries).to(request.query.dtype)
 
 
-def _softmax(scores: Tensor) -> Tensor:
-    """Weights that add up to 1, or are all 0 where a query sees nothing."""
+def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
+    """Weights that add up to 1, or to less by what a sink takes; all 0 where a query sees nothing."""
     highest = scores.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)  # finite in any row
+    if sinks is not None:
+        sinks = sinks[:, None, None].to(scores.dtype)
+        highest = torch.maximum(highest, sinks.detach())
     weights = (scores - highest).exp()
     total = weights.sum(-1, keepdim=True)
+    total = total if sinks is None else total + (sinks - highest).exp()
     return weights / total.masked_fill(total == 0, 1)
 
 

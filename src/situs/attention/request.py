@@ -10,9 +10,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from situs.attention.fitting import require_fit, require_mask, require_numbers, require_positions, require_tensors
+from situs.attention.fitting import (
+    require_fit,
+    require_mask,
+    require_numbers,
+    require_positions,
+    require_softmax,
+    require_tensors,
+)
 from situs.attention.offsets import OffsetCache
-from situs.encodings.base import Encoding, Encodings, InputEncoding, QueryKeyEncoding, as_encodings
+from situs.attention.visibility import in_chunks, keys_of_chunk
+from situs.encodings.base import Encoding, Encodings, InputEncoding, QueryKeyEncoding, as_encodings, computing_dtype
 from situs.encodings.bias import BiasEncoding, OffsetBias, PositionProduct
 from situs.encodings.score import OffsetScore, ScoreEncoding, ValueEncoding
 from situs.positions import Positions, PositionsLike, align, is_deferred
@@ -60,6 +68,14 @@ class Request:
     them."""
     offsets: OffsetCache | None = None
     """Where biases and vectors over offsets are cached, if they are."""
+    softcap: float | None = None
+    sinks: Tensor | None = None
+    """Of one axis, in float32 or wider."""
+
+    @property
+    def adds_mask_to_capped(self) -> bool:
+        """Whether a float mask is added to scores that were capped before."""
+        return self.softcap is not None and self.mask is not None and self.mask.dtype != torch.bool
 
     @property
     def is_empty(self) -> bool:
@@ -120,17 +136,24 @@ def make_request(
     window: int | None,
     scale: float | None,
     dropout: float,
+    chunk: int | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
     offsets: OffsetCache | None = None,
 ) -> Request:
     """Check and resolve what a caller asked for."""
     query, key, value = require_tensors(query, key, value)
     scale = require_numbers(causal, window, scale, dropout)
+    softcap = require_softmax(query, chunk, softcap, sinks)
     of_queries, of_keys = align(positions, key_positions, query.shape[2], key.shape[2], query.device)
     require_positions(of_queries, of_keys, query.shape[0])
     if mask is not None:
         require_mask(mask, (*query.shape[:3], key.shape[2]), query.device)
     acting = as_encodings(encoding)
-    request = resolve(query, key, value, acting, of_queries, of_keys, causal, window, mask, scale, dropout, offsets)
+    request = resolve(
+        query, key, value, acting, of_queries, of_keys, causal, window, mask, scale, dropout, offsets,
+        chunk=chunk, softcap=softcap, sinks=sinks,
+    )  # fmt: skip
     if len(acting) > 1 and scale is None:
         warn_of_scale(acting, query.shape[-1], stacklevel=4, or_else=", or choose with scale=")
     return request
@@ -149,9 +172,20 @@ def resolve(
     scale: float | None,
     dropout: float,
     offsets: OffsetCache | None,
+    *,
+    chunk: int | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> Request:
     """Resolve what is known to belong together; only encodings are checked, against queries, keys and values."""
     mask = None if mask is None else _raised(mask[(None,) * (4 - mask.ndim)])
+    if chunk is not None:
+        seen = keys_of_chunk(of_queries, of_keys, chunk)
+        if seen is None:
+            of_queries, of_keys = in_chunks(of_queries, of_keys, chunk)
+        else:
+            key, value, of_keys = key[:, :, seen], value[:, :, seen], of_keys[seen]
+            mask = mask[..., seen] if mask is not None and mask.shape[-1] > 1 else mask
     encodings: list[Encoding] = []
     rotations: list[QueryKeyEncoding] = []
     biases: list[BiasEncoding] = []
@@ -201,6 +235,8 @@ def resolve(
         span,
         adds or bool(contents or values),
         offsets,
+        softcap,
+        None if sinks is None else sinks.to(computing_dtype(query.dtype)),
     )
 
 

@@ -8,6 +8,7 @@ a key if both are real tokens of one document, and the key is not later (``causa
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from jaxtyping import Bool, Int, Shaped
@@ -17,6 +18,8 @@ from situs.arguments import require_flag
 from situs.attention.fitting import require_documents, require_window
 from situs.encodings.fitting import require_positions
 from situs.positions import Positions, own_slots
+
+MANY = 1 << 32  # chunks of a document, at most
 
 
 def visibility(
@@ -74,6 +77,38 @@ def query_slots(query_positions: Positions, key_positions: Positions) -> Int[Ten
     if slots is None and queries <= keys:
         return own_slots(key_positions)[:, keys - queries :]
     return own_slots(query_positions) if slots is None else slots
+
+
+def in_chunks(query_positions: Positions, key_positions: Positions, chunk: int) -> tuple[Positions, Positions]:
+    """Make every chunk of so many tokens a document of its own, which sees no other. Padding is not counted; positions
+    and slots stay what they are."""
+    query, key = query_positions, key_positions
+    of_keys = _in_chunks(key, own_slots(key), chunk)
+    return of_keys if query is key else _in_chunks(query, query_slots(query, key), chunk), of_keys
+
+
+def _in_chunks(positions: Positions, slots: Tensor, chunk: int) -> Positions:
+    counted = positions.ids if positions.structure == "padded" else slots  # slots of padded rows count padding too
+    documents = counted.div(chunk, rounding_mode="floor")
+    if positions.documents is not None:
+        documents = documents + positions.documents * MANY
+    ids = positions.ids
+    return replace(
+        positions, structure="packed", runs=None, given_ids=ids, given_slots=slots, documents=documents, tables={}
+    )
+
+
+def keys_of_chunk(query_positions: Positions, key_positions: Positions, chunk: int) -> slice | None:
+    """The keys that queries may see which all stand in one chunk, as in a decode step; None where they do not, or where
+    nothing but tensors tells."""
+    start, key_start = query_positions.start, key_positions.start
+    if start is None or key_start is None or not query_positions.length:
+        return None
+    number = start // chunk
+    if (start + query_positions.length - 1) // chunk != number:
+        return None
+    first, past = number * chunk - key_start, (number + 1) * chunk - key_start
+    return slice(max(0, first), max(0, min(past, key_positions.length)))
 
 
 def tokens_of(

@@ -30,7 +30,7 @@ from situs.attention.kernels.loop import (
     attend_tiles_backward,
     split_tails,
 )
-from situs.attention.kernels.softmax import TWICE, Scratch, serves_flash
+from situs.attention.kernels.softmax import TWICE, Scratch, serves_flash, sinks_vjp, with_sinks
 from situs.attention.kernels.tiling import EVERY, Tile, Tiling, tiles_between_ranges
 from situs.attention.request import Request
 from situs.attention.visibility import query_slots, visibility, visible_with_mask
@@ -51,6 +51,8 @@ def cannot(request: Request) -> str | None:
     """Why encodings cannot be asked tile by tile; None if they can."""
     if request.dropout:
         return "dropout needs every weight"
+    if request.adds_mask_to_capped:
+        return "a float mask is added behind the cap, and tiles add it before"
     if not is_plain(request.query):
         return "no graph can ask encodings tile by tile"
     if is_differentiated(requires_grad=False):
@@ -81,8 +83,9 @@ def run(request: Request) -> Tensor:
     tensors = [each for encoding in asked for each in parameters_of(encoding)]
     if request.mask is not None and request.mask.is_floating_point():
         tensors.append(request.mask)
-    watched = torch.is_grad_enabled() and any(each.requires_grad for each in (*inputs, *tensors))
-    out: Tensor = _Blockwise.apply(request, watched, *inputs, *tensors)  # type: ignore[no-untyped-call]
+    learned = tensors if request.sinks is None else [*tensors, request.sinks]
+    watched = torch.is_grad_enabled() and any(each.requires_grad for each in (*inputs, *learned))
+    out: Tensor = _Blockwise.apply(request, watched, request.sinks, *inputs, *tensors)  # type: ignore[no-untyped-call]
     return real_tokens(out, of_queries)
 
 
@@ -281,6 +284,7 @@ def _has_tails(request: Request) -> bool:
         or not request.are_ranges
         or request.key_positions.length <= LONG
         or not request.scale
+        or request.softcap is not None
     ):
         return False
     vector = request.contents[0].far_vector(scale=request.scale, dtype=computing_dtype(request.query.dtype))
@@ -319,15 +323,16 @@ def _require_handed_over(term: Tensor, leaves: Sequence[Tensor], request: Reques
 
 class _Blockwise(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, request: Request, watched: bool, *given: Tensor) -> Tensor:
+    def forward(ctx: Any, request: Request, watched: bool, sinks: Tensor | None, *given: Tensor) -> Tensor:
         inputs, tensors = Inputs(*given[:5]), given[5:]
         term = AskedTerm(request, tensors)
         keep = (lambda scores: scores <= KEPT) if watched else None
         ctx.random = torch.get_rng_state() if watched else None  # encodings may draw, as dropout in one's own does
         out, logsumexp, tiles, formed = attend_tiles(
-            inputs, _blocks(request, term.queries), term, request.scale, keep=keep
+            inputs, _blocks(request, term.queries), term, request.scale, request.softcap, keep=keep
         )
-        ctx.save_for_backward(*given, out, logsumexp)
+        out, logsumexp = with_sinks(out, logsumexp, sinks)
+        ctx.save_for_backward(sinks, *given, out, logsumexp)
         ctx.request, ctx.tiles, ctx.formed, ctx.term = request, tiles, formed, term if formed else None
         return out
 
@@ -341,7 +346,9 @@ class _BlockwiseBackward(torch.autograd.Function):
     """The gradients, which cannot be differentiated again."""
 
     @staticmethod
-    def forward(ctx: Any, attended: Any, gradient: Tensor, *saved: Tensor) -> tuple[Tensor | None, ...]:
+    def forward(
+        ctx: Any, attended: Any, gradient: Tensor, sinks: Tensor | None, *saved: Tensor
+    ) -> tuple[Tensor | None, ...]:
         *given, out, logsumexp = saved
         inputs, tensors = Inputs(*given[:5]), given[5:]
         term = AskedTerm(attended.request, tensors) if attended.term is None else attended.term
@@ -349,9 +356,11 @@ class _BlockwiseBackward(torch.autograd.Function):
         before = Attended(out, logsumexp, attended.tiles, attended.formed)
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(attended.random)
-            found = attend_tiles_backward(gradient, inputs, before, term, attended.request.scale)
+            request = attended.request
+            found = attend_tiles_backward(gradient, inputs, before, term, request.scale, request.softcap)
         gradients = zip((*found, *term.gradients), given, strict=True)
-        return tuple(None if each is None else each.to(source.dtype) for each, source in gradients)
+        of_sinks = None if sinks is None else sinks_vjp(gradient, out, logsumexp, sinks)
+        return of_sinks, *(None if each is None else each.to(source.dtype) for each, source in gradients)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

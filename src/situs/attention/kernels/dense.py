@@ -27,6 +27,8 @@ def cannot(request: Request) -> str | None:
     by_content = (*request.contents, *request.values)
     if by_content:
         return f"{type(by_content[0]).__name__} depends on the content"
+    if request.sinks is not None or request.softcap is not None:
+        return "torch's own attention knows neither sinks nor caps"
     if request.biases and is_differentiated(requires_grad=False):
         return "under torch.func torch's own attention has no gradient of its mask"
     return None

@@ -18,6 +18,8 @@ def cannot(request: Request) -> str | None:
     if request.acts_on_scores:
         acting = (*request.biases, *request.contents, *request.values)
         return f"{type(acting[0]).__name__} acts on scores or values"
+    if request.sinks is not None or request.softcap is not None:
+        return "torch's own attention knows neither sinks nor caps"
     if request.scale <= 0:
         return "with a scale of 0 or less torch's own causal attention gives NaN"
     if request.mask is not None or request.window is not None:

@@ -21,6 +21,8 @@ def cannot(request: Request) -> str | None:
     """Why FlexAttention does not serve; None if it does."""
     if request.contents or request.values:
         return f"{type((*request.contents, *request.values)[0]).__name__} depends on the content"
+    if request.sinks is not None:
+        return "its log-sum-exp, which sinks need, has no gradient that was tested"
     if request.mask is not None or request.dropout:
         return "it takes neither a mask of the caller's own nor dropout"
     return _cpu_cannot(request) if request.query.device.type == "cpu" else None
@@ -46,18 +48,19 @@ def run(request: Request) -> Tensor:
     key, value = (real_tokens(each, request.key_positions) for each in (key, request.value))
     if not torch.is_grad_enabled():
         query, key, value = query.detach(), key.detach(), value.detach()
+    softcap = request.softcap
     mods = [bias.score_mod(request.query_positions, request.key_positions) for bias in request.biases]
 
     def score_mod(score: Tensor, batch: Tensor, head: Tensor, query_index: Tensor, key_index: Tensor) -> Tensor:
         for mod in mods:
             score = mod(score, batch, head, query_index, key_index)
-        return score
+        return score if softcap is None else softcap * torch.tanh(score / softcap)
 
     out: Tensor = _compiled()(
         query,
         key,
         value,
-        score_mod=score_mod if mods else None,
+        score_mod=score_mod if mods or softcap is not None else None,
         block_mask=_block_mask(request),
         scale=request.scale,
         enable_gqa=query.shape[1] != key.shape[1],

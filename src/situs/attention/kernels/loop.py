@@ -28,7 +28,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-from situs.attention.kernels.softmax import Scratch, finite, merge, partial, partial_backward, softmax
+from situs.attention.kernels.softmax import Scratch, cap_, finite, merge, partial, partial_backward, softmax
 from situs.attention.kernels.tiling import Tile, meets_each_query_once
 from situs.encodings.base import computing_dtype
 
@@ -223,9 +223,16 @@ def _by_heads(term: Term, tile: Tile, inputs: Inputs) -> Iterator[Tile]:
 
 
 def attend_tiles(
-    inputs: Inputs, blocks: Sequence[Tile], term: Term, scale: float, *, keep: Callable[[int], bool] | None = None
+    inputs: Inputs,
+    blocks: Sequence[Tile],
+    term: Term,
+    scale: float,
+    softcap: float | None = None,
+    *,
+    keep: Callable[[int], bool] | None = None,
 ) -> Attended:
-    """Attend tile by tile. ``keep`` tells, from the number of all scores, whether terms are formed with their vjp."""
+    """Attend tile by tile. ``softcap`` bounds all scores, and takes no tails. ``keep`` tells, from the number of all
+    scores, whether terms are formed with their vjp."""
     query, value = inputs.query, inputs.value
     wide = computing_dtype(query.dtype)
     out = query.new_zeros(*query.shape[:3], value.shape[-1])
@@ -248,7 +255,10 @@ def attend_tiles(
             if keeps:
                 formed[number] = term.form_with_vjp(*asked)
             added = formed[number][0] if keeps else term.form(*asked)
-            found = _with_gathered(term, tile, own, added, scale) if term.gathers else partial(*own[:3], added, scale)
+            if term.gathers or softcap is not None:
+                found = _with_weights(term, tile, own, added, scale, softcap)
+            else:
+                found = partial(*own[:3], added, scale)
             if not once:
                 found = found[0], found[1].masked_fill(~term.sees(tile, added), -math.inf)
         if begins.get((tile.rows.start, tile.first_query)) != tile.first_key:
@@ -264,6 +274,7 @@ def attend_tiles_backward(
     attended: Attended,
     term: Term,
     scale: float,
+    softcap: float | None = None,
 ) -> Inputs:
     """Give the gradients of queries, keys and values; those of what the term is made from go to the term."""
     out, logsumexp, tiles, formed = attended
@@ -289,12 +300,15 @@ def attend_tiles_backward(
         weights = torch.matmul(q, k.transpose(-2, -1), out=scratch.take("weights", shape)).mul_(scale)
         if added is not None:
             weights.add_(added)
+        slope = None if softcap is None else _capped(weights, softcap, scratch)
         weights.sub_(tile.of_queries(logsumexp).unsqueeze(-1)).exp_()
         change = torch.matmul(g, v.transpose(-2, -1), out=scratch.take("change", shape))
         total.value.add_(weights.transpose(-2, -1) @ g)
         if term.gathers:
             change.add_(term.gathered_vjp(tile, weights, g))
         change.sub_(tile.of_queries(delta)).mul_(weights)
+        if slope is not None:
+            change.mul_(slope)
         total.query.add_(change @ k, alpha=scale)
         total.key.add_(change.transpose(-2, -1) @ q, alpha=scale)
         vjp(change, total.plain_query, total.plain_key)
@@ -310,11 +324,22 @@ def _tails_of(term: Term, tiles: Sequence[Tile]) -> dict[int, Tail]:
     return {} if tails is None else {side: tails.tail(side) for side in {tile.tail for tile in tiles} - {0}}
 
 
-def _with_gathered(term: Term, tile: Tile, inputs: Inputs, added: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
+def _with_weights(
+    term: Term, tile: Tile, inputs: Inputs, added: Tensor | None, scale: float, softcap: float | None
+) -> tuple[Tensor, Tensor]:
     """Output and log-sum-exp where the weights themselves are needed."""
-    weights, logsumexp = softmax(inputs.query, inputs.key, added, scale)
-    value = inputs.value
-    return (weights @ value.to(weights.dtype) + term.gathered(tile, weights)).to(value.dtype), logsumexp
+    weights, logsumexp = softmax(inputs.query, inputs.key, added, scale, softcap)
+    out = weights @ inputs.value.to(weights.dtype)
+    if term.gathers:
+        out += term.gathered(tile, weights)
+    return out.to(inputs.value.dtype), logsumexp
+
+
+def _capped(scores: Tensor, softcap: float, scratch: Scratch) -> Tensor:
+    """Bound scores in place; give the slope of the bound at each, 1 - tanh^2."""
+    slope = torch.div(scores, softcap, out=scratch.take("slope", tuple(scores.shape))).tanh_().square_().neg_().add_(1)
+    cap_(scores, softcap)
+    return slope
 
 
 def accumulate(totals: Sequence[Tensor | None], found: Sequence[Tensor | None]) -> None:

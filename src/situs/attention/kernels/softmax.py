@@ -33,12 +33,19 @@ def partial(
     value: Float[Tensor, "batch heads key value_dim"],
     mask: Float[Tensor, "#batch #heads #query key"] | None,
     scale: float,
+    *,
+    causal: bool = False,
 ) -> tuple[Float[Tensor, "batch heads query value_dim"], Float[Tensor, "batch heads query"]]:
-    """Attend to some keys; give output and log-sum-exp, both 0 for a query that sees none of them."""
+    """Attend to some keys; give output and log-sum-exp, both 0 for a query that sees none of them. ``causal`` hides the
+    keys behind the query's own, counted from the first."""
     if serves_flash(query, key, value):
         mask = None if mask is None else _for_flash(mask, query, key)
-        out, logsumexp = _FLASH(query, key, value, 0.0, False, attn_mask=mask, scale=scale)
+        out, logsumexp = _FLASH(query, key, value, 0.0, causal, attn_mask=mask, scale=scale)
         return out, logsumexp
+    if causal:
+        later = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=query.device).triu_(1)
+        hidden = torch.zeros((), dtype=computing_dtype(query.dtype), device=query.device).where(~later, -math.inf)
+        mask = hidden if mask is None else mask + hidden
     weights, logsumexp = softmax(query, key, mask, scale)
     return (weights @ value.to(weights.dtype)).to(value.dtype), logsumexp
 
@@ -48,17 +55,52 @@ def softmax(
     key: Float[Tensor, "batch heads key head_dim"],
     mask: Float[Tensor, "#batch #heads #query key"] | None,
     scale: float,
+    softcap: float | None = None,
 ) -> tuple[Float[Tensor, "batch heads query key"], Float[Tensor, "batch heads query"]]:
     """Form the weights themselves, and the log-sum-exp; both 0 for a query that sees no key."""
     wide = computing_dtype(query.dtype)
     scores = (query.to(wide) @ key.to(wide).transpose(-2, -1)).mul_(scale)
     if mask is not None:
         scores.add_(mask)
+    if softcap is not None:
+        cap_(scores, softcap)
     # divided by their sum, since a mask as low as the dtype goes leaves a log-sum-exp no room for the number of keys
     highest = scores.amax(-1, keepdim=True).clamp_(min=torch.finfo(wide).min)
     total = scores.sub_(highest).exp_().sum(-1, keepdim=True)
     logsumexp = finite((total.log() + highest).squeeze(-1))
     return scores.div_(total.clamp_(min=1)), logsumexp  # 1 or more, or 0 where no key is seen
+
+
+def cap_(scores: Float[Tensor, "batch heads query key"], softcap: float) -> None:
+    """Bound scores in place, ``softcap tanh(score / softcap)``; those of hidden keys stay -inf."""
+    hidden = scores == -math.inf
+    scores.div_(softcap).tanh_().mul_(softcap).masked_fill_(hidden, -math.inf)
+
+
+def with_sinks(
+    out: Float[Tensor, "batch heads query value_dim"],
+    logsumexp: Float[Tensor, "batch heads query"],
+    sinks: Float[Tensor, "heads"] | None,
+) -> tuple[Float[Tensor, "batch heads query value_dim"], Float[Tensor, "batch heads query"]]:
+    """Let each head's sink take part in the softmax, as a key whose value is 0 would: it makes the sum larger that
+    weights are divided by, and nothing else."""
+    if sinks is None:
+        return out, logsumexp
+    total = torch.logaddexp(logsumexp, sinks[:, None].to(logsumexp.dtype))
+    return (out * (logsumexp - total).exp_().unsqueeze(-1)).to(out.dtype), total
+
+
+def sinks_vjp(
+    gradient: Float[Tensor, "batch heads query value_dim"],
+    out: Float[Tensor, "batch heads query value_dim"],
+    logsumexp: Float[Tensor, "batch heads query"],
+    sinks: Float[Tensor, "heads"],
+) -> Float[Tensor, "heads"]:
+    """Gradient of the sinks, whose weight meets a value of 0; ``out`` and ``logsumexp`` are those with sinks."""
+    wide = logsumexp.dtype
+    weights = (sinks[:, None].to(wide) - logsumexp).exp_()
+    delta = (gradient.to(wide) * out.to(wide)).sum(-1)
+    return weights.mul_(delta).sum((0, 2)).neg_().to(sinks.dtype)
 
 
 def partial_backward(
@@ -70,12 +112,14 @@ def partial_backward(
     out: Float[Tensor, "batch heads query value_dim"],
     logsumexp: Float[Tensor, "batch heads query"],
     scale: float,
+    *,
+    causal: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of queries, keys and values where flash serves; ``out`` and ``logsumexp`` are those over all keys, and
     what is found is the share of these."""
     mask = None if mask is None else _for_flash(mask, query, key)
     dq, dk, dv = _FLASH_BACKWARD(
-        gradient, query, key, value, out, logsumexp, 0.0, False, attn_mask=mask, scale=scale
+        gradient, query, key, value, out, logsumexp, 0.0, causal, attn_mask=mask, scale=scale
     )  # fmt: skip
     return dq, dk, dv
 

@@ -37,6 +37,8 @@ def cannot(request: Request) -> str | None:
         return "a scale of 0 hides products of positions"
     if request.dropout:
         return "dropout needs every weight"
+    if request.adds_mask_to_capped:
+        return "a float mask is added behind the cap, and tiles add it before"
     if request.acts_on_scores and request.offset_bounds is None:
         return "these positions have no whole offsets, or lie too far apart for a number per offset"
     return None
@@ -50,11 +52,12 @@ def run(request: Request) -> Tensor:
 
 def by_offset(request: Request) -> tuple[Given, Settings]:
     query, key, value = widened(request)
+    rules = request.scale, request.causal, request.window, request.softcap
     if not request.acts_on_scores:
         starts = request.query_positions.first_slot, request.key_positions.first_slot
         tokens = _tokens(request, by_slot=True) if None in starts else (None, None)
-        given = Given(query, key, value, None, None, None, None, None, None, request.mask, *tokens)
-        return given, Settings(starts[0] or 0, starts[1] or 0, 0, None, request.scale, request.causal, request.window)
+        given = Given(query, key, value, None, None, None, None, None, None, request.mask, request.sinks, *tokens)
+        return given, Settings(starts[0] or 0, starts[1] or 0, 0, None, *rules)
     assert request.offset_bounds is not None
     lowest, highest = request.offset_bounds
     dtype, device = computing_dtype(query.dtype), query.device
@@ -84,12 +87,11 @@ def by_offset(request: Request) -> tuple[Given, Settings]:
     plain_key = request.key if of_keys is not None and key is not request.key else None
     given = Given(
         query, key, value, plain_query, plain_key, bias, of_queries, of_keys,
-        None if of_values is None else _wide(of_values, value.shape[-1]), request.mask, *tokens,
+        None if of_values is None else _wide(of_values, value.shape[-1]), request.mask, request.sinks,
+        *tokens,
     )  # fmt: skip
     starts = request.query_positions.start or 0, request.key_positions.start or 0
-    return given, Settings(
-        *starts, lowest, None if request.biases else request.span, request.scale, request.causal, request.window
-    )
+    return given, Settings(*starts, lowest, None if request.biases else request.span, *rules)
 
 
 def _tokens(request: Request, *, by_slot: bool) -> tuple[Tensor, Tensor]:

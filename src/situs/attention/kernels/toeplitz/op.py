@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from situs.attention.kernels.loop import Attended, Inputs, attend_tiles, attend_tiles_backward, tiles_of_term
-from situs.attention.kernels.softmax import TWICE, serves_flash
+from situs.attention.kernels.softmax import TWICE, partial, partial_backward, serves_flash, sinks_vjp, with_sinks
 from situs.attention.kernels.tiling import EVERY, Tile, Tiling, tiles_between_ranges, tiles_between_tokens
 from situs.attention.kernels.toeplitz import strided
 from situs.attention.kernels.toeplitz.terms import ByOffset, LookedUpTerm, OffsetTerm, SkewedTerm
@@ -40,6 +40,8 @@ class Given(NamedTuple):
     for_key: Tensor | None
     for_value: Tensor | None
     mask: Tensor | None
+    sinks: Tensor | None
+    """A logit per head that takes part in the softmax."""
     query_tokens: Tensor | None
     """(rows, 4, sequence); None where queries and keys are ranges."""
     key_tokens: Tensor | None
@@ -58,16 +60,19 @@ class Settings(NamedTuple):
     scale: float
     causal: bool
     window: int | None
+    softcap: float | None
 
 
-DIFFERENTIABLE = 10  # the first of the tensors
+TENSORS, NUMBERS = len(Given._fields), len(Settings._fields)
+DIFFERENTIABLE = TENSORS - 2  # all but the tokens, which stand last
 
 _TENSORS = (
     "Tensor query, Tensor key, Tensor value, Tensor? plain_query, Tensor? plain_key, Tensor? bias, Tensor? for_query, "
-    "Tensor? for_key, Tensor? for_value, Tensor? mask, Tensor? query_tokens, Tensor? key_tokens"
+    "Tensor? for_key, Tensor? for_value, Tensor? mask, Tensor? sinks, Tensor? query_tokens, Tensor? key_tokens"
 )
 _SETTINGS = (
-    "SymInt query_start, SymInt key_start, SymInt lowest, SymInt? span, float scale, bool causal, SymInt? window"
+    "SymInt query_start, SymInt key_start, SymInt lowest, SymInt? span, float scale, bool causal, SymInt? window, "
+    "float? softcap"
 )
 
 library: Any = torch.library.Library("situs", "FRAGMENT")  # type: ignore[no-untyped-call]
@@ -100,21 +105,54 @@ def _is_differentiated(given: Given) -> bool:
 
 def forward(*args: Any) -> tuple[Tensor, Tensor]:
     """Output and log-sum-exp."""
-    given, settings, tiling = _resolved(Given(*args[:12]), Settings(*args[12:]))
-    if tiling is not None and _is_bias_alone(given):
+    given, settings = Given(*args[:TENSORS]), Settings(*args[TENSORS:])
+    return with_sinks(*_attended(given, settings), given.sinks)
+
+
+def _attended(given: Given, settings: Settings) -> tuple[Tensor, Tensor]:
+    """Output and log-sum-exp without sinks."""
+    if _is_plain_attention(given, settings):
+        query, key, value = grouped(given.query, given.key, given.value)
+        out, logsumexp = partial(query, key, value, None, settings.scale, causal=settings.causal)
+        return out.reshape(*given.query.shape[:3], value.shape[-1]), logsumexp.reshape(given.query.shape[:3])
+    given, settings, tiling = _resolved(given, settings)
+    if tiling is not None and _is_bias_alone(given, settings):
         query, key, value, bias, by_key_head = _grouped(given, tiling)
         out, logsumexp = strided.forward(query, key, value, bias, settings.lowest, settings.scale, by_key_head)
         return out.reshape(*given.query.shape[:3], value.shape[-1]), logsumexp.reshape(given.query.shape[:3])
     term, blocks = _term(given, settings, tiling)
-    out, logsumexp, *_ = attend_tiles(_inputs(given, tiling), blocks, term, settings.scale)
+    out, logsumexp, *_ = attend_tiles(_inputs(given, tiling), blocks, term, settings.scale, settings.softcap)
     return out, logsumexp
 
 
+def _is_plain_attention(given: Given, settings: Settings) -> bool:
+    """Whether nothing is added or hidden but by the causal rule, between ranges that begin alike."""
+    if given.bias is not None or given.mask is not None or given.query_tokens is not None:
+        return False
+    if settings.window is not None or settings.softcap is not None or not serves_flash(*given[:3]):
+        return False
+    return not settings.causal or (settings.query_start == settings.key_start and settings.scale > 0)
+
+
 def backward(gradient: Tensor, out: Tensor, logsumexp: Tensor, *args: Any) -> tuple[Tensor, ...]:
-    """The gradients of the first ten tensors, empty where they are not wanted."""
+    """The gradients of all tensors but the tokens, empty where they are not wanted."""
     wanted: Sequence[bool] = args[-1]
-    given, settings, tiling = _resolved(Given(*args[:12]), Settings(*args[12:-1]))
-    if tiling is not None and _is_bias_alone(given):
+    given, settings = Given(*args[:TENSORS]), Settings(*args[TENSORS:-1])
+    found = _gradients(gradient, out, logsumexp, given, settings, wanted)
+    if not wanted[-1] or given.sinks is None:
+        return (*found, _nothing(out))
+    return (*found, sinks_vjp(gradient, out, logsumexp, given.sinks))
+
+
+def _gradients(
+    gradient: Tensor, out: Tensor, logsumexp: Tensor, given: Given, settings: Settings, wanted: Sequence[bool]
+) -> tuple[Tensor, ...]:
+    """All gradients but those of sinks; ``out`` and ``logsumexp`` have these in them, which is all that the others must
+    know of them."""
+    if _is_plain_attention(given, settings):
+        return _plain_backward(gradient, out, logsumexp, given, settings, wanted)
+    given, settings, tiling = _resolved(given, settings)
+    if tiling is not None and _is_bias_alone(given, settings):
         return _strided_backward(gradient, out, logsumexp, given, settings, wanted, tiling)
     term, blocks = _term(given, settings, tiling)
     term.want([wanted[5], *wanted[6:10]])
@@ -122,14 +160,26 @@ def backward(gradient: Tensor, out: Tensor, logsumexp: Tensor, *args: Any) -> tu
     if tiling is None:
         gradient = _without_padding(gradient, given.query_tokens)
     attended = Attended(out, logsumexp, tiles_of_term(term, blocks, inputs), {})
-    found = attend_tiles_backward(gradient, inputs, attended, term, settings.scale)
+    found = attend_tiles_backward(gradient, inputs, attended, term, settings.scale, settings.softcap)
     dq = found.query if given.plain_query is not None else found.query + found.plain_query
     dk = found.key if given.plain_key is not None else found.key + found.plain_key
     gradients = (dq, dk, found.value, found.plain_query, found.plain_key, *term.gradients)
     return tuple(
         _as_given(each, source) if want and source is not None and each is not None else _nothing(given.query)
-        for each, source, want in zip(gradients, given[:DIFFERENTIABLE], wanted, strict=True)
+        for each, source, want in zip(gradients, given, wanted, strict=False)
     )
+
+
+def _plain_backward(
+    gradient: Tensor, out: Tensor, logsumexp: Tensor, given: Given, settings: Settings, wanted: Sequence[bool]
+) -> tuple[Tensor, ...]:
+    query, key, value = grouped(given.query, given.key, given.value)
+    shape = query.shape[:3]
+    gradient, out, logsumexp = gradient.reshape(*shape, -1), out.reshape(*shape, -1), logsumexp.reshape(shape)
+    dq, dk, dv = partial_backward(
+        gradient, query, key, value, None, out, logsumexp, settings.scale, causal=settings.causal
+    )
+    return _of_inputs(dq, dk, dv, None, given, wanted)
 
 
 def _strided_backward(
@@ -152,6 +202,13 @@ def _strided_backward(
     if dbias is not None and len(dbias) > 1:  # heads that share a key head stand in rows of their own
         batch, kv_heads = given.key.shape[:2]
         dbias = dbias.view(batch, kv_heads * dbias.shape[1], -1).sum(0)
+    return _of_inputs(dq, dk, dv, dbias, given, wanted)
+
+
+def _of_inputs(
+    dq: Tensor, dk: Tensor, dv: Tensor, dbias: Tensor | None, given: Given, wanted: Sequence[bool]
+) -> tuple[Tensor, ...]:
+    """Gradients of queries, keys, values and bias, found for a row per key head, in their places among all."""
     found = {
         0: dq.reshape(given.query.shape),
         1: _of_key_heads(dk.reshape(*given.query.shape[:2], *dk.shape[2:]), given.key),
@@ -160,7 +217,7 @@ def _strided_backward(
     }
     return tuple(
         each if wanted[number] and (each := found.get(number)) is not None else _nothing(given.query)
-        for number in range(DIFFERENTIABLE)
+        for number in range(DIFFERENTIABLE - 1)
     )
 
 
@@ -214,8 +271,14 @@ def _tiling_of_tokens(given: Given, settings: Settings) -> Tiling | None:
     return tiling if settings.lowest <= tiling.lowest and tiling.highest <= highest else None
 
 
-def _is_bias_alone(given: Given) -> bool:
-    return given.for_query is None and given.for_key is None and given.for_value is None and given.mask is None
+def _is_bias_alone(given: Given, settings: Settings) -> bool:
+    return (
+        settings.softcap is None
+        and given.for_query is None
+        and given.for_key is None
+        and given.for_value is None
+        and given.mask is None
+    )
 
 
 def _grouped(given: Given, tiling: Tiling) -> tuple[Tensor, Tensor, Tensor, Tensor, Tiling]:
@@ -261,7 +324,7 @@ def _term(given: Given, settings: Settings, tiling: Tiling | None) -> tuple[Offs
     if tiling is not None:
         # without the flash kernel tails are not faster, and a window has none
         tailed = settings.window is None and settings.scale != 0 and given.mask is None
-        tailed = tailed and serves_flash(given.query, given.query, given.value)
+        tailed = tailed and settings.softcap is None and serves_flash(given.query, given.query, given.value)
         term = SkewedTerm(added, settings.lowest, settings.scale, tiling, settings.span if tailed else None)
         return term, tiling.cut(term.queries)
     assert given.query_tokens is not None
@@ -317,15 +380,15 @@ class AttendByOffset(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(*output, *inputs[:12])
-        ctx.settings = inputs[12:]
+        ctx.save_for_backward(*output, *inputs[:TENSORS])
+        ctx.settings = inputs[TENSORS:]
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         out, logsumexp, *given = ctx.saved_tensors
         wanted = list(ctx.needs_input_grad[:DIFFERENTIABLE])
         found = AttendByOffsetBackward.apply(gradient, out, logsumexp, *given, *ctx.settings, wanted)  # type: ignore[no-untyped-call]
-        return (*(each if want else None for each, want in zip(found, wanted, strict=True)), *[None] * 9)
+        return (*(each if want else None for each, want in zip(found, wanted, strict=True)), *[None] * (2 + NUMBERS))
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
@@ -362,7 +425,7 @@ def _graph_backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | Non
     found = torch.ops.situs.attend_by_offset_backward.default(
         gradient, out, logsumexp, *given, *ctx.settings, wanted
     )  # fmt: skip
-    return (*(each if want else None for each, want in zip(found, wanted, strict=True)), *[None] * 9)
+    return (*(each if want else None for each, want in zip(found, wanted, strict=True)), *[None] * (2 + NUMBERS))
 
 
 torch.library.register_autograd(
