@@ -91,7 +91,7 @@ def by_offset(request: Request) -> tuple[Given, Settings]:
         *tokens,
     )  # fmt: skip
     starts = request.query_positions.start or 0, request.key_positions.start or 0
-    return given, Settings(*starts, lowest, None if request.biases else request.span, *rules)
+    return given, Settings(starts[0], starts[1], lowest, None if request.biases else request.span, *rules)
 
 
 def _tokens(request: Request, *, by_slot: bool) -> tuple[Tensor, Tensor]:
