@@ -128,6 +128,16 @@ def require_positions(query_positions: Positions, key_positions: Positions, batc
         require_documents(query_positions, key_positions)
 
 
+def require_chunks(query_positions: Positions, key_positions: Positions) -> None:
+    """Raise unless positions are whole numbers on one axis, which chunks are counted by."""
+    for name, positions in (("positions", query_positions), ("key_positions", key_positions)):
+        if positions.given_ids is not None and (positions.axes > 1 or positions.given_ids.is_floating_point()):
+            raise ValueError(
+                f"{name} must be whole numbers on one axis with chunk=, since chunks are counted by them; got "
+                f"{positions!r}."
+            )
+
+
 def require_mask(mask: Any, scores: tuple[int, ...], device: torch.device) -> None:
     """Raise unless a mask can be read, for scores of that shape."""
     require_tensor("mask", mask, "it has an entry for each query and key")

@@ -97,7 +97,8 @@ def run(request: Request) -> Float[Tensor, "batch heads query value_dim"]:
     seen = visible_with_mask(allowed, mask, keys)
     scores = scores_of(q, k, request.encodings, of_queries, of_keys, scale=request.scale, visible=seen)
     if request.softcap is not None:
-        scores = request.softcap * torch.tanh(scores / request.softcap)
+        capped = request.softcap * torch.tanh(scores / request.softcap)
+        scores = torch.where(scores == -math.inf, scores, capped)  # what an encoding hides stays hidden
     if mask is not None and mask.dtype != torch.bool:
         scores = scores + mask
     if seen is not None:

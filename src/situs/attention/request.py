@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from situs.attention.fitting import (
+    require_chunks,
     require_fit,
     require_mask,
     require_numbers,
@@ -180,6 +181,7 @@ def resolve(
     """Resolve what is known to belong together; only encodings are checked, against queries, keys and values."""
     mask = None if mask is None else _raised(mask[(None,) * (4 - mask.ndim)])
     if chunk is not None:
+        require_chunks(of_queries, of_keys)
         seen = keys_of_chunk(of_queries, of_keys, chunk)
         if seen is None:
             of_queries, of_keys = in_chunks(of_queries, of_keys, chunk)
