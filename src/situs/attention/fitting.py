@@ -181,7 +181,7 @@ def require_numbers(causal: object, window: object, scale: Any, dropout: object)
 def require_softmax(query: Tensor, chunk: object, softcap: object, sinks: Any) -> float | None:
     """Raise unless chunks, a cap and sinks are such as can be used; give the cap as Python's own number."""
     if chunk is not None:
-        require_count("chunk", chunk, "it counts the tokens of a chunk", least=1)
+        require_count("chunk", chunk, "it counts the positions of a chunk", least=1)
     if sinks is not None:
         require_floating("sinks", sinks, "they take part in the softmax")
         if sinks.shape != query.shape[1:2]:
