@@ -67,6 +67,7 @@ def test_attention_is_as_the_formula_says(option: str, encoding: situs.ALiBi | N
         np.testing.assert_allclose(out[row].detach().numpy(), expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.thin(3)
 @each_encoding
 @each_option
 @pytest.mark.parametrize("impl", ["toeplitz", "blockwise", "auto"])
