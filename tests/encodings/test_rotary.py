@@ -202,7 +202,8 @@ def test_describe_hides_nothing() -> None:
     assert described.pop("softmax_factor") == pytest.approx((1 + 0.1 * math.log(40)) ** 2)
     assert described == {
         "encoding": "Rotary", "place": "query and key", "head_dim": 8, "base": 100.0, "rotary_dim": 8,
-        "pairing": "halves", "scaling": scaling, "split": None, "axes": 1, "dialect": "hf",
+        "pairing": "halves", "channels": "leading", "reverse": False, "scaling": scaling, "split": None, "axes": 1,
+        "dialect": "hf",
         "short_context": "changed at every length: frequencies x0.7562 to x1, cos and sin x0.921, softmax scale x1.874",
         "softmax_scale": "1/sqrt(head_dim)", "parameters": 0, "tags": ["bounded", "far", "real", "relative", "unique"],
     }  # fmt: skip
