@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from situs.encodings.learned_grid import LearnedGrid as LearnedGrid
     from situs.encodings.nope import NoPE as NoPE
     from situs.encodings.rotary import Rotary as Rotary
+    from situs.encodings.rotary_value import RotaryValue as RotaryValue
     from situs.encodings.rotation import RotationEncoding as RotationEncoding
     from situs.encodings.sandwich import Sandwich as Sandwich
     from situs.encodings.scaling import DynamicNTKScaling as DynamicNTKScaling
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
     from situs.encodings.split import Split as Split
     from situs.encodings.swin import SwinBias as SwinBias
     from situs.encodings.t5 import T5Bias as T5Bias
+    from situs.encodings.temperature import Temperature as Temperature
     from situs.encodings.transformer_xl import TransformerXL as TransformerXL
     from situs.encodings.tupe import Tupe as Tupe
     from situs.encodings.xpos import XPos as XPos

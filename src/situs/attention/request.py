@@ -15,11 +15,12 @@ from situs.attention.offsets import OffsetCache
 from situs.encodings.base import Encoding, Encodings, InputEncoding, QueryKeyEncoding, as_encodings
 from situs.encodings.bias import BiasEncoding, OffsetBias, PositionProduct
 from situs.encodings.score import OffsetScore, ScoreEncoding, ValueEncoding
+from situs.encodings.value_map import ValueMap
 from situs.positions import Positions, PositionsLike, align, is_deferred
 from situs.rotation.watching import is_plain
 
 LOW = -1e3  # of a mask, below which float32 rounds off what scores tell
-ACTING = ("query and key", "score", "score and value", "value")  # places in attention
+ACTING = ("query", "query and key", "score", "score and value", "value")  # places in attention
 OFFSETS_PER_TOKEN = 4  # of which a number each is made at most, so that memory follows the tokens and not their span
 
 
@@ -60,6 +61,8 @@ class Request:
     them."""
     offsets: OffsetCache | None = None
     """Where biases and vectors over offsets are cached, if they are."""
+    value_maps: tuple[ValueMap, ...] = ()
+    """Encodings that change values before a kernel and its output after."""
 
     @property
     def is_empty(self) -> bool:
@@ -158,6 +161,7 @@ def resolve(
     products: list[PositionProduct] = []
     contents: list[ScoreEncoding] = []
     values: list[ValueEncoding] = []
+    value_maps: list[ValueMap] = []
     adds = False
     spans: list[float] = []
     for each in acting:
@@ -178,6 +182,8 @@ def resolve(
         if isinstance(each, ValueEncoding) and each.acts_on_values:
             values.append(each)
             spans.append(math.inf if each.span is None else each.span)
+        if isinstance(each, ValueMap):
+            value_maps.append(each)
     farthest = max(spans, default=math.inf)
     span = None if farthest == math.inf else int(farthest)
     return Request(
@@ -201,6 +207,7 @@ def resolve(
         span,
         adds or bool(contents or values),
         offsets,
+        tuple(value_maps),
     )
 
 
