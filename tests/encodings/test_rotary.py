@@ -145,7 +145,7 @@ def test_a_scalings_frequencies_and_factor_are_applied(pairing: Pairing, scaling
     resolved = scaling.resolve(8, 10_000.0, length)
     encoding = Rotary(head_dim=8, scaling=scaling, pairing=pairing)
     ids = torch.arange(1_000_003, 1_000_006).unsqueeze(0)
-    expected = by_paper(x, ids, resolved.frequencies.numpy(), pairing, resolved.rotation_factor)
+    expected = by_paper(x, ids, resolved.frequencies.numpy(), pairing, float(resolved.rotation_factor))
     assert_close(encoding(x, Positions.range(3, start=1_000_003, sequence_length=length)), expected)
     assert encoding.rotation_factor == resolved.rotation_factor
     assert ("norm" in encoding.tags) == (resolved.rotation_factor == 1.0)

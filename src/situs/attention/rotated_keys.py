@@ -1,5 +1,4 @@
-"""Keys and values that are cached rotated: what rotates them, whether new ones are rotated alike, and how they are moved.
-"""
+"""Keys and values that are cached rotated: by what, whether new ones are rotated alike, and how they are moved."""
 
 from __future__ import annotations
 
@@ -15,14 +14,13 @@ from situs.encodings.value_map import ValueMap
 from situs.functional.angles import widest
 from situs.positions import Positions
 
-
 Rotation: TypeAlias = QueryKeyEncoding | ValueMap
 
 
 def rotations_and_others(encodings: Sequence[Encoding]) -> tuple[Sequence[Rotation], Sequence[Encoding]]:
     """Tell what rotates queries, keys and values before the latter are cached from what acts in every step. Terms by
-    content meet keys that are not rotated, and keys that become wider would not fit: with these, everything is done anew
-    in each step."""
+    content meet keys that are not rotated, and keys that become wider would not fit: with these, everything is done
+    anew in each step."""
     rotations: list[Rotation] = []
     others: list[Encoding] = []
     for each in encodings:

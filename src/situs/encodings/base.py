@@ -189,12 +189,14 @@ class QueryKeyEncoding(Encoding):
     """Change queries and keys so that their products know the positions."""
 
     place = "query and key"
+    head_dim: int
 
     changes_keys: bool = True
     """Whether keys are changed at all; a method that changes queries alone acts on the place "query"."""
 
     widens: bool = False
-    """Whether vectors come back with more channels; a cache then holds keys as they were, and each step changes them."""
+    """Whether vectors come back with more channels; a cache then holds keys as they were, and every step changes
+    them."""
 
     @abstractmethod
     def forward(

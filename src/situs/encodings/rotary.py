@@ -116,9 +116,11 @@ class Rotary(RotationEncoding):
         self._frequencies = frequencies.reshape(1, -1, 1, frequencies.shape[-1])
         self._axis_of_pair = tuple(axis_of_pair.tolist())
         self.identity = (type(self), head_dim, self.base, self.rotary_dim, pairing, channels, reverse, scaling, split)
+        assert not isinstance(scaled.rotation_factor, Tensor)
         self.rotation_factor = scaled.rotation_factor
         self.softmax_factor = scaled.softmax_factor
-        norm = {"norm"} if self.rotation_factor == 1.0 else set()
+        self._magnitude_by_length = scaling is not None and scaling.magnitude_by_length
+        norm = {"norm"} if self.rotation_factor == 1.0 and not self._magnitude_by_length else set()
         self.tags = frozenset({"relative", "bounded", "unique", "far", "real"} | norm)
         moving = sorted(abs(float(each)) for each in self._frequencies.flatten() if each) or [math.nan]
         self.resolved = {
@@ -134,8 +136,8 @@ class Rotary(RotationEncoding):
 
     @property
     def frequencies(self) -> Float64[Tensor, "heads pairs"]:
-        """Radians per position for each pair, before any choice by sequence length; heads is 1 where all share. They are
-        negative where the rotation is reversed."""
+        """Radians per position for each pair, before any choice by sequence length; heads is 1 where all share. They
+        are negative where the rotation is reversed."""
         return self._frequencies[0, :, 0].clone()
 
     @property
@@ -153,15 +155,22 @@ class Rotary(RotationEncoding):
         """Compute the scaled ladder, for the sequence's length where the scaling chooses by it."""
         if positions.axes != 1 or not self.text_has_one:
             require_axes(self, positions)
-        if self.scaling is None or not self.by_length:
+        length = self._length_at(positions)
+        if length is None:
             return self._frequencies
+        frequencies, _ = self._dealt(self._scaled(length).frequencies)
+        return frequencies[:, None] if frequencies.ndim == 3 else frequencies[None, None, None]
+
+    def _length_at(self, positions: Positions) -> int | Tensor | None:
+        """Find the length by which the scaling chooses; None where it chooses by none."""
+        if self.scaling is None or not self.by_length:
+            return None
         length = require_length(positions, type(self.scaling).__name__)
         if torch.compiler.is_compiling() and not isinstance(length, Tensor):
             # as a tensor it stays symbolic: one graph serves every length
             device = positions.device if widest(positions.device) == torch.float64 else "cpu"
             length = torch.full((), length, dtype=torch.int64, device=device)
-        frequencies, _ = self._dealt(self._scaled(length).frequencies)
-        return frequencies[:, None] if frequencies.ndim == 3 else frequencies[None, None, None]
+        return length
 
     def join_keys(
         self,
@@ -171,8 +180,8 @@ class Rotary(RotationEncoding):
     ) -> Float[Tensor, "batch kv_heads sequence head_dim"]:
         """Build the rotated keys of multi-head latent attention, whose rotated channels all heads share.
 
-        ``plain`` are each head's own channels and ``shared`` the one part with positions. That part is rotated once, and
-        written beside every head's own: no copy is rotated. The keys come out rotated, so that attention rotates the
+        ``plain`` are each head's own channels and ``shared`` the one part with positions. That part is rotated once,
+        and written beside every head's own: no copy is rotated. The keys come out rotated, so that attention rotates the
         queries alone; the scale is told, since a scaling may have a part in it.
 
         >>> import torch, situs
@@ -204,9 +213,14 @@ class Rotary(RotationEncoding):
         parts = (plain, rotated.expand(-1, plain.shape[1], -1, -1))
         return torch.cat(parts if self.channels == "trailing" else parts[::-1], -1)
 
-    def magnitude_of(self, positions: Positions, role: Role) -> float:
-        """Give the scaling's factor of cosine and sine."""
-        return self.rotation_factor
+    def magnitude_of(self, positions: Positions, role: Role) -> float | Float64[Tensor, "#batch 1 #sequence 1"]:
+        """Give the scaling's factor of cosine and sine, for the sequence's length where the scaling chooses by it."""
+        if not self._magnitude_by_length:
+            return self.rotation_factor
+        length = self._length_at(positions)
+        assert length is not None
+        factor = self._scaled(length).rotation_factor
+        return factor[..., None, :, None] if isinstance(factor, Tensor) and factor.ndim else factor
 
     def require_agreement(self, query: Positions, key: Positions) -> None:
         """Raise if a scaling that chooses by length was given two lengths that it treats differently."""
@@ -216,7 +230,9 @@ class Rotary(RotationEncoding):
 
     def _rotate_apart(self, ours: int | Tensor, theirs: int | Tensor) -> Tensor:
         """Whether two lengths, or each two, have different frequencies."""
-        return (self._scaled(ours).frequencies != self._scaled(theirs).frequencies).any(-1)
+        one, other = self._scaled(ours), self._scaled(theirs)
+        apart = (one.frequencies != other.frequencies).any(-1)
+        return apart | (torch.as_tensor(one.rotation_factor) != torch.as_tensor(other.rotation_factor))
 
     def _change_of_short_contexts(self, scaling: Scaling, scaled: ScaledFrequencies) -> str:
         """Tell in words what the scaling does to lengths that the model was trained on."""
@@ -228,7 +244,7 @@ class Rotary(RotationEncoding):
             span = "" if fastest - slowest <= SAME else f" to x{fastest:.4g}"
             changes.append(f"frequencies x{slowest:.4g}{span}")
         for name, factor in (("cos and sin", scaled.rotation_factor), ("softmax scale", scaled.softmax_factor)):
-            if abs(factor - 1) > SAME:
+            if abs(float(factor) - 1) > SAME:
                 changes.append(f"{name} x{factor:.4g}")
         where = f"up to {getattr(scaling, 'original_length', None)}" if scaling.by_length else "at every length"
         already = "already " if scaling.by_length else ""

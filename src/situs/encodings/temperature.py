@@ -12,13 +12,13 @@ Acts on  queries.    Learned: ssmax.    Relative: no.
     power        t(i) = (1 + (i + 1) / L)^a                    beam
     ssmax        t(i) = s_h log(i + 1) + b_h                   scalable softmax, learned for each head
 
-A softmax over n keys flattens as n grows; a factor of about log n keeps its entropy. Position is the true one: documents
-that are packed begin anew, and padding does not count.
+A softmax over n keys flattens as n grows; a factor of about log n keeps its entropy. Position is the true one:
+documents that are packed begin anew, and padding does not count.
 
-Departures: terms by content (Shaw, Transformer-XL, DeBERTa) meet queries as they come, so they are not multiplied; nor
-are biases. A method that wants it multiplies by ``factors(positions)``, as Inkling does with its projected bias. Llama 4
-in transformers counts tokens of the row instead of positions, which differs for padding on the left. ssmax begins with
-s = 1 / log(L) and b = 0, so that queries at position L - 1 are as without.
+Departures: terms by content (Shaw, Transformer-XL, DeBERTa) meet queries as they come, so they are not multiplied;
+nor are biases. A method that wants it multiplies by ``factors(positions)``, as Inkling does with its projected bias.
+Llama 4 in transformers counts tokens of the row instead of positions, which differs for padding on the left. ssmax
+begins with s = 1 / log(L) and b = 0, so that queries at position L - 1 are as without.
 """
 
 from __future__ import annotations
@@ -30,7 +30,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from situs.arguments import require_axes_of, require_choice, require_count, require_dtype, require_floating, require_number
+from situs.arguments import (
+    require_axes_of,
+    require_choice,
+    require_count,
+    require_dtype,
+    require_floating,
+    require_number,
+)
 from situs.encodings.base import QueryKeyEncoding, Role, computing_dtype, require_role
 from situs.encodings.fitting import require_axes, require_positions
 from situs.functional.angles import widest
@@ -92,7 +99,9 @@ class Temperature(QueryKeyEncoding):
         least = 2 if dialect in WITHOUT_FACTOR else 1  # whose logarithm divides
         self.original_length = require_count("original_length", original_length, "it counts tokens", least=least)
         if dialect in WITHOUT_FACTOR and factor is not None:
-            raise ValueError(f"factor must be left out with dialect={dialect!r}, since its formula has none; got {factor}.")
+            raise ValueError(
+                f"factor must be left out with dialect={dialect!r}, since its formula has none; got {factor}."
+            )
         if factor is not None:
             factor = require_number("factor", factor, "it weighs the logarithm of a position", above=0)
         self.factor = 0.1 if factor is None and dialect not in WITHOUT_FACTOR else factor
@@ -136,7 +145,6 @@ class Temperature(QueryKeyEncoding):
         where = Positions.of(positions, x.shape[2], batch=x.shape[0], device=x.device)
         start, dialect = where.start, self.dialect
         if start is not None and where.length and dialect != "ssmax" and not torch.compiler.is_compiling():
-            assert dialect != "ssmax"
             last = temperature_at(start + where.length - 1, dialect, self.original_length, self.factor or 0.0)
             if last == 1.0 or where.length == 1:  # it never falls, so that all are 1
                 return x if last == 1.0 else x * last
@@ -148,11 +156,11 @@ class Temperature(QueryKeyEncoding):
         """Compute what queries at these positions are multiplied by."""
         require_positions(positions, "factors follow from it")
         require_dtype(dtype, "factors are fractions")
-        ids = positions.ids
-        if positions.axes > 1:  # images: their tokens count by where they lie in the document
-            if positions.slots is None:
-                require_axes(self, positions)
-            ids = positions.slots
+        ids, slots = positions.ids, positions.slots
+        if positions.axes > 1 and slots is not None:  # images: their tokens count by where they lie in the document
+            ids = slots
+        elif positions.axes > 1:
+            require_axes(self, positions)
         ids = ids.to(widest(positions.device))[:, None, :, None]
         if self.dialect != "ssmax":
             return temperature(ids, self.dialect, self.original_length, self.factor or 0.0).to(dtype)

@@ -71,8 +71,6 @@ def convert_pairing(
             f"one after "
             f"another; got shape {tuple(weight.shape)}."
         )
-    order = pairing_permutation(
-        head_dim, source=source, target=target, rotary_dim=rotary_dim, channels=channels
-    )
+    order = pairing_permutation(head_dim, source=source, target=target, rotary_dim=rotary_dim, channels=channels)
     heads = torch.arange(0, size, head_dim, device="cpu").unsqueeze(-1)
     return weight.index_select(dim, (heads + order).flatten().to(weight.device))

@@ -68,6 +68,12 @@ ENCODINGS: dict[str, Listed] = {
         "Kazemnejad et al. 2023, The Impact of Positional Encoding on Length Generalization, arXiv:2305.19466",
         "score[i, j] = q_i . k_j / sqrt(d)",
     ),
+    "pope": Listed(
+        "situs.encodings.pope", "PoPE", "query and key", False,
+        "Gopalakrishnan et al. 2025, Decoupling the \"What\" and \"Where\" With Polar Coordinate Positional "
+        "Embeddings, arXiv:2509.10534",
+        "sum_c softplus(q_ic) softplus(k_jc) cos((j - i) base^(-c/d) + delta_hc)",
+    ),
     "rotary": Listed(
         "situs.encodings.rotary", "Rotary", "query and key", False,
         "Su et al. 2021, RoFormer: Enhanced Transformer with Rotary Position Embedding, arXiv:2104.09864",

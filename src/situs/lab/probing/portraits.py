@@ -68,7 +68,10 @@ def rotated_pair(
 ) -> Float[Tensor, "positions 2"]:
     """Rotate the unit vector (1, 0) of a pair to each position."""
     order = pairing_permutation(
-        encoding.head_dim, source=encoding.pairing, target="interleaved", rotary_dim=encoding.rotary_dim,
+        encoding.head_dim,
+        source=encoding.pairing,
+        target="interleaved",
+        rotary_dim=encoding.rotary_dim,
         channels=encoding.channels,
     )
     first = encoding.head_dim - encoding.rotary_dim if encoding.channels == "trailing" else 0

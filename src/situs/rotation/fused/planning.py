@@ -114,9 +114,7 @@ Angles = tuple[torch.dtype, Sizes, Sizes, Sizes]
 
 
 @lru_cache(maxsize=4096)
-def _plan(
-    pairing: Pairing, trailing: bool, threads: int, tensors: tuple[Vectors, ...], table: Angles
-) -> Plan | None:
+def _plan(pairing: Pairing, trailing: bool, threads: int, tensors: tuple[Vectors, ...], table: Angles) -> Plan | None:
     total = sum(math.prod(shape) for _, shape, _ in tensors)
     share = max(LEAST_TASK, total // (TASKS_PER_THREAD * threads))
     works, layouts = set(), []
