@@ -181,8 +181,8 @@ class Rotary(RotationEncoding):
         """Build the rotated keys of multi-head latent attention, whose rotated channels all heads share.
 
         ``plain`` are each head's own channels and ``shared`` the one part with positions. That part is rotated once,
-        and written beside every head's own: no copy is rotated. The keys come out rotated, so that attention rotates the
-        queries alone; the scale is told, since a scaling may have a part in it.
+        and written beside every head's own: no copy is rotated. The keys come out rotated, so that attention rotates
+        the queries alone; the scale is told, since a scaling may have a part in it.
 
         >>> import torch, situs
         >>> rotary = situs.Rotary(head_dim=48, rotary_dim=16, channels="trailing", pairing="interleaved")

@@ -6,8 +6,8 @@ Acts on   values.    Learned: no.    Relative: yes, if rotated back.
     o_i = R(-i) sum_j a_ij R(j) v_j = sum_j a_ij R(j - i) v_j
 
 With queries and keys alone, attention knows from the offsets where to look; what it gathers does not say from where.
-The rotated value does. DeepSeek-V4 has one vector for key and value, so that the value comes rotated with the key, and the
-output is rotated back to be relative again.
+The rotated value does. DeepSeek-V4 has one vector for key and value, so that the value comes rotated with the key, and
+the output is rotated back to be relative again.
 
 Departures: none. A scaling's magnitude m multiplies both rotations, as in released code, and so the output by m^2;
 DeepSeek-V4 has m = 1.
