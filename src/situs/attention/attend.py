@@ -11,6 +11,7 @@ from torch import Tensor
 from situs.arguments import require_choice
 from situs.attention.kernels import KERNELS, preferred
 from situs.attention.request import Request, make_request
+from situs.attention.value_maps import mapped_output, with_mapped_values
 from situs.encodings.base import Encodings, autocast_off
 from situs.positions import PositionsLike
 
@@ -74,7 +75,8 @@ def attend(
 def attend_request(request: Request, impl: Impl) -> Float[Tensor, "batch heads query value_dim"]:
     """Serve a request that is resolved already, in the dtypes that it has, whatever autocast is on."""
     with autocast_off(request.query.device.type):
-        return KERNELS[_choose(request, impl)].run(request)
+        mapped = with_mapped_values(request)
+        return mapped_output(request, KERNELS[_choose(mapped, impl)].run(mapped))
 
 
 @dataclass(frozen=True)

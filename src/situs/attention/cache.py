@@ -25,10 +25,18 @@ from situs.arguments import (
 from situs.attention.fitting import require_new_keys, require_queries, require_valid
 from situs.attention.offsets import OffsetCache
 from situs.attention.request import softmax_scale
-from situs.attention.rotated_keys import moved_keys, require_same_rotations, rotations_and_others
+from situs.attention.rotated_keys import (
+    Rotation,
+    moved_keys,
+    moved_values,
+    of_cached,
+    require_same_rotations,
+    rotations_and_others,
+)
 from situs.attention.slots import agree, counts_tokens, is_ahead_of_tokens, require_counted, slots_without_padding
 from situs.encodings.base import Encoding, Encodings, QueryKeyEncoding, as_encodings, computing_dtype
 from situs.encodings.rotation import RotationEncoding
+from situs.encodings.value_map import OutputMap, ValueMap
 from situs.positions import Positions, PositionsLike, is_deferred
 from situs.rotation import RotationTable
 
@@ -46,7 +54,7 @@ class Step(NamedTuple):
     query_positions: Positions
     key_positions: Positions
     scale: float
-    before: tuple[int, Tensor | None, tuple[QueryKeyEncoding, ...] | None, int | Tensor | None, bool]
+    before: tuple[int, Tensor | None, tuple[Rotation, ...] | None, int | Tensor | None, bool]
     """What a cache held before this step."""
 
 
@@ -101,8 +109,8 @@ class KVCache:
         lengths would make the host wait, all padding so far."""
         self.lengths: Int[Tensor, "batch"] | None = None
         """Tokens of each row, where they may differ."""
-        self.rotated_by: tuple[QueryKeyEncoding, ...] | None = None
-        """What rotated the keys before they were cached; None where ``append`` was told only of the keys."""
+        self.rotated_by: tuple[Rotation, ...] | None = None
+        """What rotated keys and values before they were cached; None where ``append`` was told only of the keys."""
         self.sequence_length: int | Tensor | None = None
         """How long the sequence is for which they were rotated, where that was told."""
         self.is_counted = True
@@ -164,13 +172,13 @@ class KVCache:
         is_counted = self.is_counted and (positions is None or counts_tokens(positions, admitted))
         scale = softmax_scale(listed, query.shape[-1])
         rotations, left = rotations_and_others(listed)
-        require_counted(admitted, left)
+        require_counted(admitted, [each for each in left if not isinstance(each, OutputMap)])
         before = self.length, self.lengths, self.rotated_by, self.sequence_length, self.is_counted
         if self.length:
             require_same_rotations(rotations, self.rotated_by)
-        query, key = self._rotated(query, key, admitted, rotations)
+        query, key, value = self._rotated(query, key, value, admitted, rotations)
         if not self.length:
-            self.rotated_by, self.sequence_length = tuple(rotations), admitted.sequence_length
+            self.rotated_by, self.sequence_length = of_cached(rotations), admitted.sequence_length
         self.is_counted = is_counted
         keys, values = self._append(key, value, admitted.valid)
         of_keys = self.positions()
@@ -268,7 +276,7 @@ class KVCache:
 
     def evict(self, count: int, *, sinks: int = 0) -> None:
         """Forget ``count`` tokens behind the first ``sinks``, and move the rest up, positions and all (attention sinks,
-        Xiao et al. 2023). Keys that were rotated are rotated on to their new positions."""
+        Xiao et al. 2023). Keys and values that were rotated are rotated on to their new positions."""
         require_count("count", count, "it counts tokens")
         require_count("sinks", sinks, "it counts tokens", least=0)
         if not self.is_counted:
@@ -289,8 +297,10 @@ class KVCache:
             replace(Positions.range(left, start=start, device=keys.device), sequence_length=self.sequence_length)
             for start in (sinks + count, sinks)
         )
-        self.keys[:, :, new] = moved_keys(keys, self.rotated_by or (), before, after)
-        self.values[:, :, new] = self.values[:, :, old].clone()
+        rotated_by = self.rotated_by or ()
+        keys, values = moved_keys(keys, rotated_by, before, after), self.values[:, :, old].clone()
+        values = moved_values(values, rotated_by, before, after)  # what cannot be moved raises before any is written
+        self.keys[:, :, new], self.values[:, :, new] = keys, values
         self.length, self.lengths = length - count, None
 
     def withdraw(self, step: Step) -> None:
@@ -299,19 +309,21 @@ class KVCache:
         self.length, self.lengths, self.rotated_by, self.sequence_length, self.is_counted = step.before
 
     def _rotated(
-        self, query: Tensor, key: Tensor, positions: Positions, encodings: Sequence[Encoding]
-    ) -> tuple[Tensor, Tensor]:
-        """Rotate queries and keys before these are cached."""
-        for each in encodings:
+        self, query: Tensor, key: Tensor, value: Tensor, positions: Positions, rotations: Sequence[Rotation]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotate queries, keys and values before the latter are cached."""
+        for each in rotations:
+            if isinstance(each, (RotationEncoding, ValueMap)) and self.length and each.by_length:
+                cached = replace(self.positions(), sequence_length=self.sequence_length)
+                each.require_agreement(positions, cached)
             if isinstance(each, RotationEncoding):
-                if self.length and each.by_length:
-                    cached = replace(self.positions(), sequence_length=self.sequence_length)
-                    each.require_agreement(positions, cached)
                 table = self._table(each, positions, computing_dtype(query.dtype))
                 query, key = each.both(query, key, positions if table is None else table)
             elif isinstance(each, QueryKeyEncoding):
                 query, key = each(query, positions), each(key, positions, role="key")
-        return query, key
+            else:
+                value = each(value, positions)
+        return query, key, value
 
     def _table(self, encoding: RotationEncoding, positions: Positions, dtype: torch.dtype) -> RotationTable | None:
         """The cosines and sines of one next token, out of those of many that are made at once; None where queries and

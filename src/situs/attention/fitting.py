@@ -24,6 +24,7 @@ from situs.encodings.base import Encoding, is_autocast
 from situs.encodings.bias import BiasEncoding
 from situs.encodings.fitting import require_axes, require_whole
 from situs.encodings.score import ScoreEncoding, ValueEncoding
+from situs.encodings.value_map import ValueMap
 from situs.functional.heads import require_shared
 from situs.positions import Positions
 
@@ -107,6 +108,11 @@ def require_fit(
     if isinstance(encoding, ValueEncoding) and encoding.acts_on_values and width not in (None, value.shape[-1]):
         raise ValueError(
             f"value must have {width} channels per head, since {name} adds as many to values; got shape "
+            f"{tuple(value.shape)}."
+        )
+    if isinstance(encoding, ValueMap) and encoding.value_dim not in (None, value.shape[-1]):
+        raise ValueError(
+            f"value must have {encoding.value_dim} channels per head, since {name} was made for as many; got shape "
             f"{tuple(value.shape)}."
         )
     by_position = isinstance(encoding, (BiasEncoding, ScoreEncoding, ValueEncoding))

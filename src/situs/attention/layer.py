@@ -9,13 +9,14 @@ out = layer(token, cache=cache)                           decoding
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import Any, Literal, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from situs.arguments import (
+    is_word,
     refuse,
     require_count,
     require_counts,
@@ -28,6 +29,7 @@ from situs.arguments import (
 from situs.attention.attend import Impl, attend_request, require_impl
 from situs.attention.cache import KVCache
 from situs.attention.fitting import require_mask, require_numbers, require_window
+from situs.attention.normed import QueryKeyNorm, with_norm_after
 from situs.attention.request import make_request, resolve, softmax_scale, warn_of_scale
 from situs.attention.slots import is_ahead_of_tokens
 from situs.encodings.base import Encoding, Encodings, as_encodings, is_autocast
@@ -49,7 +51,7 @@ class Attention(nn.Module):
         encoding: Encodings = None,
         causal: bool = True,
         window: int | None = None,
-        qk_norm: bool = False,
+        qk_norm: bool | Literal["after"] = False,
         bias: bool = False,
         dropout: float = 0.0,
     ) -> None:
@@ -61,7 +63,8 @@ class Attention(nn.Module):
         encoding: an encoding, a list of them, or none.
         causal: hide keys that come later.
         window: how many keys a query sees, itself included; all if left out.
-        qk_norm: normalise queries and keys by their root mean square first, as many recent models do.
+        qk_norm: normalise queries and keys by their root mean square first, as many recent models do; "after" does it
+            behind the rotation instead, as Hunyuan does.
         bias: have biases in the projections.
         dropout: probability of dropping a weight, in training.
         """
@@ -74,7 +77,11 @@ class Attention(nn.Module):
         require_flag("causal", causal, "later keys are hidden or not")
         if window is not None:
             require_window(window)
-        require_flag("qk_norm", qk_norm, "queries and keys are normalised or not")
+        if not is_word(qk_norm, ("after",)) and not isinstance(qk_norm, bool):
+            refuse(
+                TypeError, "qk_norm", 'be True, False or "after"',
+                "queries and keys are normalised before they are rotated, not at all, or after", told(qk_norm),
+            )  # fmt: skip
         require_flag("bias", bias, "projections have biases or not")
         dropout = require_dropout(dropout)
         self.dim = dim
@@ -105,6 +112,11 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, dim, bias=bias)
         self.query_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
         self.key_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
+        self._norm_after: tuple[QueryKeyNorm, ...] = ()  # a tuple, since the norms are this layer's
+        if isinstance(qk_norm, str):
+            assert self.query_norm is not None
+            assert self.key_norm is not None
+            self._norm_after = (QueryKeyNorm(self.query_norm, self.key_norm),)
 
     def make_cache(self, *, batch: int, max_length: int) -> KVCache:
         """An empty cache of this layer's sizes, dtype and device."""
@@ -145,12 +157,15 @@ class Attention(nn.Module):
             context_positions = 0 if context_positions is None else context_positions
         source, of_keys = (x, positions) if context is None else (context, context_positions)
         x, source = _real_tokens(x, positions), _real_tokens(source, of_keys)
-        query = self._heads(self.query(x), self.num_heads, self.query_norm)
-        key = self._heads(self.key(source), self.num_kv_heads, self.key_norm)
+        norms = (None, None) if self._norm_after else (self.query_norm, self.key_norm)
+        query = self._heads(self.query(x), self.num_heads, norms[0])
+        key = self._heads(self.key(source), self.num_kv_heads, norms[1])
         value = self._heads(self.value(source), self.num_kv_heads, None)
         if not query.dtype == key.dtype == value.dtype:  # norms may be wider under autocast
             query, key = query.to(value.dtype), key.to(value.dtype)
         own = as_encodings(self.encodings, "encodings")
+        for norm in self._norm_after:
+            own = with_norm_after(own, norm)
         causal = self.causal and context is None
         dropout = self.dropout if self.training else 0.0
         if cache is None:

@@ -24,11 +24,12 @@ from situs.attention.visibility import in_chunks, keys_of_chunk
 from situs.encodings.base import Encoding, Encodings, InputEncoding, QueryKeyEncoding, as_encodings, computing_dtype
 from situs.encodings.bias import BiasEncoding, OffsetBias, PositionProduct
 from situs.encodings.score import OffsetScore, ScoreEncoding, ValueEncoding
+from situs.encodings.value_map import ValueMap
 from situs.positions import Positions, PositionsLike, align, is_deferred
 from situs.rotation.watching import is_plain
 
 LOW = -1e3  # of a mask, below which float32 rounds off what scores tell
-ACTING = ("query and key", "score", "score and value", "value")  # places in attention
+ACTING = ("query", "query and key", "score", "score and value", "value")  # places in attention
 OFFSETS_PER_TOKEN = 4  # of which a number each is made at most, so that memory follows the tokens and not their span
 
 
@@ -72,6 +73,9 @@ class Request:
     softcap: float | None = None
     sinks: Tensor | None = None
     """Of one axis, in float32 or wider."""
+
+    value_maps: tuple[ValueMap, ...] = ()
+    """Encodings that change values before a kernel and its output after."""
 
     @property
     def adds_mask_to_capped(self) -> bool:
@@ -194,6 +198,7 @@ def resolve(
     products: list[PositionProduct] = []
     contents: list[ScoreEncoding] = []
     values: list[ValueEncoding] = []
+    value_maps: list[ValueMap] = []
     adds = False
     spans: list[float] = []
     for each in acting:
@@ -214,6 +219,8 @@ def resolve(
         if isinstance(each, ValueEncoding) and each.acts_on_values:
             values.append(each)
             spans.append(math.inf if each.span is None else each.span)
+        if isinstance(each, ValueMap):
+            value_maps.append(each)
     farthest = max(spans, default=math.inf)
     span = None if farthest == math.inf else int(farthest)
     return Request(
@@ -239,6 +246,7 @@ def resolve(
         offsets,
         softcap,
         None if sinks is None else sinks.to(computing_dtype(query.dtype)),
+        tuple(value_maps),
     )
 
 

@@ -30,7 +30,7 @@ from situs.encodings.base import QueryKeyEncoding, Role, computing_dtype, requir
 from situs.encodings.fitting import require_positions, require_width
 from situs.encodings.points import points
 from situs.functional.angles import widest
-from situs.functional.rotation import PAIRINGS, Pairing, rotation_matrix
+from situs.functional.rotation import PAIRINGS, Channels, Pairing, rotation_matrix
 from situs.positions import Positions, PositionsLike, align
 from situs.positions.require import like as require_like
 from situs.rotation import RotationTable
@@ -51,8 +51,12 @@ class Maker(NamedTuple):
 class RotationEncoding(QueryKeyEncoding):
     """Rotate channel pairs of queries and keys."""
 
+    head_dim: int
     rotary_dim: int
     pairing: Pairing
+
+    channels: Channels = "leading"
+    """Whether the rotated channels stand first or last in a head, where not all are rotated."""
 
     treats_roles_apart: bool = False
     """Whether queries and keys are rotated differently."""
@@ -207,7 +211,7 @@ class RotationEncoding(QueryKeyEncoding):
         self._require_reach(self.farthest_of(positions), x.dtype)
         cos, sin = self._points(positions, computing_dtype(x.dtype))
         magnitude = self.magnitude_of(positions, role)
-        return rotate_checked(x, _scaled(cos, -sin, 1 / magnitude), self.pairing)
+        return rotate_checked(x, self._scaled_table(cos, -sin, 1 / magnitude), self.pairing)
 
     def rerotate(
         self,
@@ -236,6 +240,11 @@ class RotationEncoding(QueryKeyEncoding):
                 f"source must rotate the same channels, since keys are moved pair by pair; got rotary_dim="
                 f"{source.rotary_dim}, pairing={source.pairing!r} for {self.rotary_dim}, {self.pairing!r}."
             )
+        if source.channels != self.channels and self.rotary_dim < self.head_dim:
+            raise ValueError(
+                f"source must rotate the same channels, since keys are moved pair by pair; got channels="
+                f"{source.channels!r} for {self.channels!r}."
+            )
         old_and_new = [
             Positions.of(given, keys.shape[-2], batch=keys.shape[0], device=keys.device)
             for given in (old_positions, new_positions)
@@ -248,7 +257,8 @@ class RotationEncoding(QueryKeyEncoding):
         ratio = self.magnitude_of(old_and_new[1], "key") / source.magnitude_of(old_and_new[0], "key")
         moved = _scaled(new_cos * old_cos + new_sin * old_sin, new_sin * old_cos - new_cos * old_sin, ratio)
         dtype = computing_dtype(keys.dtype)
-        return rotate_checked(keys, RotationTable(moved.cos.to(dtype), moved.sin.to(dtype)), self.pairing)
+        table = RotationTable(moved[0].to(dtype), moved[1].to(dtype), channels=self.channels)
+        return rotate_checked(keys, table, self.pairing)
 
     def rotation_matrix(
         self,
@@ -279,7 +289,9 @@ class RotationEncoding(QueryKeyEncoding):
         table = self._make_table(at, torch.float64, role)
         rotated = rotation_matrix(table.cos[0, :, 0], table.sin[0, :, 0], self.pairing)
         matrix = torch.eye(self.head_dim, dtype=torch.float64, device="cpu").repeat(rotated.shape[0], 1, 1)
-        matrix[:, : self.rotary_dim, : self.rotary_dim] = rotated
+        first = self.head_dim - self.rotary_dim if self.channels == "trailing" else 0
+        here = slice(first, first + self.rotary_dim)
+        matrix[:, here, here] = rotated
         return matrix[0] if matrix.shape[0] == 1 else matrix
 
     def _points(self, positions: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -292,9 +304,13 @@ class RotationEncoding(QueryKeyEncoding):
             farthest = self.farthest_of(positions)
             self._require_reach(farthest, dtype)
         cos, sin = self._points(positions, dtype)
-        table = _scaled(cos, sin, self.magnitude_of(positions, role))
+        table = self._scaled_table(cos, sin, self.magnitude_of(positions, role))
         table.made_by = Maker(self.identity, role if self.treats_roles_apart else None, farthest)
         return table
+
+    def _scaled_table(self, cos: Tensor, sin: Tensor, magnitude: float | Tensor) -> RotationTable:
+        """Make the table of these channels, magnitude included."""
+        return RotationTable(*_scaled(cos, sin, magnitude), channels=self.channels)
 
     def _require_own(self, made_by: Maker, role: Role) -> None:
         """Raise if another encoding made a table, or this one for the other role."""
@@ -339,10 +355,10 @@ class RotationEncoding(QueryKeyEncoding):
             raise ValueError(f"{rule}; got {farthest:.0f}. {cure}")
 
 
-def _scaled(cos: Tensor, sin: Tensor, magnitude: float | Tensor) -> RotationTable:
+def _scaled(cos: Tensor, sin: Tensor, magnitude: float | Tensor) -> tuple[Tensor, Tensor]:
     if isinstance(magnitude, Tensor):
-        return RotationTable((cos * magnitude).to(cos.dtype), (sin * magnitude).to(sin.dtype))
-    return RotationTable(cos, sin) if magnitude == 1.0 else RotationTable(cos * magnitude, sin * magnitude)
+        return (cos * magnitude).to(cos.dtype), (sin * magnitude).to(sin.dtype)
+    return (cos, sin) if magnitude == 1.0 else (cos * magnitude, sin * magnitude)
 
 
 def check_head(head_dim: int, rotary_dim: int | None, pairing: Pairing) -> tuple[int, int]:

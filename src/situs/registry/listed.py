@@ -68,10 +68,22 @@ ENCODINGS: dict[str, Listed] = {
         "Kazemnejad et al. 2023, The Impact of Positional Encoding on Length Generalization, arXiv:2305.19466",
         "score[i, j] = q_i . k_j / sqrt(d)",
     ),
+    "pope": Listed(
+        "situs.encodings.pope", "PoPE", "query and key", False,
+        "Gopalakrishnan et al. 2025, Decoupling the \"What\" and \"Where\" With Polar Coordinate Positional "
+        "Embeddings, arXiv:2509.10534",
+        "sum_c softplus(q_ic) softplus(k_jc) cos((j - i) base^(-c/d) + delta_hc)",
+    ),
     "rotary": Listed(
         "situs.encodings.rotary", "Rotary", "query and key", False,
         "Su et al. 2021, RoFormer: Enhanced Transformer with Rotary Position Embedding, arXiv:2104.09864",
         "q'_m = R(m) q_m, k'_n = R(n) k_n; R(m) rotates pair i by m base^(-2i/d)",
+    ),
+    "rotary_value": Listed(
+        "situs.encodings.rotary_value", "RotaryValue", "value", False,
+        "DeepSeek-AI 2026, DeepSeek-V4 (released code); Su et al. 2021, RoFormer, arXiv:2104.09864 (released "
+        "code)",
+        "o_i = R(-i) sum_j a_ij R(j) v_j",
     ),
     "sandwich": Listed(
         "situs.encodings.sandwich", "Sandwich", "score", False,
@@ -100,6 +112,12 @@ ENCODINGS: dict[str, Listed] = {
         "Raffel et al. 2020, Exploring the Limits of Transfer Learning with a Unified Text-to-Text "
         "Transformer, arXiv:1910.10683",
         "q_i . k_j + table[bucket(j - i), h]",
+    ),
+    "temperature": Listed(
+        "situs.encodings.temperature", "Temperature", "query", False,
+        "Nakanishi 2025, Scalable-Softmax Is Superior for Attention, arXiv:2501.19399; Llama 4 (released "
+        "code)",
+        "q'_i = t(i) q_i; t(i) = 1 + a log(1 + floor((i + 1) / L))",
     ),
     "transformer_xl": Listed(
         "situs.encodings.transformer_xl", "TransformerXL", "score", True,

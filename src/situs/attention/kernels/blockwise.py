@@ -277,6 +277,8 @@ def _sum(term: Tensor | None, added: Tensor) -> Tensor:
 
 def _has_tails(request: Request) -> bool:
     """Whether one term alone, between ranges, may have far keys, and these gain something."""
+    if any(each.widens for each in request.rotations):
+        return False
     if len(request.contents) != 1 or request.biases or request.values or request.mask is not None:
         return False
     if (

@@ -68,9 +68,14 @@ def rotated_pair(
 ) -> Float[Tensor, "positions 2"]:
     """Rotate the unit vector (1, 0) of a pair to each position."""
     order = pairing_permutation(
-        encoding.head_dim, source=encoding.pairing, target="interleaved", rotary_dim=encoding.rotary_dim
+        encoding.head_dim,
+        source=encoding.pairing,
+        target="interleaved",
+        rotary_dim=encoding.rotary_dim,
+        channels=encoding.channels,
     )
-    channels = order[2 * pair : 2 * pair + 2]
+    first = encoding.head_dim - encoding.rotary_dim if encoding.channels == "trailing" else 0
+    channels = order[first + 2 * pair : first + 2 * pair + 2]
     vector = torch.zeros(1, encoding.num_heads or 1, len(ids), encoding.head_dim, dtype=torch.float64)
     vector[..., channels[0]] = 1
     positions = Positions.explicit(ids, sequence_length=int(ids.max()) + 1)
@@ -90,7 +95,7 @@ def wavelengths(encoding: Encoding, length: int) -> Float64[Tensor, "pairs"]:
     positions = Positions.range(length)
     if encoding.axes > 1:
         positions = Positions.explicit(torch.zeros(1, 1, encoding.axes, dtype=torch.int64), sequence_length=length)
-    return math.tau / encoding.frequencies_at(positions)[0, 0, 0]
+    return math.tau / encoding.frequencies_at(positions)[0, 0, 0].abs()  # of any direction
 
 
 def decay(sitter: Sitter, distances: Int64[Tensor, "distances"], *, contents: int = CONTENTS) -> Curves:
