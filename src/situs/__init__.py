@@ -66,7 +66,9 @@ if TYPE_CHECKING:
     from situs.encodings.kerple import Kerple as Kerple
     from situs.encodings.learned import Learned as Learned
     from situs.encodings.learned_grid import LearnedGrid as LearnedGrid
+    from situs.encodings.lerope import LeRoPE as LeRoPE
     from situs.encodings.nope import NoPE as NoPE
+    from situs.encodings.rope_mixed import RoPEMixed as RoPEMixed
     from situs.encodings.rotary import Rotary as Rotary
     from situs.encodings.rotation import RotationEncoding as RotationEncoding
     from situs.encodings.sandwich import Sandwich as Sandwich

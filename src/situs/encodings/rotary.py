@@ -28,7 +28,7 @@ from situs.encodings.base import Role
 from situs.encodings.fitting import have_lengths_apart, require_axes, require_length, require_same_length
 from situs.encodings.rotation import RotationEncoding, check_head
 from situs.encodings.scaling import ScaledFrequencies, Scaling
-from situs.encodings.split import Split
+from situs.encodings.split import Ladder, Split
 from situs.functional.angles import widest
 from situs.functional.frequencies import rotary_frequencies
 from situs.functional.rotation import Pairing
@@ -90,7 +90,9 @@ class Rotary(RotationEncoding):
                 f"base must be one number with {type(scaling).__name__}, since its frequencies already differ by "
                 f"sequence; got {len(self.base)} bases."
             )
-        self._ladder_dim = self.rotary_dim if split is None else split.ladder_dim(self.rotary_dim)
+        whole = Ladder(self.rotary_dim, self._bases, scaling)
+        self._ladders = (whole,) if split is None else split.ladders(*whole)
+        self.blocks = (self.rotary_dim,) if split is None else split.blocks(self.rotary_dim, pairing)
         scaled = self._scaled(None)
         frequencies, axis_of_pair = self._dealt(scaled.frequencies)
         # a host constant, not a buffer: no cast, move, meta device or checkpoint can touch it
@@ -159,7 +161,7 @@ class Rotary(RotationEncoding):
 
     def _change_of_short_contexts(self, scaling: Scaling, scaled: ScaledFrequencies) -> str:
         """Tell in words what the scaling does to lengths that the model was trained on."""
-        plain = rotary_frequencies(self._ladder_dim, self._bases)
+        plain = torch.cat([rotary_frequencies(each.dim, each.base) for each in self._ladders], -1)
         ratios = (scaled.frequencies / plain).flatten()
         slowest, fastest = float(ratios.min()), float(ratios.max())
         changes = []
@@ -180,9 +182,17 @@ class Rotary(RotationEncoding):
         return self.base
 
     def _scaled(self, sequence_length: int | Tensor | None) -> ScaledFrequencies:
-        if self.scaling is None:
-            return ScaledFrequencies(rotary_frequencies(self._ladder_dim, self._bases))
-        return self.scaling.resolve(self._ladder_dim, self._bases, sequence_length)
+        found = [each.resolve(sequence_length) for each in self._ladders]
+        if len(found) == 1:
+            return found[0]
+        factors = {each[1:] for each in found}
+        if len(factors) > 1:
+            listed = " and ".join(sorted(f"{rotation:.4g} and {softmax:.4g}" for rotation, softmax in factors))
+            raise ValueError(
+                f"scalings must have one factor of cosines and sines and one of the softmax scale, since these belong "
+                f"to the whole head; got {listed}."
+            )
+        return found[0]._replace(frequencies=torch.cat([each.frequencies for each in found], -1))
 
     def _dealt(self, ladder: Tensor) -> tuple[Tensor, Tensor]:
         if self.split is None:

@@ -6,6 +6,7 @@ from situs.functional.frequencies import (
     interleaved_axis_map,
     rotary_frequencies,
     sinusoidal_frequencies,
+    time_last_axis_map,
 )
 from situs.functional.grids import Vision, grid_coordinates, multimodal_coordinates
 from situs.functional.pairing import convert_pairing, pairing_permutation
@@ -45,5 +46,6 @@ __all__ = [
     "sinusoids",
     "skips",
     "stretch",
+    "time_last_axis_map",
     "unit_circle",
 ]
