@@ -20,7 +20,7 @@ def joined_halves(x: Shaped[Tensor, "*rows dim"], blocks: Sequence[int]) -> Shap
     if len(blocks) < 2:
         return x
     halves = [size // 2 for size in blocks for _ in range(2)]
-    parts = x.split([*halves, x.shape[-1] - sum(halves)], -1)
+    parts = torch.split(x, [*halves, x.shape[-1] - sum(halves)], -1)
     return torch.cat((*parts[0:-1:2], *parts[1:-1:2], parts[-1]), -1)
 
 
@@ -29,6 +29,6 @@ def parted_halves(x: Shaped[Tensor, "*rows dim"], blocks: Sequence[int]) -> Shap
     if len(blocks) < 2:
         return x
     halves = [size // 2 for size in blocks]
-    parts = x.split([*halves, *halves, x.shape[-1] - 2 * sum(halves)], -1)
+    parts = torch.split(x, [*halves, *halves, x.shape[-1] - 2 * sum(halves)], -1)
     firsts, seconds = parts[: len(blocks)], parts[len(blocks) : -1]
     return torch.cat([each for pair in zip(firsts, seconds, strict=True) for each in pair] + [parts[-1]], -1)

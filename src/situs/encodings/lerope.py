@@ -39,7 +39,8 @@ from situs.registry import register
     paper="Mistral AI 2026, Mistral Large 4 (released code, no paper)",
     formula="q'_m = R(m) q_m, k'_n = R(n) k_n; R(m) rotates pair i by m base^(-2i/d) exp(a_i)",
     dialects={
-        "Mistral Large 4": 'scaling=YaRN(factor=2048.0, original_length=512, attention_factor=1.0); checkpoints hold "alpha"'
+        "Mistral Large 4": "scaling=YaRN(factor=2048.0, original_length=512, attention_factor=1.0); its checkpoints "
+        "hold alpha",
     },
 )
 class LeRoPE(RotationEncoding):

@@ -75,19 +75,19 @@ class RoPEMixed(RotationEncoding):
                 f"{head_dim}."
             )
         self.head_dim = self.rotary_dim = head_dim
-        self.num_heads = require_count("num_heads", num_heads, "each has frequencies", least=1)
+        self.num_heads = num_heads = require_count("num_heads", num_heads, "each has frequencies", least=1)
         self.init_base = require_base(init_base, "init_base")
         self.pairing = pairing
         # an object of its own: encodings of the same options have other parameters
-        self.identity = (type(self), head_dim, self.num_heads, self.init_base, pairing, object())
-        self.frequencies = nn.Parameter(torch.empty(2, self.num_heads, head_dim // 2))
+        self.identity = (type(self), head_dim, num_heads, self.init_base, pairing, object())
+        self.frequencies = nn.Parameter(torch.empty(2, num_heads, head_dim // 2))
         self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw a direction for each head; half of its pairs lie along it, the others across."""
         ladder = rotary_frequencies(self.head_dim // 2, self.init_base)
-        along = torch.rand(self.num_heads, 1, device=self.frequencies.device) * math.tau
+        along = torch.rand(self.frequencies.shape[1], 1, device=self.frequencies.device) * math.tau
         direction = along + torch.tensor((0.0, math.pi / 2), device=along.device).repeat_interleave(len(ladder))
         lengths = ladder.repeat(2).to(direction)
         self.frequencies.copy_(torch.stack((direction.sin(), direction.cos())) * lengths)

@@ -125,7 +125,8 @@ class Axial(Split):
             several["bases"] = tuple([float(require_base(each, "bases")) for each in several["bases"]])
         for each in several.get("scalings", ()):
             _require_scaling_of_axis(each)
-        for name, each in {**several, "axes": axes}.items():
+        object.__setattr__(self, "axes", axes)
+        for name, each in several.items():
             object.__setattr__(self, name, each)
 
     def ladders(self, rotary_dim: int, base: float | Tensor, scaling: Scaling | None) -> tuple[Ladder, ...]:
