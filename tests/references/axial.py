@@ -54,7 +54,7 @@ def own_ladders(
     """A ladder for each axis; Cosmos multiplies its base by ``factor^(dim / (dim - 2))``."""
     scaled = factors or (1.0,) * len(dims)
     return [
-        np.array([(base * factor ** (dim / (dim - 2))) ** (-2 * i / dim) for i in range(dim // 2)])
+        np.array([(base * factor ** (dim / max(dim - 2, 1))) ** (-2 * i / dim) for i in range(dim // 2)])
         for dim, base, factor in zip(dims, bases, scaled, strict=True)
     ]
 
@@ -79,7 +79,7 @@ def rotate(x: Array, angle: Array, layout: str, blocks: tuple[int, ...] = ()) ->
         for block in blocks:
             where += [(begin + i, begin + block // 2 + i) for i in range(block // 2)]
             begin += block
-    rotated = x.copy()
+    rotated: Array = x.copy()
     for row in range(len(x)):
         for i, (a, b) in enumerate(where):
             cos, sin = math.cos(angle[row, i]), math.sin(angle[row, i])
