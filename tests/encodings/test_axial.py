@@ -236,8 +236,8 @@ ERRORS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (
         lambda: Rotary(head_dim=16, pairing="interleaved", split=Axial(halves="axis")),
         ValueError,
-        "pairing must be \"halves\" with Axial(halves=\"axis\"), since neighbouring channels lie in their axis' block "
-        "anyway; got 'interleaved'.",
+        "pairing must be 'halves' with halves='axis', since neighbouring channels lie in their axis' block anyway; got "
+        "'interleaved'.",
     ),
     (
         lambda: Axial(halves="block"),  # type: ignore[arg-type]

@@ -92,12 +92,18 @@ class Rotary(RotationEncoding):
             )
         whole = Ladder(self.rotary_dim, self._bases, scaling)
         self._ladders = (whole,) if split is None else split.ladders(*whole)
-        self.blocks = (self.rotary_dim,) if split is None else split.blocks(self.rotary_dim, pairing)
         scaled = self._scaled(None)
         frequencies, axis_of_pair = self._dealt(scaled.frequencies)
         # a host constant, not a buffer: no cast, move, meta device or checkpoint can touch it
         self._frequencies = frequencies.reshape(1, -1, 1, frequencies.shape[-1])
         self._axis_of_pair = tuple(axis_of_pair.tolist())
+        if split is not None and split.halves == "axis":
+            if pairing != "halves":
+                raise ValueError(
+                    f"pairing must be 'halves' with halves='axis', since neighbouring channels lie in their axis' "
+                    f"block anyway; got {pairing!r}."
+                )
+            self.blocks = tuple([2 * pairs for pairs in axis_of_pair.bincount().tolist()])
         self.identity = (type(self), head_dim, self.base, self.rotary_dim, pairing, scaling, split)
         self.rotation_factor = scaled.rotation_factor
         self.softmax_factor = scaled.softmax_factor

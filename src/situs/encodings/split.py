@@ -9,6 +9,7 @@ A ladder is what one base gives: the frequencies ``base^(-2i/dim)`` of ``dim`` c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, final
 
@@ -33,9 +34,9 @@ from situs.functional.frequencies import (
     rotary_frequencies,
     time_last_axis_map,
 )
-from situs.functional.rotation import Pairing
 
 _EACH = "each axis has its own"
+_COUNTS = "it counts coordinates"
 
 
 class Ladder(NamedTuple):
@@ -58,6 +59,9 @@ class Split(ABC):
     axes: int
     """Coordinates of a position."""
 
+    halves: Literal["head", "axis"] = "head"
+    """Whether halves that make pairs are those of all that is rotated, or of each axis' block."""
+
     text_has_one: ClassVar[bool] = False
     """Whether a single position may stand for all coordinates, as text's does among images."""
 
@@ -71,10 +75,6 @@ class Split(ABC):
         self, ladder: Float64[Tensor, "*heads ladder"]
     ) -> tuple[Float64[Tensor, "*heads pairs"], Int64[Tensor, "pairs"]]:
         """Give each pair its frequency and axis; ``ladder`` has all ladders, one after another."""
-
-    @abstractmethod
-    def blocks(self, rotary_dim: int, pairing: Pairing) -> tuple[int, ...]:
-        """List the channels of each block within which pairs are laid out: the whole head, or each axis."""
 
 
 @final
@@ -96,7 +96,7 @@ class Axial(Split):
     >>> cosmos = Axial(dims=(44, 42, 42), scalings=(NTKScaling(factor=2.0), None, None))
     """
 
-    axes: int = 0  # 2, or as many as dims, once made
+    axes: int | None = None  # type: ignore[assignment]  # 2, or as many as dims, once made
     ladder: Literal["own", "shared"] = "own"
     dims: tuple[int, ...] | None = None
     bases: tuple[float, ...] | None = None
@@ -105,43 +105,41 @@ class Axial(Split):
 
     def __post_init__(self) -> None:
         given: dict[str, Any] = {name: getattr(self, name) for name in ("dims", "bases", "scalings")}
-        several = {name: require_several(name, each, _EACH) for name, each in given.items() if each is not None}
-        axes = self.axes
-        if type(axes) is not int or axes:
-            axes = require_count("axes", axes, "it counts coordinates", least=1)
-        axes = axes or next((len(each) for each in several.values()), 2)
+        several = {
+            name: tuple([_OF_AXIS[name](each) for each in require_several(name, values, _EACH)])
+            for name, values in given.items()
+            if values is not None
+        }
+        counts = [len(values) for values in several.values()]
+        axes = (counts or [2])[0] if self.axes is None else require_count("axes", self.axes, _COUNTS, least=1)
         require_choice("ladder", self.ladder, ("own", "shared"), "axes repeat a ladder or share one")
         require_choice(
             "halves", self.halves, ("head", "axis"), "pairs reach over the head or stay in their axis' block"
         )
-        for name, each in several.items():
-            if len(each) != axes:
-                refuse(ValueError, name, f"be {axes}, one for each axis", _EACH, str(len(each)))
+        for name, values in several.items():
+            if len(values) != axes:
+                refuse(ValueError, name, f"be {axes}, one for each axis", _EACH, str(len(values)))
             if self.ladder == "shared":
-                refuse(ValueError, name, 'be left out with ladder="shared"', "one ladder serves all axes", told(each))
-        if "dims" in several:
-            several["dims"] = tuple([_require_dim(each) for each in several["dims"]])
-        if "bases" in several:
-            several["bases"] = tuple([float(require_base(each, "bases")) for each in several["bases"]])
-        for each in several.get("scalings", ()):
-            _require_scaling_of_axis(each)
+                refuse(ValueError, name, 'be left out with ladder="shared"', "one ladder serves all axes", told(values))
+            object.__setattr__(self, name, values)
         object.__setattr__(self, "axes", axes)
-        for name, each in several.items():
-            object.__setattr__(self, name, each)
+
+    @property
+    def _count(self) -> int:
+        assert self.axes is not None
+        return self.axes
 
     def ladders(self, rotary_dim: int, base: float | Tensor, scaling: Scaling | None) -> tuple[Ladder, ...]:
         rotary_dim = _require_ladders(rotary_dim, base, scaling)
-        if self.dims is not None and sum(self.dims) != rotary_dim:
+        total = rotary_dim if self.dims is None else sum(self.dims)
+        if total != rotary_dim:
+            reason, made = "every rotated channel belongs to an axis", f"{self.dims}, which makes {total}"
+            cure = f"Leave the rest unrotated with rotary_dim={total}." if total < rotary_dim else ""
+            refuse(ValueError, "dims", f"add up to rotary_dim={rotary_dim}", reason, made, cure)
+        if self.dims is None and rotary_dim % (2 * self._count):
             raise ValueError(
-                f"dims must add up to rotary_dim={rotary_dim}, since every rotated channel belongs to an axis; got "
-                f"{self.dims}, which makes {sum(self.dims)}."
-                + " Leave the rest unrotated with rotary_dim=" * (sum(self.dims) < rotary_dim)
-                + f"{sum(self.dims)}." * (sum(self.dims) < rotary_dim)
-            )
-        if self.dims is None and rotary_dim % (2 * self.axes):
-            raise ValueError(
-                f"rotary_dim must be a multiple of {2 * self.axes}, since {self.axes} axes get whole pairs each; got "
-                f"{rotary_dim}."
+                f"rotary_dim must be a multiple of {2 * self._count}, since {self._count} axes get whole pairs each; "
+                f"got {rotary_dim}."
             )
         if self.scalings is not None and scaling is not None:
             refuse(ValueError, "scaling", "be left out where each axis has its own", "one of them acts", told(scaling))
@@ -150,9 +148,9 @@ class Axial(Split):
             refuse(ValueError, "base", "be one number with Axial(bases=...)", reason, shape)
         if self.ladder == "shared":
             return (Ladder(rotary_dim, base, scaling),)
-        dims = self.dims or (rotary_dim // self.axes,) * self.axes
-        bases = (base,) * self.axes if self.bases is None else self.bases
-        scalings = (scaling,) * self.axes if self.scalings is None else self.scalings
+        dims = self.dims or (rotary_dim // self._count,) * self._count
+        bases = (base,) * self._count if self.bases is None else self.bases
+        scalings = (scaling,) * self._count if self.scalings is None else self.scalings
         return tuple([Ladder(*each) for each in zip(dims, bases, scalings, strict=True)])
 
     def deal(self, ladder: Tensor) -> tuple[Tensor, Tensor]:
@@ -160,17 +158,8 @@ class Axial(Split):
         if self.dims is not None:
             return ladder, contiguous_axis_map(tuple([dim // 2 for dim in self.dims]))
         if self.ladder == "shared":
-            ladder = torch.cat([ladder[..., axis :: self.axes] for axis in range(self.axes)], -1)
-        return ladder, contiguous_axis_map((ladder.shape[-1] // self.axes,) * self.axes)
-
-    def blocks(self, rotary_dim: int, pairing: Pairing) -> tuple[int, ...]:
-        rotary_dim = require_count("rotary_dim", rotary_dim, "it counts channels", least=1)
-        if self.halves == "head":
-            return (rotary_dim,)
-        if pairing != "halves":
-            reason = "neighbouring channels lie in their axis' block anyway"
-            refuse(ValueError, "pairing", 'be "halves" with Axial(halves="axis")', reason, told(pairing))
-        return self.dims or (rotary_dim // self.axes,) * self.axes
+            ladder = torch.cat([ladder[..., axis :: self._count] for axis in range(self._count)], -1)
+        return ladder, contiguous_axis_map((ladder.shape[-1] // self._count,) * self._count)
 
 
 @final
@@ -231,9 +220,6 @@ class Sections(Split):
         require_floating("ladder", ladder, "it holds frequencies")
         return ladder, _AXIS_MAPS[self.order](self.sizes)
 
-    def blocks(self, rotary_dim: int, pairing: Pairing) -> tuple[int, ...]:
-        return (require_count("rotary_dim", rotary_dim, "it counts channels", least=1),)
-
 
 _AXIS_MAPS = {
     "contiguous": contiguous_axis_map,
@@ -259,7 +245,12 @@ def _require_dim(given: object) -> int:
     return dim
 
 
-def _require_scaling_of_axis(given: object) -> None:
+def _require_base_of_axis(given: object) -> float:
+    """The base of an axis."""
+    return float(require_base(given, "bases"))
+
+
+def _require_scaling_of_axis(given: object) -> Scaling | None:
     """A scaling of one axis does not choose by length, which belongs to the whole sequence."""
     if given is not None and not isinstance(given, Scaling):
         cure = "Use such as situs.NTKScaling(factor=2.0)."
@@ -268,3 +259,11 @@ def _require_scaling_of_axis(given: object) -> None:
     if given is not None and given.by_length:
         reason, cure = "a coordinate has no sequence length", "Give it to Rotary(scaling=...), for all axes."
         refuse(ValueError, "scalings", "not choose by length", reason, type(given).__name__, cure)
+    return given
+
+
+_OF_AXIS: dict[str, Callable[[object], Any]] = {
+    "dims": _require_dim,
+    "bases": _require_base_of_axis,
+    "scalings": _require_scaling_of_axis,
+}
