@@ -50,6 +50,7 @@ def normalised_coordinates(
 
     ``by`` tells the side: each axis' own, so that all lie in -1 .. 1, or the longest or shortest for all axes.
     """
+    sizes = tuple([require_count("sizes", size, "they count cells", least=1) for size in sizes])
     cells = grid_coordinates(*sizes)
     require_choice("by", by, ("each", "longest", "shortest"), "coordinates are divided by a side of the grid")
     sides = {"each": sizes, "longest": (max(sizes),) * len(sizes), "shortest": (min(sizes),) * len(sizes)}[by]
