@@ -67,8 +67,10 @@ if TYPE_CHECKING:
     from situs.encodings.kerple import Kerple as Kerple
     from situs.encodings.learned import Learned as Learned
     from situs.encodings.learned_grid import LearnedGrid as LearnedGrid
+    from situs.encodings.lerope import LeRoPE as LeRoPE
     from situs.encodings.nope import NoPE as NoPE
     from situs.encodings.pope import PoPE as PoPE
+    from situs.encodings.rope_mixed import RoPEMixed as RoPEMixed
     from situs.encodings.rotary import Rotary as Rotary
     from situs.encodings.rotary_value import RotaryValue as RotaryValue
     from situs.encodings.rotation import RotationEncoding as RotationEncoding

@@ -40,6 +40,7 @@ ENCODINGS: dict[str, Callable[[], list[Encoding]]] = {
     "rotary": lambda: [situs.Rotary(head_dim=WIDTH)],
     "partly rotary": lambda: [situs.Rotary(head_dim=WIDTH, rotary_dim=4, pairing="interleaved")],
     "xpos": lambda: [situs.XPos(head_dim=WIDTH)],
+    "lerope": lambda: [situs.LeRoPE(head_dim=WIDTH)],
     "alibi": lambda: [situs.ALiBi(num_heads=HEADS)],
     "learned alibi": lambda: [situs.ALiBi(num_heads=HEADS, learned=True, asymmetric=True)],
     "t5": lambda: [situs.T5Bias(num_heads=HEADS, init_std=1.0)],

@@ -44,7 +44,7 @@ def test_every_kernel_equals_the_reference(name: str, places: str, monkeypatch: 
 
 
 def test_every_encoding_that_acts_in_attention_is_among_the_cases() -> None:
-    tested = {type(each) for name in ENCODINGS for each in build(name)} | {situs.SwinBias}
+    tested = {type(each) for name in ENCODINGS for each in build(name)} | {situs.SwinBias, situs.RoPEMixed}
     acting = {situs.entry(name).cls for name in situs.names() if situs.entry(name).place != "input"}
     assert acting <= tested
 
@@ -59,11 +59,16 @@ def test_a_bias_of_two_axes_equals_the_reference(version: Any, monkeypatch: pyte
 
 
 def test_rotations_of_several_axes_equal_the_reference() -> None:
-    axial = situs.Rotary(head_dim=WIDTH, split=situs.Axial()).double()
-    qkv = tensors(12, 12)
-    call: dict[str, Any] = {"encoding": axial, "positions": Positions.grid(3, 4)}
-    assert_kernels_give(reference(*qkv, **call), *qkv, **call)
-    assert explain(*qkv, **call).impl == "flash"
+    blocks = situs.Axial(dims=(2, 6), halves="axis")
+    for encoding in (
+        situs.Rotary(head_dim=WIDTH, split=situs.Axial()),
+        situs.Rotary(head_dim=WIDTH, split=blocks),
+        situs.RoPEMixed(head_dim=WIDTH, num_heads=HEADS),
+    ):
+        qkv = tensors(12, 12)
+        call: dict[str, Any] = {"encoding": encoding.double(), "positions": Positions.grid(3, 4)}
+        assert_kernels_give(reference(*qkv, **call), *qkv, **call)
+        assert explain(*qkv, **call).impl == "flash"
 
 
 def test_input_encodings_have_acted_before() -> None:

@@ -84,11 +84,32 @@ def _axial(axes: int) -> Recipe:
     return needs, write
 
 
+def _uneven(rng: Random, sizes: Sizes) -> str:
+    first = rng.choice(range(2, sizes.head_dim - 1, 2))
+    bases = rng.choice((None, (100.0, 10000.0)))
+    scalings = rng.choice(("None", "(NTKScaling(factor=2.0), None)", "(None, LinearScaling(factor=4.0))"))
+    pairing = rng.choice(PAIRINGS)
+    halves = rng.choice(("head", "axis")) if pairing == "halves" else "head"
+    split = (
+        f"situs.Axial(dims={(first, sizes.head_dim - first)}, bases={bases}, scalings={scalings}, halves={halves!r})"
+    )
+    return f"situs.Rotary(head_dim={sizes.head_dim}, split={split}, pairing={pairing!r})"
+
+
+def _lerope(rng: Random, sizes: Sizes) -> str:
+    scaling = rng.choice(("None", "LinearScaling(factor=2.0)"))
+    return f"situs.LeRoPE(head_dim={sizes.head_dim}, pairing={rng.choice(PAIRINGS)!r}, scaling={scaling})"
+
+
+def _rope_mixed(rng: Random, sizes: Sizes) -> str:
+    return f"situs.RoPEMixed(head_dim={sizes.head_dim}, num_heads={sizes.heads}, pairing={rng.choice(PAIRINGS)!r})"
+
+
 def _sections(rng: Random, sizes: Sizes) -> str:
     third = sizes.head_dim // 6
-    order = rng.choice(("contiguous", "interleaved"))
+    order = rng.choice(("contiguous", "interleaved", "time_last"))
     dealt = (
-        (third, third, third) if order == "interleaved" else rng.choice(((2 * third, third, 0), (third, third, third)))
+        (third, third, third) if order != "contiguous" else rng.choice(((2 * third, third, 0), (third, third, third)))
     )
     return f"situs.Rotary(head_dim={sizes.head_dim}, split=situs.Sections(sizes={dealt}, order={order!r}))"
 
@@ -120,6 +141,9 @@ ROTATIONS: dict[str, Recipe] = {
     "proportional": _rotary(EVEN, _proportional),
     "axial": _axial(2),
     "axial of videos": _axial(3),
+    "axial of unequal axes": (Needs(axes=(2,), multiple=4), _uneven),
+    "lerope": (EVEN, _lerope),
+    "rope mixed": (Needs(axes=(2,), multiple=4, own_keys=True), _rope_mixed),
     "sections": (Needs(axes=(1, 3), multiple=6), _sections),
     "xpos": _xpos("'origin'"),
     "xpos around the middle": _xpos("'middle'"),

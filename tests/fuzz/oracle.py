@@ -22,7 +22,7 @@ from torch import Tensor
 
 import situs
 from tests.fuzz.oracle_biases import BIASES, fire_margin
-from tests.fuzz.oracle_rotations import rotary, softmax_factor, xpos
+from tests.fuzz.oracle_rotations import lerope, rope_mixed, rotary, softmax_factor, xpos
 from tests.fuzz.oracle_scores import TERMS, Inputs, cope_margin, shaw_gathered
 from tests.fuzz.oracle_tokens import Pairs, visible
 from tests.fuzz.own_encodings import Gain
@@ -144,6 +144,10 @@ def _real(x: Tensor, valid: Tensor | None) -> Tensor:
 def _encoded(encoding: Any, x: Tensor, tokens: Any, role: str, read: Reader) -> Tensor:
     if isinstance(encoding, situs.Rotary):
         return rotary(encoding, x, tokens)
+    if isinstance(encoding, situs.LeRoPE):
+        return lerope(encoding, x, tokens, read)
+    if isinstance(encoding, situs.RoPEMixed):
+        return rope_mixed(encoding, x, tokens, read)
     if isinstance(encoding, situs.XPos):
         return xpos(encoding, x, tokens, role)
     if isinstance(encoding, Gain):

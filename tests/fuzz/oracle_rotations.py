@@ -21,6 +21,7 @@ from torch import Tensor
 
 import situs
 from tests.fuzz.oracle_tokens import Tokens
+from tests.fuzz.rounding import Reader
 
 
 class Ladder(NamedTuple):
@@ -110,16 +111,23 @@ def dealt(split: Any, scaling: Any, rotary_dim: int, base: float, whole: int | N
         return found, [0] * len(found.frequencies)
     if isinstance(split, situs.Axial):
         if split.ladder == "own":
-            found = ladder(scaling, rotary_dim // split.axes, base, whole)
-            blocks = [found.frequencies] * split.axes
+            count = len(split.dims or split.bases or ()) or split.axes or 2
+            dims = split.dims or (rotary_dim // count,) * count
+            bases = split.bases or (base,) * count
+            scalings = split.scalings or (scaling,) * count
+            found, *others = [ladder(scalings[axis], dims[axis], bases[axis], whole) for axis in range(count)]
+            blocks = [each.frequencies for each in (found, *others)]
         else:
             found = ladder(scaling, rotary_dim, base, whole)
-            blocks = [found.frequencies[axis :: split.axes] for axis in range(split.axes)]
+            count = split.axes or 2
+            blocks = [found.frequencies[axis::count] for axis in range(count)]
         axes = [axis for axis, block in enumerate(blocks) for _ in block]
         return found._replace(frequencies=[w for block in blocks for w in block]), axes
     found, count = ladder(scaling, rotary_dim, base, whole), len(split.sizes)
     if split.order == "contiguous":
         return found, [axis for axis, size in enumerate(split.sizes) for _ in range(size)]
+    if split.order == "time_last":
+        return found, [1 + pair % (count - 1) for pair in range(sum(split.sizes[1:]))] + [0] * split.sizes[0]
     axes = [pair % count if pair // count < split.sizes[pair % count] else 0 for pair in range(sum(split.sizes))]
     return found, axes
 
@@ -154,7 +162,37 @@ def rotary(encoding: Any, x: Tensor, tokens: Tokens) -> Tensor:
         coordinates = ids[..., None] if ids.ndim == 2 else ids[..., found[1]]
         by_head.append((coordinates * w, found[0].magnitude))  # angles (rows, n, pairs)
     angles = torch.stack([angle for angle, _ in by_head], 1)
+    if encoding.split is not None and getattr(encoding.split, "halves", "head") == "axis":
+        return _rotate_blocks(x, angles, by_head[0][1], encoding)
     return _rotate(x, angles, by_head[0][1], encoding.rotary_dim, encoding.pairing)
+
+
+def _rotate_blocks(x: Tensor, angles: Tensor, magnitude: float, encoding: Any) -> Tensor:
+    """Each axis by itself: the halves of its channels are paired."""
+    split, parts = encoding.split, []
+    dims = split.dims or [encoding.rotary_dim // split.axes] * split.axes
+    first = 0
+    for dim in dims:
+        here = angles[..., first // 2 : (first + dim) // 2]
+        parts.append(_rotate(x[..., first : first + dim], here, magnitude, dim, "halves"))
+        first += dim
+    return torch.cat((*parts, x[..., first:]), -1)
+
+
+def lerope(encoding: Any, x: Tensor, tokens: Tokens, read: Reader) -> Tensor:
+    """Shapes: x (b, h, n, d) -> the same."""
+    found = ladder(encoding.scaling, encoding.head_dim, encoding.base, None)
+    w = torch.tensor(found.frequencies, dtype=torch.float64) * torch.exp(read(encoding.alpha))
+    angles = (tokens.ids.double()[..., None] * w)[:, None]
+    return _rotate(x, angles, found.magnitude, encoding.head_dim, encoding.pairing)
+
+
+def rope_mixed(encoding: Any, x: Tensor, tokens: Tokens, read: Reader) -> Tensor:
+    """Shapes: x (b, h, n, d) -> the same."""
+    down, right = tokens.ids.double().unbind(-1)  # (rows, n)
+    of_rows, of_columns = read(encoding.frequencies)  # (h, pairs)
+    angles = down[:, None, :, None] * of_rows[:, None] + right[:, None, :, None] * of_columns[:, None]
+    return _rotate(x, angles, 1.0, encoding.head_dim, encoding.pairing)
 
 
 def xpos(encoding: Any, x: Tensor, tokens: Tokens, role: str) -> Tensor:

@@ -33,6 +33,14 @@ FLOATS: dict[str, tuple[float, ...]] = {
     "scale_base": (-1.0, 0.0),
     "factor": (0.5, -1.0),
     "factor of ALiBi": (),
+    "factor of Positions.scaled": (),
+    "init_base": (-1.0, 0.0, 1.0),
+    "shift of stretches": (-1.0,),
+    "shift of augmented": (-1.0,),
+    "jitter": (-1.0, 0.0, 0.5),
+    "rescale": (-1.0, 0.0, 0.5),
+    "step": (-1.0, 0.0),
+    "bases": (-1.0, 0.0, 1.0),
     "fraction": (-0.5, 1.5),
     "beta_fast": (-1.0, 0.5),
     "beta_slow": (-1.0, 33.0),
@@ -47,6 +55,8 @@ BESIDE: dict[str, tuple[Any, ...]] = {
     "name of entry": ("rotery",),
     "name of create": ("rotery",),
     "axes": (4, 7),
+    "axes of Axial": (),
+    "axes of stretches": (),
     "head_dim of Rotary": (7,),
     "head_dim of XPos": (7,),
     "rotary_dim": (7, 99),
@@ -86,7 +96,7 @@ BESIDE: dict[str, tuple[Any, ...]] = {
 MOVED = frozenset({"frequencies"})
 """Tensors that are moved to the device of others, since they are the host's constants."""
 
-APART = frozenset({"Rotary", "XPos"})
+APART = frozenset({"LeRoPE", "RoPEMixed", "Rotary", "XPos"})
 """Encodings that rotate queries and keys each by itself, and count axes from the last, since torch.func takes the first
 away."""
 

@@ -38,6 +38,8 @@ ALSO: dict[str, Callable[[], dict[str, Any]]] = {
         "keys": heads(), "old_positions": 0, "new_positions": 3, "source": situs.Rotary(head_dim=HEAD_DIM),
     },
     "RotationEncoding.rotation_matrix": lambda: {"position": [3]},
+    "RoPEMixed.forward": lambda: {"x": heads(), "positions": Positions.grid(1, LENGTH).ids},
+    "RoPEMixed.rotation_matrix": lambda: {"position": [3, 4.5]},
     "BiasEncoding.forward": lambda: {"query_positions": torch.arange(3), "key_positions": torch.arange(4)},
     "SwinBias.forward": lambda: {"query_positions": Positions.grid(3, 3).ids},
     "ALiBi": lambda: {

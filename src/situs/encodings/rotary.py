@@ -36,7 +36,7 @@ from situs.encodings.fitting import (
 )
 from situs.encodings.rotation import RotationEncoding, check_head
 from situs.encodings.scaling import ScaledFrequencies, Scaling
-from situs.encodings.split import Split
+from situs.encodings.split import Ladder, Split
 from situs.functional.angles import widest
 from situs.functional.frequencies import rotary_frequencies
 from situs.functional.rotation import Channels, Pairing, require_channels
@@ -109,12 +109,25 @@ class Rotary(RotationEncoding):
                 f"base must be one number with {type(scaling).__name__}, since its frequencies already differ by "
                 f"sequence; got {len(self.base)} bases."
             )
-        self._ladder_dim = self.rotary_dim if split is None else split.ladder_dim(self.rotary_dim)
+        whole = Ladder(self.rotary_dim, self._bases, scaling)
+        self._ladders = (whole,) if split is None else split.ladders(*whole)
         scaled = self._scaled(None)
         frequencies, axis_of_pair = self._dealt(scaled.frequencies)
         # a host constant, not a buffer: no cast, move, meta device or checkpoint can touch it
         self._frequencies = frequencies.reshape(1, -1, 1, frequencies.shape[-1])
         self._axis_of_pair = tuple(axis_of_pair.tolist())
+        if split is not None and split.halves == "axis":
+            if pairing != "halves":
+                raise ValueError(
+                    f"pairing must be 'halves' with halves='axis', since neighbouring channels lie in their axis' "
+                    f"block anyway; got {pairing!r}."
+                )
+            if channels == "trailing" and rotary_dim < head_dim:
+                raise ValueError(
+                    f"channels must be 'leading' with halves='axis', since blocks are counted from the first channel; "
+                    f"got {channels!r} with rotary_dim={rotary_dim} of head_dim={head_dim}."
+                )
+            self.blocks = tuple([2 * pairs for pairs in axis_of_pair.bincount().tolist()])
         self.identity = (type(self), head_dim, self.base, self.rotary_dim, pairing, channels, reverse, scaling, split)
         assert not isinstance(scaled.rotation_factor, Tensor)
         self.rotation_factor = scaled.rotation_factor
@@ -236,7 +249,7 @@ class Rotary(RotationEncoding):
 
     def _change_of_short_contexts(self, scaling: Scaling, scaled: ScaledFrequencies) -> str:
         """Tell in words what the scaling does to lengths that the model was trained on."""
-        plain = rotary_frequencies(self._ladder_dim, self._bases)
+        plain = torch.cat([rotary_frequencies(each.dim, each.base) for each in self._ladders], -1)
         ratios = (scaled.frequencies / plain).flatten()
         slowest, fastest = float(ratios.min()), float(ratios.max())
         changes = []
@@ -257,9 +270,17 @@ class Rotary(RotationEncoding):
         return self.base
 
     def _scaled(self, sequence_length: int | Tensor | None) -> ScaledFrequencies:
-        if self.scaling is None:
-            return ScaledFrequencies(rotary_frequencies(self._ladder_dim, self._bases))
-        return self.scaling.resolve(self._ladder_dim, self._bases, sequence_length)
+        found = [each.resolve(sequence_length) for each in self._ladders]
+        if len(found) == 1:
+            return found[0]
+        factors = {each[1:] for each in found}
+        if len(factors) > 1:
+            listed = " and ".join(sorted(f"{rotation:.4g} and {softmax:.4g}" for rotation, softmax in factors))
+            raise ValueError(
+                f"scalings must have one factor of cosines and sines and one of the softmax scale, since these belong "
+                f"to the whole head; got {listed}."
+            )
+        return found[0]._replace(frequencies=torch.cat([each.frequencies for each in found], -1))
 
     def _dealt(self, ladder: Tensor) -> tuple[Tensor, Tensor]:
         ladder = -ladder if self.reverse else ladder

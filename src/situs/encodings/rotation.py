@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -27,7 +28,9 @@ from situs.arguments import (
     told,
 )
 from situs.encodings.base import QueryKeyEncoding, Role, computing_dtype, require_role
+from situs.encodings.blocks import joined_halves, parted_halves
 from situs.encodings.fitting import require_positions, require_width
+from situs.encodings.learned_tables import cached_by_values
 from situs.encodings.points import points
 from situs.functional.angles import widest
 from situs.functional.rotation import PAIRINGS, Channels, Pairing, rotation_matrix
@@ -66,6 +69,15 @@ class RotationEncoding(QueryKeyEncoding):
 
     text_has_one: bool = False
     """Whether a single position may stand for all coordinates, as text's does among images."""
+
+    blocks: Sequence[int] = ()
+    """Channels of each block whose halves make pairs; one or none where they are halves of all that is rotated."""
+
+    of_a_head: str = "a base"
+    """What each head has of its own, where ``num_heads`` tells their number."""
+
+    learns_frequencies: bool = False
+    """Whether frequencies follow from parameters, so that a table is as old as their values."""
 
     identity: Hashable
     """The whole configuration: two encodings that differ in anything differ in it."""
@@ -108,7 +120,7 @@ class RotationEncoding(QueryKeyEncoding):
         """Rotate queries or keys. ``positions`` may be a ``table`` made before."""
         require_width(self, "head_dim", x, self.head_dim)
         require_role(role)
-        return rotate_checked(x, self._table_for(x, positions, role), self.pairing)
+        return self._rotate(x, self._table_for(x, positions, role))
 
     def both(
         self,
@@ -142,11 +154,23 @@ class RotationEncoding(QueryKeyEncoding):
             return self(query, of_queries), self(key, of_keys, role="key")
         of_query = self._table_for(query, of_queries, "query", "query")
         if of_keys is of_queries and alike and self._has_one_table and query.device == key.device:
-            return rotate_both_checked(query, key, of_query, self.pairing)
+            return self._rotate_both(query, key, of_query)
         of_key = self._table_for(key, of_keys, "key", "key")
         if of_query is of_key:
-            return rotate_both_checked(query, key, of_query, self.pairing)
-        return rotate_checked(query, of_query, self.pairing), rotate_checked(key, of_key, self.pairing)
+            return self._rotate_both(query, key, of_query)
+        return self._rotate(query, of_query), self._rotate(key, of_key)
+
+    def _rotate(self, x: Tensor, table: RotationTable) -> Tensor:
+        """Rotate vectors whose pairs may lie in blocks."""
+        if len(self.blocks) < 2:
+            return rotate_checked(x, table, self.pairing)
+        return parted_halves(rotate_checked(joined_halves(x, self.blocks), table, self.pairing), self.blocks)
+
+    def _rotate_both(self, query: Tensor, key: Tensor, table: RotationTable) -> tuple[Tensor, Tensor]:
+        """Rotate queries and keys, whose pairs may lie in blocks, by the table that they share."""
+        if len(self.blocks) < 2:
+            return rotate_both_checked(query, key, table, self.pairing)
+        return self._rotate(query, table), self._rotate(key, table)
 
     @property
     def _has_one_table(self) -> bool:
@@ -159,8 +183,8 @@ class RotationEncoding(QueryKeyEncoding):
         """Find the table that rotates ``x``, which must be of this encoding's heads."""
         if self.num_heads is not None and x.shape[1] != self.num_heads:
             raise ValueError(
-                f"{called} must have {self.num_heads} heads, since this {type(self).__name__} has a base for each; "
-                f"got shape {tuple(x.shape)}."
+                f"{called} must have {self.num_heads} heads, since this {type(self).__name__} has {self.of_a_head} for "
+                f"each; got shape {tuple(x.shape)}."
             )
         if isinstance(positions, RotationTable):
             table = positions
@@ -192,6 +216,9 @@ class RotationEncoding(QueryKeyEncoding):
         # a table made in inference mode cannot serve training later
         inference = not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()
         key = (self.identity, dtype, role if self.treats_roles_apart else None, inference, positions.version)
+        if self.learns_frequencies:
+            make = partial(self._make_table, positions, dtype, role)
+            return cached_by_values(positions.tables, key, tuple(self.parameters()), make)
         if key not in positions.tables:
             positions.tables[key] = self._make_table(positions, dtype, role)
         table: RotationTable = positions.tables[key]
@@ -211,7 +238,7 @@ class RotationEncoding(QueryKeyEncoding):
         self._require_reach(self.farthest_of(positions), x.dtype)
         cos, sin = self._points(positions, computing_dtype(x.dtype))
         magnitude = self.magnitude_of(positions, role)
-        return rotate_checked(x, self._scaled_table(cos, -sin, 1 / magnitude), self.pairing)
+        return self._rotate(x, self._scaled_table(cos, -sin, 1 / magnitude))
 
     def rerotate(
         self,
@@ -235,7 +262,8 @@ class RotationEncoding(QueryKeyEncoding):
                 f"source must be a RotationEncoding, since it tells how keys were rotated; got "
                 f"{told(source)}. Keys that were not rotated are rotated with encoding(keys, role='key')."
             )
-        if (source.rotary_dim, source.pairing) != (self.rotary_dim, self.pairing):
+        layouts = [(each.rotary_dim, each.pairing, _blocks_of(each)) for each in (source, self)]
+        if layouts[0] != layouts[1]:
             raise ValueError(
                 f"source must rotate the same channels, since keys are moved pair by pair; got rotary_dim="
                 f"{source.rotary_dim}, pairing={source.pairing!r} for {self.rotary_dim}, {self.pairing!r}."
@@ -258,7 +286,7 @@ class RotationEncoding(QueryKeyEncoding):
         moved = _scaled(new_cos * old_cos + new_sin * old_sin, new_sin * old_cos - new_cos * old_sin, ratio)
         dtype = computing_dtype(keys.dtype)
         table = RotationTable(moved[0].to(dtype), moved[1].to(dtype), channels=self.channels)
-        return rotate_checked(keys, table, self.pairing)
+        return self._rotate(keys, table)
 
     def rotation_matrix(
         self,
@@ -290,8 +318,8 @@ class RotationEncoding(QueryKeyEncoding):
         rotated = rotation_matrix(table.cos[0, :, 0], table.sin[0, :, 0], self.pairing)
         matrix = torch.eye(self.head_dim, dtype=torch.float64, device="cpu").repeat(rotated.shape[0], 1, 1)
         first = self.head_dim - self.rotary_dim if self.channels == "trailing" else 0
-        here = slice(first, first + self.rotary_dim)
-        matrix[:, here, here] = rotated
+        order = first + joined_halves(torch.arange(self.rotary_dim, device="cpu"), self.blocks)
+        matrix[:, order.unsqueeze(-1), order] = rotated
         return matrix[0] if matrix.shape[0] == 1 else matrix
 
     def _points(self, positions: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -359,6 +387,11 @@ def _scaled(cos: Tensor, sin: Tensor, magnitude: float | Tensor) -> tuple[Tensor
     if isinstance(magnitude, Tensor):
         return (cos * magnitude).to(cos.dtype), (sin * magnitude).to(sin.dtype)
     return (cos, sin) if magnitude == 1.0 else (cos * magnitude, sin * magnitude)
+
+
+def _blocks_of(encoding: RotationEncoding) -> tuple[int, ...]:
+    """Give the sizes of the blocks, where there are several."""
+    return tuple(encoding.blocks) if len(encoding.blocks) > 1 else ()
 
 
 def check_head(head_dim: int, rotary_dim: int | None, pairing: Pairing) -> tuple[int, int]:

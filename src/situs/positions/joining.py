@@ -1,4 +1,4 @@
-"""Joining rows: into a batch, padded, or into one row, packed."""
+"""Joining rows: into a batch, padded, or into one row, packed; and what follows a row."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from situs.arguments import require_count
 from situs.positions.runs import Runs
 
 if TYPE_CHECKING:
@@ -57,6 +58,26 @@ def packed(rows: Sequence[Positions]) -> dict[str, Any]:
         "below": _shared_bound(rows),
         "in_order": all(row.in_order for row in rows),
     }
+
+
+def continuation(positions: Positions, count: int) -> Positions:
+    """Give the tokens that follow a range, or text among images, their positions."""
+    count = require_count("count", count, "it counts tokens", least=0)
+    if positions.runs is None or positions.rows > 1 or positions.structure not in ("range", "mixed"):
+        raise ValueError(
+            f"positions must be a range or mixed to be continued, since others do not end; got {positions!r}."
+        )
+    end = max((last for _, last in positions.runs), default=0)
+    if positions.structure == "range":
+        return type(positions).range(count, start=end, device=positions.device)
+    if positions.delta is None:
+        raise ValueError(
+            f"positions must reach to the end of text among images to be continued, since the images tell how far "
+            f"positions lag behind; got {positions!r}. Continue the whole, not a part of it."
+        )
+    ids = torch.arange(end, end + count, device=positions.device) + positions.delta
+    following = type(positions).explicit(ids[None, :, None].expand(1, count, positions.axes))
+    return replace(following, structure="mixed", runs=((end, end + count),), delta=positions.delta)
 
 
 def _padded(row: Positions, count: int, side: Side) -> Positions:

@@ -25,8 +25,9 @@ from torch import Tensor
 from situs.arguments import require_count, require_device, require_whole_numbers
 from situs.functional import grids, sampling
 from situs.functional.grids import Vision
-from situs.positions import joining, require
-from situs.positions.resampling import resampled
+from situs.positions import cells, joining, require
+from situs.positions.cells import Normalised
+from situs.positions.resampling import resampled, stretched
 from situs.positions.runs import Runs, as_tensor, cut, shard_pieces, slice_bounds
 from situs.positions.words import facts_about
 
@@ -164,20 +165,25 @@ class Positions:
         )  # fmt: skip
 
     @staticmethod
-    def grid(*sizes: int, device: torch.device | str = "cpu") -> Positions:
-        """Give the cells of an image (height, width) or video (time, height, width) their coordinates, row by row."""
-        sizes = tuple(require_count("sizes", size, "they count cells") for size in sizes)
-        if not 1 <= len(sizes) <= 3 or any(size < 1 for size in sizes):
-            raise ValueError(
-                f"sizes must be one to three numbers of 1 or more, since a grid has that many axes; got {sizes}."
-            )
-        device = require_device(device)
-        cells = grids.grid_coordinates(*sizes)
-        ids = (cells if len(sizes) > 1 else cells.squeeze(-1)).unsqueeze(0).to(device)
-        return Positions(
-            "grid", ids.shape[1], ids.device, ((0, ids.shape[1]),), ids,
-            sequence_length=ids.shape[1], note=" x ".join(map(str, sizes)),
-        )  # fmt: skip
+    def grid(
+        *sizes: int,
+        first: float | Sequence[float] = 0,
+        step: float | Sequence[float] = 1,
+        centred: bool | Sequence[bool] = False,
+        normalised: Normalised | None = None,
+        device: torch.device | str = "cpu",
+    ) -> Positions:
+        """Give the cells of an image (height, width), a video (time, height, width) or any other grid their
+        coordinates, row by row: ``first, first + step, ...``, one number for all axes or one for each.
+
+        Time goes by seconds with ``step=(24 / fps, 1, 1)`` (Cosmos). ``centred`` counts from ``first - ceil(n / 2)``
+        on (Qwen-Image's scale_rope). ``normalised`` gives the centres of cells in -1 .. 1, divided by each side
+        ("each", DINOv3's "separate"), the "longest" or the "shortest".
+
+        >>> Positions.grid(1, 2, 3, centred=(False, True, True)).ids[0, :, 2].tolist()
+        [-2, -1, 0, -2, -1, 0]
+        """
+        return Positions(**cells.grid(sizes, first, step, centred, normalised, device))
 
     @staticmethod
     def mixed(segments: Sequence[int | Vision], *, device: torch.device | str = "cpu") -> Positions:
@@ -327,25 +333,29 @@ class Positions:
             self, high, count, f"skipping below {high}", lambda n: sampling.skips(n, high, min(chunks, n), seed)
         )
 
+    def augmented(self, *, seed: int, shift: float = 0.0, jitter: float = 1.0, rescale: float = 1.0) -> Positions:
+        """Move coordinates by up to ``shift``, and stretch or shrink each axis by up to ``jitter`` and all by up to
+        ``rescale``, at random, as DINOv3 was trained on ``Positions.grid(14, 14, normalised="each")``."""
+        moves, factors = sampling.stretches(self.axes, seed, shift=shift, jitter=jitter, rescale=rescale)
+        return stretched(self, moves.tolist(), factors.tolist(), f"augmented by {seed}")
+
+    def scaled(self, factor: float | Sequence[float]) -> Positions:
+        """Multiply coordinates by a number, or by one for each axis; DINOv3's angles are those of 2 pi times its own.
+
+        >>> Positions.grid(2, 2, normalised="each").scaled(4).prefixed(1).ids[0].tolist()
+        [[0.0, 0.0], [-2.0, -2.0], [-2.0, 2.0], [2.0, -2.0], [2.0, 2.0]]
+        """
+        factors = cells.one_an_axis("factor", factor, self.axes, "coordinates are multiplied by it")
+        return stretched(self, [0.0] * self.axes, factors, f"times {factor}")
+
+    def prefixed(self, count: int) -> Positions:
+        """Put ``count`` tokens before all others, at coordinate 0, where rotary rotates nothing: [CLS], registers."""
+        return cells.prefixed(self, count)
+
     def continued(self, count: int) -> Positions:
         """Give the tokens decoded next their positions, after a single range or after text among images. Positions
         after images lag behind the slots, by ``delta``."""
-        count = require_count("count", count, "it counts tokens", least=0)
-        if self.runs is None or self.rows > 1 or self.structure not in ("range", "mixed"):
-            raise ValueError(
-                f"positions must be a range or mixed to be continued, since others do not end; got {self!r}."
-            )
-        end = max((last for _, last in self.runs), default=0)
-        if self.structure == "range":
-            return Positions.range(count, start=end, device=self.device)
-        if self.delta is None:
-            raise ValueError(
-                f"positions must reach to the end of text among images to be continued, since the images tell how far "
-                f"positions lag behind; got {self!r}. Continue the whole, not a part of it."
-            )
-        ids = torch.arange(end, end + count, device=self.device) + self.delta
-        following = Positions.explicit(ids[None, :, None].expand(1, count, self.axes))
-        return replace(following, structure="mixed", runs=((end, end + count),), delta=self.delta)
+        return joining.continuation(self, count)
 
     def with_sequence_length(self, sequence_length: int | Int[Tensor, "#batch #sequence"]) -> Positions:
         """Tell how long the whole sequence is, or will be; one number, or one for each row, (batch, 1), or token,

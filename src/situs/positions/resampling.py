@@ -1,15 +1,17 @@
-"""Positions drawn anew, so that training at one length meets those of another: each keeps its order, not its number."""
+"""Positions drawn anew, so that training at one length meets those of another: each keeps its order, not its number.
+Coordinates moved and stretched, which serves the same between sizes of images."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from situs.arguments import require_count
+from situs.functional.angles import widest
 from situs.positions import require
 
 if TYPE_CHECKING:
@@ -51,3 +53,21 @@ def _whole(positions: Positions) -> int:
             f"the same sample; got {positions!r}."
         )
     return max(length, positions.below or 0)
+
+
+def stretched(positions: Positions, moves: Sequence[float], factors: Sequence[float], note: str) -> Positions:
+    """Move every coordinate, then multiply it, by a number an axis; padding stays at 0."""
+    ids = positions.ids if positions.axes > 1 else positions.ids.unsqueeze(-1)
+    numbers: Any = {"dtype": widest(positions.device), "device": positions.device}
+    moved = (ids.to(**numbers) + torch.tensor(moves, **numbers)) * torch.tensor(factors, **numbers)
+    if positions.valid is not None:
+        moved = torch.where(positions.valid.unsqueeze(-1), moved, 0)
+    return replace(
+        positions,
+        structure="explicit",
+        given_ids=moved if positions.axes > 1 else moved.squeeze(-1),
+        below=None,
+        document_starts=None,
+        note=f"{positions.note}, {note}" if positions.note else note,
+        tables={},
+    )

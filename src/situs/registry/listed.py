@@ -63,6 +63,11 @@ ENCODINGS: dict[str, Listed] = {
         "Dosovitskiy et al. 2020, An Image is Worth 16x16 Words, arXiv:2010.11929",
         "x_n + table[prefix + row * width + column]",
     ),
+    "lerope": Listed(
+        "situs.encodings.lerope", "LeRoPE", "query and key", True,
+        "Mistral AI 2026, Mistral Large 4 (released code, no paper)",
+        "q'_m = R(m) q_m, k'_n = R(n) k_n; R(m) rotates pair i by m base^(-2i/d) exp(a_i)",
+    ),
     "none": Listed(
         "situs.encodings.nope", "NoPE", "nowhere", False,
         "Kazemnejad et al. 2023, The Impact of Positional Encoding on Length Generalization, arXiv:2305.19466",
@@ -73,6 +78,11 @@ ENCODINGS: dict[str, Listed] = {
         "Gopalakrishnan et al. 2025, Decoupling the \"What\" and \"Where\" With Polar Coordinate Positional "
         "Embeddings, arXiv:2509.10534",
         "sum_c softplus(q_ic) softplus(k_jc) cos((j - i) base^(-c/d) + delta_hc)",
+    ),
+    "rope_mixed": Listed(
+        "situs.encodings.rope_mixed", "RoPEMixed", "query and key", True,
+        "Heo et al. 2024, Rotary Position Embedding for Vision Transformer, arXiv:2403.13298",
+        "q'_p = R(p) q_p, k'_p = R(p) k_p; R(y, x) rotates pair i of head h by y f^y_hi + x f^x_hi",
     ),
     "rotary": Listed(
         "situs.encodings.rotary", "Rotary", "query and key", False,

@@ -32,7 +32,8 @@ NAMES = [*situs.names(), "rotary+axial", "sinusoidal(axes=2)", "rotary&alibi", "
 WORDS = {name: KINDS[name].suits.words for name in KINDS}
 PORTRAITS = {
     "alibi": "distance", "cope": "scores", "deberta": "scores", "fire": "distance", "kerple": "distance",
-    "learned": "table", "learned_grid": "grid", "none": "order", "rotary": "rotation", "sandwich": "distance",
+    "learned": "table", "learned_grid": "grid", "lerope": "rotation", "none": "order", "rope_mixed": "grid",
+    "rotary": "rotation", "sandwich": "distance",
     "shaw": "scores", "sinusoidal": "table", "swin": "grid", "t5": "distance", "transformer_xl": "scores",
     "tupe": "bias", "xpos": "rotation", "rotary+axial": "grid", "sinusoidal(axes=2)": "grid",
     "rotary&alibi": "decay", "rotary+yarn": "rotation",

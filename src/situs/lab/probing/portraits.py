@@ -20,6 +20,7 @@ from situs.checks.bench import Bench, behind, normal
 from situs.checks.measures import ROLES, scores_by_distance
 from situs.encodings.base import Encoding, InputEncoding
 from situs.encodings.bias import BiasEncoding, PositionProduct
+from situs.encodings.rope_mixed import RoPEMixed
 from situs.encodings.rotation import RotationEncoding
 from situs.encodings.score import OffsetScore, ScoreEncoding
 from situs.encodings.sinusoidal import Sinusoidal
@@ -92,10 +93,12 @@ def wavelengths(encoding: Encoding, length: int) -> Float64[Tensor, "pairs"]:
     if isinstance(encoding, Sinusoidal):
         return math.tau / encoding.frequencies(0)
     assert isinstance(encoding, RotationEncoding)
+    if isinstance(encoding, RoPEMixed):  # along the direction that a pair looks in
+        return math.tau / torch.hypot(*encoding.frequencies.detach().double()[:, 0])
     positions = Positions.range(length)
     if encoding.axes > 1:
         positions = Positions.explicit(torch.zeros(1, 1, encoding.axes, dtype=torch.int64), sequence_length=length)
-    return math.tau / encoding.frequencies_at(positions)[0, 0, 0].abs()  # of any direction
+    return math.tau / encoding.frequencies_at(positions).detach()[0, 0, 0].abs()  # of any direction
 
 
 def decay(sitter: Sitter, distances: Int64[Tensor, "distances"], *, contents: int = CONTENTS) -> Curves:

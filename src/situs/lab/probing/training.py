@@ -52,7 +52,8 @@ def text_model(recipe: Recipe) -> Decoder:
 def field_model(recipe: Recipe) -> FieldModel:
     """Make the encoder of images that a recipe trains."""
     found, image = entry(recipe.encoding), _image(recipe)
-    sizes = {"dim": recipe.size.dim, "num_heads": recipe.size.heads, "size": image, "window": image}
+    dim, heads = recipe.size.dim, recipe.size.heads
+    sizes = {"dim": dim, "num_heads": heads, "head_dim": dim // heads, "size": image, "window": image}
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(recipe.seed)
         once = found.place == "input"

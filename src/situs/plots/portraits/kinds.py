@@ -69,7 +69,8 @@ TELLING = Suits(
 )
 SCALED = Suits(lambda sitter: _one(sitter, Rotary), "rotary")
 SPATIAL = Suits(
-    _spatial, "an encoding for images: learned_grid, swin, sinusoidal(axes=2), or rotary with an axial split"
+    _spatial,
+    "an encoding for images: learned_grid, rope_mixed, swin, sinusoidal(axes=2), or rotary with an axial split",
 )
 
 
