@@ -88,13 +88,28 @@ class LearnedGrid(InputEncoding):
         *,
         mode: Literal["bicubic", "bilinear"] = "bicubic",
         antialias: bool = False,
+        align_corners: bool = False,
     ) -> LearnedGrid:
-        """Make a copy for images of another size; the same size is the identity, and prefix rows stay as they are."""
+        """Make a copy for images of another size; the same size is the identity, and prefix rows stay as they are.
+
+        mode: how rows between patches are interpolated.
+        antialias: smooth the picture before it shrinks.
+        align_corners: leave the corner patches as they are and spread the others between them, as ViLT and Qwen3-VL
+            do; otherwise patches are squares whose outer edges stay, as in ViT and DINOv2.
+        """
         require_choice("mode", mode, ("bicubic", "bilinear"), "rows between patches are interpolated one of these ways")
         size = require_size("size", size, _PATCHES)
         require_flags("the picture is smoothed before it shrinks or not", antialias=antialias)
+        require_flags("corner patches stay as they are or not", align_corners=align_corners)
         resized = LearnedGrid(**{**self.config, "size": size}).to(self.table)
-        patches = resize_grid(self.table[self.prefix :], self.size, resized.size, mode=mode, antialias=antialias)
+        patches = resize_grid(
+            self.table[self.prefix :],
+            self.size,
+            resized.size,
+            mode=mode,
+            antialias=antialias,
+            align_corners=align_corners,
+        )
         resized.table.copy_(torch.cat((self.table[: self.prefix], patches)))
         return resized.train(self.training)
 
