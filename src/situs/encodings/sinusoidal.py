@@ -64,7 +64,8 @@ Padding: TypeAlias = Literal["position", "zeros"]
 class Sinusoidal(InputEncoding):
     """Add sines and cosines of geometrically growing wavelengths.
 
-    >>> Sinusoidal(dim=4)(torch.zeros(1, 2, 4)).round(decimals=2)
+    >>> import situs, torch
+    >>> situs.Sinusoidal(dim=4)(torch.zeros(1, 2, 4)).round(decimals=2)
     tensor([[[0.0000, 1.0000, 0.0000, 1.0000],
              [0.8400, 0.5400, 0.0100, 1.0000]]])
     """
