@@ -68,6 +68,7 @@ VARIANTS: list[situs.Encoding] = [
     situs.Kerple(num_heads=2, kernel="power"),
     situs.Fire(num_heads=2, threshold=6.0),
     situs.SwinBias(num_heads=2, window=(5, 6), version="v2", trained_window=(9, 9)),
+    situs.SwinBias(num_heads=2, window=(4, 5), cls=True, signed=False),
     situs.Shaw(num_heads=2, head_dim=8, max_distance=3, per_head=True),
     situs.Shaw(num_heads=2, head_dim=8, keys=False),
     situs.Shaw(num_heads=2, head_dim=8, max_distance=5, max_ahead=2, beyond="nothing", rows="query_minus_key"),

@@ -66,7 +66,7 @@ def test_values_gain_what_the_paper_adds(data: st.DataObject, max_distance: int,
 @settings(max_examples=150)
 @given(st.data(), st.sampled_from(VARIANTS[Shaw]), st.sampled_from([1, 2, 4]), st.booleans())
 def test_attention_is_the_papers_with_keys_values_or_both(
-    data: st.DataObject, options: dict[str, bool], kv_heads: int, causal: bool
+    data: st.DataObject, options: dict[str, Any], kv_heads: int, causal: bool
 ) -> None:
     situation = situated(data)
     encoding = stirred(Shaw(num_heads=HEADS, head_dim=HEAD_DIM, max_distance=3, **options))

@@ -70,6 +70,8 @@ class Sinusoidal(InputEncoding):
              [0.8400, 0.5400, 0.0100, 1.0000]]])
     """
 
+    takes_unplaced = True  # nothing is added to them, as in MAE
+
     def __init__(
         self,
         *,
@@ -145,8 +147,9 @@ class Sinusoidal(InputEncoding):
             cos, sin = points(moved, partial(_coordinate, axis), ladder[None, None], dtype)
             parts.append(sinusoids(cos, sin, width, self.layout, cosines_first=self.cosines_first))
         encoded = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
-        if self.padding == "zeros" and positions.valid is not None:
-            encoded = torch.where(positions.valid.unsqueeze(-1), encoded, 0)
+        for shown in (positions.placed, positions.valid if self.padding == "zeros" else None):
+            if shown is not None:
+                encoded = torch.where(shown.unsqueeze(-1), encoded, 0)
         return encoded
 
     def forward(

@@ -6,12 +6,12 @@ Acts on  scores.    Learned: yes, a projection and two vectors per head.    Rela
     score[i, j] = (q_i . k_j + q_i . W r_{i-j} + u . k_j + v . W r_{i-j}) / sqrt(d)
                    (a)         (b)               (c)       (d)
 
-r is sinusoidal, all sines before all cosines; conformers (wav2vec2, Parakeet, NeMo) interleave them
-(``layout="interleaved"``), and Gemma 3n's audio encoder reaches the slowest wavelength (``spacing="inclusive"``) and has
-no biases (``biases=False``). That encoder attends in chunks, each with some frames before and behind, of which a frame
-sees a fixed number: a sliding window, for which ``attend`` has ``window=``. Segment memory needs nothing of its own: pass more keys than queries, and
-queries are the last of them. Distances may be negative, so encoders (XLNet) need no other formula, and no shift that
-assumes a causal mask.
+r is sinusoidal, all sines before all cosines. Conformers (wav2vec2, Parakeet) interleave them
+(``layout="interleaved"``). Gemma 3n's audio encoder reaches the slowest wavelength (``spacing="inclusive"``) and has no
+biases (``biases=False``); it computes in chunks, but a frame sees a fixed number of frames, which is a sliding window.
+
+Segment memory needs nothing of its own: pass more keys than queries, and queries are the last of them. Distances may be
+negative, so encoders (XLNet) need no other formula, and no shift that assumes a causal mask.
 
 Departures: ``clamp_len`` bounds distances on both sides, as XLNet does; Transformer-XL's code meets only distances
 behind. The biases belong to this encoding; a model that shares u and v among layers assigns the same parameters.

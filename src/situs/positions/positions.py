@@ -1,15 +1,16 @@
 """Positions: where each token stands, as data that every encoding takes.
 
-A `Positions` answers four questions, separately, because confusing them is where cached decoding,
+A `Positions` answers five questions, separately, because confusing them is where cached decoding,
 padding and packing go wrong elsewhere:
 
     ids               which position each token has: what an encoding computes with
     slots             where the token lies in its document: what "earlier" and "later" mean under a causal mask
     documents, valid  which tokens may see each other at all
+    placed            which tokens have a position, where some have none: [CLS] beside the patches of an image
     sequence_length   how long the whole sequence is, for methods that choose by it (dynamic NTK, LongRoPE)
 
 Its structure (a range, padded, packed, ...) is known from how it was made, never by reading tensor
-values, so that choosing a fast path costs no wait for a device. Padding has position 0.
+values, so that choosing a fast path costs no wait for a device. Padding, and what has no position, has position 0.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any, Literal, SupportsIndex, TypeAlias
 import torch
 from jaxtyping import Bool, Int, Num
 from torch import Tensor
+from torch.nn.functional import pad
 
 from situs.arguments import require_count, require_device, require_whole_numbers
 from situs.functional import grids, sampling
@@ -47,6 +49,7 @@ class Positions:
     given_slots: Tensor | None = None
     documents: Int[Tensor, "#batch sequence"] | None = None
     valid: Bool[Tensor, "#batch sequence"] | None = None
+    placed: Bool[Tensor, "#batch sequence"] | None = None
     sequence_length: int | Int[Tensor, "#batch #sequence"] | None = None
     document_lengths: tuple[int, ...] | None = None
     document_starts: tuple[int, ...] | None = None
@@ -143,41 +146,50 @@ class Positions:
         *,
         documents: Int[Tensor, "*rows"] | None = None,
         valid: Bool[Tensor, "*rows"] | None = None,
+        placed: Bool[Tensor, "*rows"] | None = None,
         sequence_length: int | Tensor | None = None,
     ) -> Positions:
         """Take positions as they are: integers, or reals for computed methods; (sequence,), (batch, sequence) or
-        (batch, sequence, axes)."""
+        (batch, sequence, axes). ``placed`` is true at tokens that have one."""
         require.ids(ids)
         ids = ids if ids.is_floating_point() else ids.long()
         ids = ids.unsqueeze(0) if ids.ndim == 1 else ids
         ids = ids.squeeze(-1) if ids.ndim == 3 and ids.shape[-1] == 1 else ids
         require.documents(documents)
         require.valid(valid)
-        documents = documents.unsqueeze(0) if documents is not None and documents.ndim == 1 else documents
-        valid = valid.unsqueeze(0) if valid is not None and valid.ndim == 1 else valid
-        require.one_a_token("documents", documents, ids)
-        require.one_a_token("valid", valid, ids)
+        require.valid(placed, "placed")
+        documents, valid, placed = (
+            each.unsqueeze(0) if each is not None and each.ndim == 1 else each for each in (documents, valid, placed)
+        )
+        for name, each in (("documents", documents), ("valid", valid), ("placed", placed)):
+            require.one_a_token(name, each, ids)
+        if placed is not None:
+            ids = torch.where(placed if ids.ndim == 2 else placed.unsqueeze(-1), ids, 0)
         require.sequence_length(sequence_length)
         return Positions(
-            "explicit", ids.shape[1], ids.device, given_ids=ids, documents=documents, valid=valid,
+            "explicit", ids.shape[1], ids.device, given_ids=ids, documents=documents, valid=valid, placed=placed,
             sequence_length=sequence_length,
         )  # fmt: skip
 
     @staticmethod
-    def grid(*sizes: int, device: torch.device | str = "cpu") -> Positions:
-        """Give the cells of an image (height, width) or video (time, height, width) their coordinates, row by row."""
+    def grid(*sizes: int, prefix: int = 0, device: torch.device | str = "cpu") -> Positions:
+        """Give the cells of an image (height, width) or video (time, height, width) their coordinates, row by row. The
+        first ``prefix`` tokens, such as [CLS] and registers, have none."""
         sizes = tuple(require_count("sizes", size, "they count cells") for size in sizes)
         if not 1 <= len(sizes) <= 3 or any(size < 1 for size in sizes):
             raise ValueError(
                 f"sizes must be one to three numbers of 1 or more, since a grid has that many axes; got {sizes}."
             )
         device = require_device(device)
-        cells = grids.grid_coordinates(*sizes)
+        prefix = require_count("prefix", prefix, "it counts tokens before the cells", least=0)
+        cells = pad(grids.grid_coordinates(*sizes), (0, 0, prefix, 0))
         ids = (cells if len(sizes) > 1 else cells.squeeze(-1)).unsqueeze(0).to(device)
+        length = ids.shape[1]
+        placed = torch.arange(length, device=ids.device)[None] >= prefix if prefix else None
+        note = (f"{prefix} without a position, " if prefix else "") + " x ".join(map(str, sizes))
         return Positions(
-            "grid", ids.shape[1], ids.device, ((0, ids.shape[1]),), ids,
-            sequence_length=ids.shape[1], note=" x ".join(map(str, sizes)),
-        )  # fmt: skip
+            "grid", length, ids.device, ((0, length),), ids, placed=placed, sequence_length=length, note=note
+        )
 
     @staticmethod
     def mixed(segments: Sequence[int | Vision], *, device: torch.device | str = "cpu") -> Positions:
@@ -263,7 +275,7 @@ class Positions:
     def rows(self) -> int:
         """Sequences in the batch; 1 where all share."""
         most = 1
-        for source in (self.given_ids, self.documents, self.valid, self.sequence_length):
+        for source in (self.given_ids, self.documents, self.valid, self.placed, self.sequence_length):
             most = max(most, source.shape[0]) if isinstance(source, Tensor) else most
         return most
 
@@ -354,7 +366,7 @@ class Positions:
         return replace(self, sequence_length=sequence_length, tables={})
 
     def _map(self, change: Callable[[Tensor], Tensor], **others: Any) -> Positions:
-        names = ("given_ids", "given_slots", "documents", "valid", "sequence_length")
+        names = ("given_ids", "given_slots", "documents", "valid", "placed", "sequence_length")
         held = {name: getattr(self, name) for name in names}
         changed: dict[str, Any] = {name: change(value) for name, value in held.items() if isinstance(value, Tensor)}
         return replace(self, **changed, **others, tables={})

@@ -34,9 +34,9 @@ def resampled(
         raise ValueError(f"high must be at least {count}, since that many different positions are drawn; got {high}.")
     require.within(ids, count)
     drawn = draw(count).to(positions.device)[ids]
-    valid = positions.valid
-    if valid is not None:  # padding has position 0
-        drawn = torch.where(valid if drawn.ndim == 2 else valid.unsqueeze(-1), drawn, 0)
+    for held in (positions.valid, positions.placed):
+        if held is not None:  # padding and tokens without a position have position 0
+            drawn = torch.where(held if drawn.ndim == 2 else held.unsqueeze(-1), drawn, 0)
     return replace(
         positions, structure="explicit", given_ids=drawn, below=high, document_starts=None, note=note, tables={}
     )
