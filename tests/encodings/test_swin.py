@@ -254,7 +254,7 @@ def test_attention_in_every_kernel_sees_tokens_without_a_cell() -> None:
     images = Positions.batch([Positions.grid(3, 4, prefix=1), Positions.grid(2, 3, prefix=2)])
     expected = reference(q, k, v, encoding=encoding, positions=images)
     for impl in ("auto", "blockwise", "dense"):
-        torch.testing.assert_close(attend(q, k, v, encoding=encoding, positions=images, impl=impl), expected)  # type: ignore[arg-type]
+        torch.testing.assert_close(attend(q, k, v, encoding=encoding, positions=images, impl=impl), expected)
     learnt = torch.autograd.grad(attend(q, k, v, encoding=encoding, positions=images).square().sum(), encoding.table)
     torch.testing.assert_close(learnt, torch.autograd.grad(expected.square().sum(), encoding.table))
     assert bool((learnt[0][-3:] != 0).all())

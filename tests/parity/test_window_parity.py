@@ -53,8 +53,9 @@ def test_beits_bias_at_any_window_equals_ours(kind: str, window: tuple[int, int]
 def test_attention_of_beit_equals_ours() -> None:
     config = BeitConfig(
         image_size=20, patch_size=4, num_attention_heads=HEADS, hidden_size=32, num_hidden_layers=1,
-        intermediate_size=16, use_relative_position_bias=True, attn_implementation="eager",
+        intermediate_size=16, use_relative_position_bias=True,
     )  # fmt: skip
+    config._attn_implementation = "eager"
     model = enliven(BeitModel(config).double().eval())
     layer: Any = model.get_submodule("layers.0")
     with torch.no_grad():

@@ -35,7 +35,7 @@ ScoreMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 FROM_UNPLACED, TO_UNPLACED, AMONG_UNPLACED = 2**30, 2**30 + 1, 2**30 + 2
-"""What stands for the offset where a token has no position (``Positions.placed``): the query, the key, or both. The rules
+"""What stands for the offset where a token has no position (``Positions.placed``): the query, the key, or both. Rules
 of encodings that say ``takes_unplaced`` tell them from offsets."""
 
 
@@ -271,11 +271,11 @@ def as_positions(
             f"query_positions and key_positions must have as many rows, or one, since rows belong together; got "
             f"{both[0].rows} and {both[1].rows}."
         )
-    _require_extent(encoding, *both)
+    require_extent(encoding, *both)
     return both[0], both[1]
 
 
-def _require_extent(encoding: BiasEncoding, query: Positions, key: Positions) -> None:
+def require_extent(encoding: Encoding, query: Positions, key: Positions) -> None:
     """Raise if positions span more than the encoding's window; where values may not be read, the device asserts."""
     if encoding.extent is None or not query.length or not key.length:
         return

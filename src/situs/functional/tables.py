@@ -37,6 +37,18 @@ def stretch(table: Float[Tensor, "old dim"], length: int) -> Float[Tensor, "leng
     return stretched
 
 
+def resize_rows(table: Float[Tensor, "old dim"], length: int) -> Float[Tensor, "length dim"]:
+    """Interpolate a table linearly to another length, where rows are stretches whose outer ends stay, as an image's
+    cells do in ``resize_grid``."""
+    require_floating("table", table, "its rows are interpolated")
+    require_axes_of("table", table, ("rows", "dim"), "each offset has a row")
+    length = require_count("length", length, "it counts rows", least=1)
+    if len(table) == length:
+        return table.clone()
+    wide = table if table.dtype == torch.float64 else table.float()
+    return interpolate(wide.T.unsqueeze(0), size=length, mode="linear").squeeze(0).T.to(table.dtype)
+
+
 def resize_grid(
     table: Float[Tensor, "cells dim"],
     old: tuple[int, int],
