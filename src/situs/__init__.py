@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from situs.encodings.bias import OffsetBias as OffsetBias
     from situs.encodings.bias import PairBias as PairBias
     from situs.encodings.bias import PositionProduct as PositionProduct
+    from situs.encodings.boxes import Boxes as Boxes
     from situs.encodings.cope import CoPE as CoPE
     from situs.encodings.deberta import Deberta as Deberta
     from situs.encodings.fire import Fire as Fire
@@ -101,6 +102,7 @@ if TYPE_CHECKING:
     from situs.encodings.transformer_xl import TransformerXL as TransformerXL
     from situs.encodings.tupe import Tupe as Tupe
     from situs.encodings.value_map import ValueMap as ValueMap
+    from situs.encodings.vitdet import ViTDet as ViTDet
     from situs.encodings.xpos import XPos as XPos
     from situs.functional.grids import Vision as Vision
     from situs.functional.pairing import convert_pairing as convert_pairing

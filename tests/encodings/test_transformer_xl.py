@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -32,12 +33,15 @@ def made(**options: Any) -> TransformerXL:
 
 
 def by_paper(encoding: TransformerXL) -> Formula:
-    u, v, w = (
-        each.detach().double().numpy() for each in (encoding.content_bias, encoding.position_bias, encoding.projection)
+    u, v = (
+        np.zeros((HEADS, HEAD_DIM)) if each is None else each.detach().double().numpy()
+        for each in (encoding.content_bias, encoding.position_bias)
     )
+    w = encoding.projection.detach().double().numpy()
+    waves = encoding.clamp_len, encoding.base, encoding.layout, encoding.spacing
 
     def term(q: Array, k: Array, query_ids: Array, key_ids: Array) -> Array:
-        return transformer_xl.term(q, k, query_ids, key_ids, u, v, w, encoding.clamp_len, encoding.base)
+        return transformer_xl.term(q, k, query_ids, key_ids, u, v, w, *waves)
 
     return term
 
@@ -55,6 +59,17 @@ def test_the_term_is_the_papers(
 ) -> None:
     encoding = made(clamp_len=clamp_len, base=base)
     assert_follows(encoding, situated(data), by_paper(encoding), kv_heads=kv_heads, scale=scale, tolerance=1e-7)
+
+
+@settings(max_examples=40)
+@given(st.data(), st.sampled_from([("interleaved", "exclusive", True), ("concatenated", "inclusive", False)]))
+def test_the_term_is_that_of_conformers_and_of_gemmas_audio(
+    data: st.DataObject, options: tuple[Any, Any, bool]
+) -> None:
+    layout, spacing, biases = options
+    encoding = made(layout=layout, spacing=spacing, biases=biases)
+    assert_follows(encoding, situated(data), by_paper(encoding), tolerance=1e-7)
+    assert ("content_bias" in encoding.state_dict()) == biases
 
 
 reals = st.floats(-1000, 1000, width=32)
@@ -124,10 +139,13 @@ def test_each_bias_does_what_its_letter_says() -> None:
     with torch.no_grad():
         encoding.projection.zero_()
     only_c = encoding(q, k, scale=1.0)
+    assert encoding.content_bias is not None
     u_with_keys = (k * encoding.content_bias[:, None]).sum(-1)
     torch.testing.assert_close(only_c, u_with_keys[:, :, None].expand(-1, -1, 5, -1))
     other = made()
     without_queries = other(torch.zeros_like(q), torch.zeros_like(k), scale=1.0)
+    assert other.position_bias is not None
+    assert other.content_bias is not None
     with torch.no_grad():
         swapped = other.position_bias.double()[None, :, None].expand(1, -1, 5, -1)
         other.content_bias.zero_()

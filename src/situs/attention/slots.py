@@ -41,7 +41,11 @@ def require_counted(positions: Positions, encodings: Sequence[Encoding]) -> None
     if not encodings or positions.start is not None:
         return
     assert positions.given_slots is not None
-    if positions.axes > 1 or not agree(positions.ids, positions.given_slots, positions.valid):
+    if (
+        positions.axes > 1
+        or positions.placed is not None
+        or not agree(positions.ids, positions.given_slots, positions.valid)
+    ):
         raise ValueError(
             f"positions must count the tokens in the cache, since {type(encodings[0]).__name__} reads a key's position "
             f"off its slot; got {positions!r}."

@@ -86,6 +86,9 @@ class Encoding(nn.Module, ABC):
     whole: bool = False
     """Whether positions must be whole numbers, as for methods that look them up in a table."""
 
+    takes_unplaced: bool = False
+    """Whether tokens without a position (``Positions.placed``), such as [CLS], mean something to it."""
+
     resolved: Mapping[str, object] = {}
     """What the options came to, for ``describe``."""
 

@@ -57,6 +57,8 @@ class LeRoPE(RotationEncoding):
     torch.Size([8])
     """
 
+    takes_unplaced = True  # they are not rotated
+
     learns_frequencies = True
 
     def __init__(

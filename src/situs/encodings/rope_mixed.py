@@ -53,6 +53,8 @@ class RoPEMixed(RotationEncoding):
     (torch.Size([1, 2, 12, 16]), (2, 2, 8))
     """
 
+    takes_unplaced = True  # they are not rotated
+
     learns_frequencies = True
     of_a_head = "frequencies"
     axes = 2

@@ -65,6 +65,8 @@ SAME = 1e-9
 class Rotary(RotationEncoding):
     """Rotate every channel pair of queries and keys by an angle proportional to the position."""
 
+    takes_unplaced = True  # they are not rotated, as the prefix of DINOv3 and EVA-02
+
     def __init__(
         self,
         *,

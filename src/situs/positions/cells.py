@@ -72,27 +72,33 @@ def _spread(cells: Tensor, begins: Sequence[float], steps: Sequence[float], devi
     return (cells * torch.tensor(steps, **exact) + torch.tensor(begins, **exact)).to(widest(device))
 
 
-def prefixed(positions: Positions, count: int) -> Positions:
-    """Put tokens before the others, at coordinate 0."""
-    count = require_count("count", count, "it counts tokens", least=0)
+def prefixed(positions: Positions, count: int, name: str = "count") -> Positions:
+    """Put tokens without a position before the others."""
+    count = require_count(name, count, "it counts tokens before the cells", least=0)
+    if not count:
+        return positions
     whole = positions.runs in (None, ((0, positions.length),)) and positions.given_slots is None
     if not whole or positions.documents is not None or positions.valid is not None:
         reason = "tokens are put before the first of each row"
         cure = "Put them before each row, then join rows with Positions.batch or pack."
         refuse(ValueError, "positions", "be whole rows without padding", reason, repr(positions), cure)
     ids, length = positions.ids, positions.length + count
+    placed = torch.ones_like(ids[..., 0] if ids.ndim == 3 else ids, dtype=torch.bool)
+    placed = placed if positions.placed is None else positions.placed
+    note = f"{count} without a position" + f", {positions.note}" * bool(positions.note)
     known = positions.sequence_length
     return replace(
         positions,
-        structure="explicit",
+        structure="grid" if positions.structure == "grid" else "explicit",
         length=length,
         runs=None if positions.runs is None else ((0, length),),
         given_ids=torch.cat((ids.new_zeros(ids.shape[0], count, *ids.shape[2:]), ids), 1),
+        placed=torch.cat((placed.new_zeros(placed.shape[0], count), placed), 1),
         sequence_length=None if known is None else known + count,
         document_lengths=None,
         document_starts=None,
         below=None,
-        note=f"{count} before {positions.note}" if positions.note else f"{count} before",
+        note=note,
         tables={},
     )
 

@@ -32,6 +32,7 @@ def batched(rows: Sequence[Positions], side: Side) -> dict[str, Any]:
         "given_slots": slots,
         "documents": _joined(whole, "documents", 0),
         "valid": _joined(whole, "valid", 0),
+        "placed": _joined(whole, "placed", 0),
         "sequence_length": _joined_lengths(whole, 0),
         "side": side if uneven and all(row.valid is None for row in rows) else None,
         "below": _shared_bound(rows),
@@ -52,6 +53,7 @@ def packed(rows: Sequence[Positions]) -> dict[str, Any]:
         "given_slots": torch.cat([own_slots(row) for row in rows], 1) if runs is None else None,
         "documents": torch.cat(numbers, 1),
         "valid": _joined(rows, "valid", 1),
+        "placed": _joined(rows, "placed", 1),
         "sequence_length": _joined_lengths(rows, 1),
         "document_lengths": tuple(row.length for row in rows),
         "document_starts": _joined_starts(rows),
@@ -91,6 +93,7 @@ def _padded(row: Positions, count: int, side: Side) -> Positions:
         length=row.length + count,
         given_ids=pad(ids, (0, 0, *amount) if ids.ndim == 3 else amount),
         valid=pad(valid, amount),
+        placed=None if row.placed is None else pad(row.placed, amount, value=True),
         documents=None if row.documents is None else pad(row.documents, amount),
         sequence_length=pad(whole, amount) if isinstance(whole, Tensor) and whole.shape[1] != 1 else whole,
     )
@@ -103,8 +106,8 @@ def _joined_ids(rows: Sequence[Positions], dim: int) -> Tensor:
     return torch.cat([each.double() if mixed else each for each in ids], dim)
 
 
-def _joined(rows: Sequence[Positions], name: Literal["documents", "valid"], dim: int) -> Tensor | None:
-    """Join a field of every row, if any row has it; the others are one document, all real tokens."""
+def _joined(rows: Sequence[Positions], name: Literal["documents", "valid", "placed"], dim: int) -> Tensor | None:
+    """Join a field of every row, if any row has it; the others are one document, all real tokens and placed."""
     fields: list[Tensor | None] = [getattr(row, name) for row in rows]
     if all(field is None for field in fields):
         return None

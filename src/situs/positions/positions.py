@@ -1,15 +1,16 @@
 """Positions: where each token stands, as data that every encoding takes.
 
-A `Positions` answers four questions, separately, because confusing them is where cached decoding,
+A `Positions` answers five questions, separately, because confusing them is where cached decoding,
 padding and packing go wrong elsewhere:
 
     ids               which position each token has: what an encoding computes with
     slots             where the token lies in its document: what "earlier" and "later" mean under a causal mask
     documents, valid  which tokens may see each other at all
+    placed            which tokens have a position, where some have none: [CLS] beside the patches of an image
     sequence_length   how long the whole sequence is, for methods that choose by it (dynamic NTK, LongRoPE)
 
 Its structure (a range, padded, packed, ...) is known from how it was made, never by reading tensor
-values, so that choosing a fast path costs no wait for a device. Padding has position 0.
+values, so that choosing a fast path costs no wait for a device. Padding, and what has no position, has position 0.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Positions:
     given_slots: Tensor | None = None
     documents: Int[Tensor, "#batch sequence"] | None = None
     valid: Bool[Tensor, "#batch sequence"] | None = None
+    placed: Bool[Tensor, "#batch sequence"] | None = None
     sequence_length: int | Int[Tensor, "#batch #sequence"] | None = None
     document_lengths: tuple[int, ...] | None = None
     document_starts: tuple[int, ...] | None = None
@@ -144,23 +146,28 @@ class Positions:
         *,
         documents: Int[Tensor, "*rows"] | None = None,
         valid: Bool[Tensor, "*rows"] | None = None,
+        placed: Bool[Tensor, "*rows"] | None = None,
         sequence_length: int | Tensor | None = None,
     ) -> Positions:
         """Take positions as they are: integers, or reals for computed methods; (sequence,), (batch, sequence) or
-        (batch, sequence, axes)."""
+        (batch, sequence, axes). ``placed`` is true at tokens that have one."""
         require.ids(ids)
         ids = ids if ids.is_floating_point() else ids.long()
         ids = ids.unsqueeze(0) if ids.ndim == 1 else ids
         ids = ids.squeeze(-1) if ids.ndim == 3 and ids.shape[-1] == 1 else ids
         require.documents(documents)
         require.valid(valid)
-        documents = documents.unsqueeze(0) if documents is not None and documents.ndim == 1 else documents
-        valid = valid.unsqueeze(0) if valid is not None and valid.ndim == 1 else valid
-        require.one_a_token("documents", documents, ids)
-        require.one_a_token("valid", valid, ids)
+        require.valid(placed, "placed")
+        documents, valid, placed = (
+            each.unsqueeze(0) if each is not None and each.ndim == 1 else each for each in (documents, valid, placed)
+        )
+        for name, each in (("documents", documents), ("valid", valid), ("placed", placed)):
+            require.one_a_token(name, each, ids)
+        if placed is not None:
+            ids = torch.where(placed if ids.ndim == 2 else placed.unsqueeze(-1), ids, 0)
         require.sequence_length(sequence_length)
         return Positions(
-            "explicit", ids.shape[1], ids.device, given_ids=ids, documents=documents, valid=valid,
+            "explicit", ids.shape[1], ids.device, given_ids=ids, documents=documents, valid=valid, placed=placed,
             sequence_length=sequence_length,
         )  # fmt: skip
 
@@ -171,6 +178,7 @@ class Positions:
         step: float | Sequence[float] = 1,
         centred: bool | Sequence[bool] = False,
         normalised: Normalised | None = None,
+        prefix: int = 0,
         device: torch.device | str = "cpu",
     ) -> Positions:
         """Give the cells of an image (height, width), a video (time, height, width) or any other grid their
@@ -178,12 +186,14 @@ class Positions:
 
         Time goes by seconds with ``step=(24 / fps, 1, 1)`` (Cosmos). ``centred`` counts from ``first - ceil(n / 2)``
         on (Qwen-Image's scale_rope). ``normalised`` gives the centres of cells in -1 .. 1, divided by each side
-        ("each", DINOv3's "separate"), the "longest" or the "shortest".
+        ("each", DINOv3's "separate"), the "longest" or the "shortest". The first ``prefix`` tokens, such as [CLS] and
+        registers, have no position.
 
         >>> Positions.grid(1, 2, 3, centred=(False, True, True)).ids[0, :, 2].tolist()
         [-2, -1, 0, -2, -1, 0]
         """
-        return Positions(**cells.grid(sizes, first, step, centred, normalised, device))
+        made = Positions(**cells.grid(sizes, first, step, centred, normalised, device))
+        return cells.prefixed(made, prefix, "prefix")
 
     @staticmethod
     def mixed(segments: Sequence[int | Vision], *, device: torch.device | str = "cpu") -> Positions:
@@ -269,7 +279,7 @@ class Positions:
     def rows(self) -> int:
         """Sequences in the batch; 1 where all share."""
         most = 1
-        for source in (self.given_ids, self.documents, self.valid, self.sequence_length):
+        for source in (self.given_ids, self.documents, self.valid, self.placed, self.sequence_length):
             most = max(most, source.shape[0]) if isinstance(source, Tensor) else most
         return most
 
@@ -349,7 +359,7 @@ class Positions:
         return stretched(self, [0.0] * self.axes, factors, f"times {factor}")
 
     def prefixed(self, count: int) -> Positions:
-        """Put ``count`` tokens before all others, at coordinate 0, where rotary rotates nothing: [CLS], registers."""
+        """Put ``count`` tokens without a position before all others, which rotary does not rotate: [CLS], registers."""
         return cells.prefixed(self, count)
 
     def continued(self, count: int) -> Positions:
@@ -364,7 +374,7 @@ class Positions:
         return replace(self, sequence_length=sequence_length, tables={})
 
     def _map(self, change: Callable[[Tensor], Tensor], **others: Any) -> Positions:
-        names = ("given_ids", "given_slots", "documents", "valid", "sequence_length")
+        names = ("given_ids", "given_slots", "documents", "valid", "placed", "sequence_length")
         held = {name: getattr(self, name) for name in names}
         changed: dict[str, Any] = {name: change(value) for name, value in held.items() if isinstance(value, Tensor)}
         return replace(self, **changed, **others, tables={})

@@ -36,9 +36,9 @@ def resampled(
         raise ValueError(f"high must be at least {count}, since that many different positions are drawn; got {high}.")
     require.within(ids, count)
     drawn = draw(count).to(positions.device)[ids]
-    valid = positions.valid
-    if valid is not None:  # padding has position 0
-        drawn = torch.where(valid if drawn.ndim == 2 else valid.unsqueeze(-1), drawn, 0)
+    for held in (positions.valid, positions.placed):
+        if held is not None:  # padding and tokens without a position have position 0
+            drawn = torch.where(held if drawn.ndim == 2 else held.unsqueeze(-1), drawn, 0)
     return replace(
         positions, structure="explicit", given_ids=drawn, below=high, document_starts=None, note=note, tables={}
     )
@@ -56,12 +56,14 @@ def _whole(positions: Positions) -> int:
 
 
 def stretched(positions: Positions, moves: Sequence[float], factors: Sequence[float], note: str) -> Positions:
-    """Move every coordinate, then multiply it, by a number an axis; padding stays at 0."""
+    """Move every coordinate, then multiply it, by a number an axis; padding and tokens without a position stay at
+    0."""
     ids = positions.ids if positions.axes > 1 else positions.ids.unsqueeze(-1)
     numbers: Any = {"dtype": widest(positions.device), "device": positions.device}
     moved = (ids.to(**numbers) + torch.tensor(moves, **numbers)) * torch.tensor(factors, **numbers)
-    if positions.valid is not None:
-        moved = torch.where(positions.valid.unsqueeze(-1), moved, 0)
+    for held in (positions.valid, positions.placed):
+        if held is not None:
+            moved = torch.where(held.unsqueeze(-1), moved, 0)
     return replace(
         positions,
         structure="explicit",

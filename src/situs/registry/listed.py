@@ -30,6 +30,12 @@ ENCODINGS: dict[str, Listed] = {
         "Extrapolation, arXiv:2108.12409",
         "q_i . k_j / sqrt(d) - m_h |i - j|",
     ),
+    "boxes": Listed(
+        "situs.encodings.boxes", "Boxes", "score", True,
+        "Xu et al. 2021, LayoutLMv2: Multi-modal Pre-training for Visually-rich Document Understanding, "
+        "arXiv:2012.14740",
+        "q_i . k_j / sqrt(d) + text[bucket(j - i), h] + x[bucket(x_j - x_i), h] + y[bucket(y_j - y_i), h]",
+    ),
     "cope": Listed(
         "situs.encodings.cope", "CoPE", "score", True,
         "Golovneva et al. 2024, Contextual Position Encoding: Learning to Count What's Important, "
@@ -139,6 +145,12 @@ ENCODINGS: dict[str, Listed] = {
         "situs.encodings.tupe", "Tupe", "score", True,
         "Ke et al. 2021, Rethinking Positional Encoding in Language Pre-training, arXiv:2006.15595",
         "q_i . k_j / sqrt(2 d) + reset(p_i U_q . p_j U_k / sqrt(2 d) + b[j - i])",
+    ),
+    "vitdet": Listed(
+        "situs.encodings.vitdet", "ViTDet", "score", True,
+        "Li et al. 2022, MViTv2: Improved Multiscale Vision Transformers for Classification and Detection, "
+        "arXiv:2112.01526",
+        "q_i . k_j / sqrt(d) + q_i . R_h[y_i - y_j] + q_i . R_w[x_i - x_j]",
     ),
     "xpos": Listed(
         "situs.encodings.xpos", "XPos", "query and key", False,
