@@ -349,7 +349,8 @@ class Positions:
         return stretched(self, [0.0] * self.axes, factors, f"times {factor}")
 
     def prefixed(self, count: int) -> Positions:
-        """Put ``count`` tokens before all others, at coordinate 0, where rotary rotates nothing: [CLS], registers."""
+        """Put ``count`` tokens before all others, at coordinate 0, where rotary rotates nothing: [CLS], registers, or
+        the text of Flux."""
         return cells.prefixed(self, count)
 
     def continued(self, count: int) -> Positions:
