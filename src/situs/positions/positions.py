@@ -359,7 +359,8 @@ class Positions:
         return stretched(self, [0.0] * self.axes, factors, f"times {factor}")
 
     def prefixed(self, count: int) -> Positions:
-        """Put ``count`` tokens without a position before all others, which rotary does not rotate: [CLS], registers."""
+        """Put ``count`` tokens without a position before all others, which rotary does not rotate: [CLS], registers, or
+        the text of Flux."""
         return cells.prefixed(self, count)
 
     def continued(self, count: int) -> Positions:
