@@ -18,7 +18,7 @@ from situs.attention.kernels.softmax import TWICE, serves_flash
 from situs.attention.kernels.tiling import EVERY, Tile, Tiling, tiles_between_ranges, tiles_between_tokens
 from situs.attention.kernels.toeplitz import strided
 from situs.attention.kernels.toeplitz.terms import ByOffset, LookedUpTerm, OffsetTerm, SkewedTerm
-from situs.encodings.base import computing_dtype
+from situs.encodings.base import computing_dtype, without_autocast
 from situs.functional.heads import grouped, share_heads
 from situs.rotation.watching import is_differentiated, is_plain
 
@@ -110,6 +110,7 @@ def forward(*args: Any) -> tuple[Tensor, Tensor]:
     return out, logsumexp
 
 
+@without_autocast
 def backward(gradient: Tensor, out: Tensor, logsumexp: Tensor, *args: Any) -> tuple[Tensor, ...]:
     """The gradients of the first ten tensors, empty where they are not wanted."""
     wanted: Sequence[bool] = args[-1]
