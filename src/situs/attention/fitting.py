@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -105,7 +104,8 @@ def require_fit(
             f"query must have {width} channels per head, since {name} was made for as many; got shape "
             f"{tuple(query.shape)}."
         )
-    if isinstance(encoding, ValueEncoding) and encoding.acts_on_values and width not in (None, value.shape[-1]):
+    adds_to_values = isinstance(encoding, ValueEncoding) and encoding.acts_on_values
+    if adds_to_values and width is not None and value.shape[-1] != width:
         raise ValueError(
             f"value must have {width} channels per head, since {name} adds as many to values; got shape "
             f"{tuple(value.shape)}."
@@ -174,7 +174,7 @@ def require_numbers(causal: object, window: object, scale: Any, dropout: object)
         require_window(window)
     if type(dropout) is not float or dropout:
         require_dropout(dropout)
-    if scale is None or (type(scale) is float and math.isfinite(scale)):
+    if scale is None or (type(scale) is float and scale - scale == 0):  # finite; a graph has no other word for it
         return scale
     if isinstance(scale, Tensor) and scale.requires_grad:
         refuse(

@@ -34,7 +34,7 @@ from situs.attention.kernels.softmax import TWICE, Scratch, serves_flash, sinks_
 from situs.attention.kernels.tiling import EVERY, Tile, Tiling, tiles_between_ranges
 from situs.attention.request import Request
 from situs.attention.visibility import query_slots, visibility, visible_with_mask
-from situs.encodings.base import computing_dtype
+from situs.encodings.base import autocast_off, computing_dtype
 from situs.encodings.score import ScoreEncoding
 from situs.functional.heads import share_heads
 from situs.positions import Positions
@@ -356,7 +356,7 @@ class _BlockwiseBackward(torch.autograd.Function):
         term = AskedTerm(attended.request, tensors) if attended.term is None else attended.term
         term.gradients = [None] * len(tensors)
         before = Attended(out, logsumexp, attended.tiles, attended.formed)
-        with torch.random.fork_rng(devices=[]):
+        with autocast_off(gradient.device.type), torch.random.fork_rng(devices=[]):
             torch.set_rng_state(attended.random)
             request = attended.request
             found = attend_tiles_backward(gradient, inputs, before, term, request.scale, request.softcap)

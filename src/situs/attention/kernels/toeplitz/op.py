@@ -18,7 +18,7 @@ from situs.attention.kernels.softmax import TWICE, partial, partial_backward, se
 from situs.attention.kernels.tiling import EVERY, Tile, Tiling, tiles_between_ranges, tiles_between_tokens
 from situs.attention.kernels.toeplitz import strided
 from situs.attention.kernels.toeplitz.terms import ByOffset, LookedUpTerm, OffsetTerm, SkewedTerm
-from situs.encodings.base import computing_dtype
+from situs.encodings.base import computing_dtype, without_autocast
 from situs.functional.heads import grouped, share_heads
 from situs.rotation.watching import is_differentiated, is_plain
 
@@ -134,6 +134,7 @@ def _is_plain_attention(given: Given, settings: Settings) -> bool:
     return not settings.causal or (settings.query_start == settings.key_start and settings.scale > 0)
 
 
+@without_autocast
 def backward(gradient: Tensor, out: Tensor, logsumexp: Tensor, *args: Any) -> tuple[Tensor, ...]:
     """The gradients of all tensors but the tokens, empty where they are not wanted."""
     wanted: Sequence[bool] = args[-1]
