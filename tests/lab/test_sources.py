@@ -78,21 +78,22 @@ def test_a_base_class_and_a_function_count_wherever_they_lie(folder: Path, monke
 
 
 @pytest.mark.once
-@pytest.mark.once
 def test_a_comparison_trains_again_after_a_module_beside_the_class_was_edited(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "uses.py").write_text(USES)
     (folder / "sources_helper.py").write_text("P = 1.5\n")
     command = [
-        "compare", "--encodings=uses.py,alibi", "--tasks=copy", "--train-length=12", "--lengths=1", "--steps=2",
-        "--dim=16", "--layers=1", "--heads=2", "--batch=4", "--seeds=1", "--workers=1", "--out=out",
+        "compare", "--encodings=uses.py,uses.py:Uses,alibi", "--tasks=copy", "--train-length=12", "--lengths=1",
+        "--steps=2", "--dim=16", "--layers=1", "--heads=2", "--batch=4", "--seeds=1", "--workers=1", "--out=out",
     ]  # fmt: skip
     said = []
     for constant in ("1.5", "2.5"):
         (folder / "sources_helper.py").write_text(f"P = {constant}\n")
         assert main(command) == 0
-        said.append(next(line for line in capsys.readouterr().err.splitlines() if line.startswith("2 trials")))
+        err = capsys.readouterr().err.splitlines()
+        assert "uses.py:Uses is uses.py, since both name one class; it is shown under that name." in err
+        said.append(next(line for line in err if line.startswith("2 trials")))
     assert said == ["2 trials.", "2 trials, 1 of them finished before."]
     page = (folder / "out/report.html").read_text(encoding="utf-8")
     assert "<dt>Own code</dt><dd>uses.py, hash " in page

@@ -231,6 +231,8 @@ def _compare(options: argparse.Namespace, folder: Path, watcher: Any) -> Compari
     timeout = TIMEOUT if options.trial_timeout is None else options.trial_timeout
     with stopping_at_sigterm(lambda _: TerminatedError()), Team(options.workers) as team, watcher:
         plan = try_out(plan, team, timeout=timeout)
+        for written, name in plan.renamed.items():
+            watcher.remark(f"{written} is {name}, since both name one class; it is shown under that name.")
         watcher.remark(str(plan.budget))
         for method in plan.methods:
             if method.description:

@@ -59,7 +59,8 @@ class Workers(Protocol):
 
 
 def try_out(plan: Plan, team: Workers, *, timeout: float = TIMEOUT) -> Plan:
-    """Import, build and run every method once, in worker processes, and note which cannot be.
+    """Import, build and run every method once, in worker processes, and note which cannot be. A class that is named in
+    several ways, such as own.py and own.py:Own, is called by the first of them, so that it is trained once.
 
     Raises for a wrong name or a module that cannot be imported, and if no method is left.
     """
@@ -78,7 +79,21 @@ def try_out(plan: Plan, team: Workers, *, timeout: float = TIMEOUT) -> Plan:
     if len(problems) == len(found):
         name, problem = next(iter(problems.items()))
         raise ValueError(f"{name} cannot be built at this size: {problem.said}")
-    return replace(plan, sources={name: each.source for name, each in found.items()}, problems=problems)
+    called = _first_names(found.values())
+    methods = {method.name: method.renamed(called) for method in plan.methods}
+    return replace(
+        plan,
+        methods=list({method.name: method for method in methods.values()}.values()),
+        sources={methods[name].name: each.source for name, each in found.items()},
+        problems={methods[name].name: problem for name, problem in problems.items()},
+        renamed={name: method.name for name, method in methods.items() if name != method.name},
+    )
+
+
+def _first_names(tried: Iterable[Tried]) -> dict[str, str]:
+    """For each name of a class of one's own, give the first name that was written for that class."""
+    first: dict[str, str] = {}
+    return {name: first.setdefault(address, name) for each in tried for name, address in each.addresses.items()}
 
 
 def compare(

@@ -31,6 +31,20 @@ def sources(method: Method) -> str:
     return digest.hexdigest()[:16]
 
 
+def addresses(method: Method) -> dict[str, str]:
+    """Tell where the classes of one's own that a method names are defined, so that two names for one are known."""
+    return {part.name: _address(entry(part.name).cls) for part in method.parts if part.of_ones_own}
+
+
+def _address(cls: type[Encoding]) -> str:
+    """Name the file and the class; the module where there is no file."""
+    try:
+        file = inspect.getsourcefile(cls)
+    except TypeError:
+        file = None
+    return f"{os.path.realpath(file) if file else cls.__module__}:{cls.__qualname__}"
+
+
 def _contents(cls: type[Encoding]) -> list[tuple[bytes, bytes]]:
     """Give the names, as seen from the class's folder, and the contents of all files that it needs."""
     defined = os.path.realpath(inspect.getsourcefile(cls) or "")
