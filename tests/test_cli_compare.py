@@ -222,7 +222,12 @@ def test_the_report_of_a_comparison_that_was_stopped_says_how_many_trials_are_mi
     first, second, third = (record.trial.label for record in (damaged, *others))
     sentence = f"Not run before the comparison was stopped: {first}, {second} and {third}."
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    for text in (said, sentence, f"of {total} done, 3 missing; ", f"Of {total} trials, 3 missing; they are listed below."):
+    for text in (
+        said,
+        sentence,
+        f"of {total} done, 3 missing; ",
+        f"Of {total} trials, 3 missing; they are listed below.",
+    ):
         assert text in page
     assert sentence in shown.replace("\n", " ")
     store.write("records.json", to_json(whole))  # named, it is shown instead

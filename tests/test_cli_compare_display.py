@@ -96,8 +96,9 @@ def test_whoever_stops_it_is_told_what_is_kept(kind: type[LineWatcher] | type[Li
             raise problem
         assert ("Stopped. What is finished is kept; the same command goes on from here." in shown(where)) == said
     where = console(force_terminal=True)
-    with pytest.raises(KeyboardInterrupt), kind(where) as watcher:
-        watcher.planned([TRIAL] * 8, 3)
+    watcher = kind(where)
+    watcher.planned([TRIAL] * 8, 3)
+    with pytest.raises(KeyboardInterrupt), watcher:
         raise KeyboardInterrupt
     assert "Stopped, with 5 of 8 trials missing. What is finished is kept; the same" in shown(where)
 

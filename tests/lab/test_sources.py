@@ -85,7 +85,9 @@ class Uses(situs.NoPE):
 """
 
 
-@pytest.mark.parametrize("statement", ["import lazy_a.lazy_b", "from lazy_a.lazy_b import P", "from lazy_a import lazy_b"])
+@pytest.mark.parametrize(
+    "statement", ["import lazy_a.lazy_b", "from lazy_a.lazy_b import P", "from lazy_a import lazy_b"]
+)
 def test_a_module_that_is_imported_within_a_method_counts_and_is_not_run(folder: Path, statement: str) -> None:
     (folder / "uses.py").write_text(LAZY.format(statement))
     (folder / "lazy_a").mkdir()

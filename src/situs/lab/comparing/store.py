@@ -25,7 +25,6 @@ from typing import Protocol, TypeVar, final, runtime_checkable
 from situs.lab.comparing.records import Comparison, TrialRecord, UnsoundError
 from situs.lab.plain import UnreadableError, from_json, to_json
 
-
 PLAN = "plan.json"
 
 

@@ -111,7 +111,9 @@ class Method:
 
     def renamed(self, names: Mapping[str, str]) -> Method:
         """The same method with other names for some of its encodings."""
-        pattern = tuple(tuple(part.renamed(names.get(part.name, part.name)) for part in layer) for layer in self.pattern)
+        pattern = tuple(
+            tuple(part.renamed(names.get(part.name, part.name)) for part in layer) for layer in self.pattern
+        )
         return Method(_written(pattern), pattern, self.added)
 
     @property

@@ -1,7 +1,7 @@
 """The user's own code: which files it is in, and a hash of them, by which results of before are found again.
 
 A class of one's own may use other modules of its author's, such as constants in a file beside it. Results belong to all
-of that code, so that the hash changes when any of it does. Which modules these are is told by what is loaded, and by the
+of that code, so that the hash changes when any of it does. What is loaded tells which modules these are, and so do the
 import statements in their source, within functions too, which are read and not run. A module that is loaded by a call,
 such as importlib.import_module, counts only if it is loaded when the hash is made.
 """
@@ -82,7 +82,7 @@ def _reached(cls: type[Encoding]) -> list[ModuleType]:
 
 
 def _with_imports(files: set[str], folder: str) -> set[str]:
-    """Add the user's files that are imported anywhere in these, and in those; ``folder`` is searched beside sys.path."""
+    """Add the user's files that are imported anywhere in these; ``folder`` is searched beside sys.path."""
     found, waiting = set(files), list(files)
     while waiting:
         for file in _imported(waiting.pop(), [*sys.path, folder, ""]):
