@@ -138,6 +138,8 @@ def _of_decay(curves: list[Curve], whom: str) -> str:
     groups: dict[str, list[str]] = {}
     for curve in curves:
         groups.setdefault(_course(curve.y), []).append(curve.name)
+    if curves[0].name == ALL_HEADS:
+        return f"All heads {_verb(next(iter(groups)), one=False)}."
     if len(curves) == 1:
         return f"The score {_verb(next(iter(groups)), one=True)}."
     if len(groups) == 1:
