@@ -243,12 +243,13 @@ def test_a_subclass_of_rotary_is_scaled_and_keeps_its_parameters() -> None:
         plain.get_parameter("gain").fill_(7.0)
     model.scaled_to(method, 32, RAMPS[0])
     (made,) = model.encodings
+    assert isinstance(made, situs.Rotary)
     assert type(made) is type(plain)
-    assert (made.base, made.training) == (500.0, False)
-    assert made.scaling == make_scaling("yarn", factor=4.0, train_length=8, ramp=RAMPS[0])
+    assert (made.config["base"], made.training) == (500.0, False)
+    assert made.config["scaling"] == make_scaling("yarn", factor=4.0, train_length=8, ramp=RAMPS[0])
     assert made.get_parameter("gain").tolist() == [7.0] * 3
     (sitter,) = sitters_of(parse_all("subclasses.py:Own+linear"), {}, length=2)
-    assert sitter.encodings[0].scaling == situs.LinearScaling(factor=4.0)
+    assert sitter.encodings[0].config["scaling"] == situs.LinearScaling(factor=4.0)
 
 
 @pytest.mark.usefixtures("subclasses")

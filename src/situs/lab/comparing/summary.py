@@ -110,7 +110,9 @@ def _row(method: Method, comparison: Comparison) -> Row:
         own = [record for record in tested if record.trial.task == task]
         if own:
             scores[task] = _scores(method, own, lengths)
-        without = [record.status for record in records if record.trial.task == task and record.status != "done"]
+        without: list[str] = [
+            record.status for record in records if record.trial.task == task and record.status != "done"
+        ]
         without += [MISSING for trial in comparison.missing if trial.task == task and method in trial.tested]
         if without:
             unfinished[task] = tuple(without)
