@@ -10,6 +10,7 @@ import pytest
 import situs
 from situs.cli import main
 from situs.cli.check import SIZES, load
+from situs.cli.listing import summary
 from situs.registry import SCALINGS
 from tests.raising import raises_exactly
 
@@ -56,7 +57,11 @@ def test_a_reader_may_stop_before_the_end() -> None:
 def test_list_as_json_can_be_read_by_a_program(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [row["name"] for row in rows] == situs.names()
+    assert [row["name"] for row in rows] == [*situs.names(), *(f"rotary+{name}" for name in SCALINGS)]
+    for row in rows:
+        facts = summary(situs.entry(row["name"]))
+        assert row == {**{key: facts[key] for key in row}, "learned": bool(facts["learned"])}
+    assert list(rows[0]) == ["name", "class", "place", "learned", "paper", "formula"]
 
 
 @pytest.mark.parametrize("name", situs.names())
@@ -202,7 +207,13 @@ print(status, loaded, file=sys.stderr)
 @pytest.mark.once
 @pytest.mark.parametrize(
     "arguments",
-    [["--version"], ["--help"], ["list"], *([name, "--help"] for name in ("list", "show", "plot", "check", "compare"))],
+    [
+        ["--version"],
+        ["--help"],
+        ["list"],
+        ["list", "--json"],
+        *([name, "--help"] for name in ("list", "show", "plot", "check", "compare")),
+    ],
     ids=" ".join,
 )
 def test_help_version_and_list_need_no_torch(arguments: list[str]) -> None:

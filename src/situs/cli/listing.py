@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 def add_commands(commands: Commands) -> None:
     """Add both commands to the parser."""
     listing = commands.add_parser("list", help="list the encodings")
-    listing.add_argument("--json", action="store_true", help="print JSON, for programs")
+    listing.add_argument(
+        "--json",
+        action="store_true",
+        help="print JSON, for programs: what the table shows, class and paper; all else is in situs show NAME --json",
+    )
     listing.set_defaults(run=run_list)
     show = commands.add_parser("show", help="show one encoding: place, paper, formula, parameters, dialects, options")
     show.add_argument("name", help="a name that situs list shows, rotary+yarn, MODULE:CLASS, or FILE.py")
@@ -29,18 +33,21 @@ def add_commands(commands: Commands) -> None:
 
 
 def run_list(options: argparse.Namespace) -> int:
-    """Print a line for each encoding and each scaling of rotary; as a table, without loading torch."""
-    if options.json:
-        print(json.dumps([summary(situs.entry(name)) for name in situs.names()], indent=2))
-        return 0
-    rows = [(name, each.place, each.learned, each.formula) for name, each in ENCODINGS.items()]
+    """Print a line for each encoding and each scaling of rotary, or all of them as JSON; without loading torch."""
+    rows = {name: (f"situs.{each.cls}", *each[2:]) for name, each in ENCODINGS.items()}
     for name in situs.names():
         if name not in ENCODINGS:  # registered by a program that calls this
             entry = situs.entry(name)
-            rows.append((name, entry.place, bool(summary(entry)["learned"]), entry.formula))
-    width, places = max(len(row[0]) for row in rows), max(len(row[1]) for row in rows)
+            rows[name] = _class(entry), entry.place, bool(summary(entry)["learned"]), entry.paper, entry.formula
+    rows = dict(sorted(rows.items()))
+    if options.json:
+        rows |= {f"rotary+{name}": (_scaled_by(each.cls), *each[2:]) for name, each in SCALINGS.items()}
+        keys = ("name", "class", "place", "learned", "paper", "formula")
+        print(json.dumps([dict(zip(keys, (name, *row), strict=True)) for name, row in rows.items()], indent=2))
+        return 0
+    width, places = max(map(len, rows)), max(len(place) for _, place, *_ in rows.values())
     print(f"{'name':<{width}}  {'acts on':<{places}}  {'':<7}  formula")
-    for name, place, learned, formula in sorted(rows):
+    for name, (_, place, learned, _, formula) in rows.items():
         print(f"{name:<{width}}  {place:<{places}}  {'learned' if learned else '':<7}  {formula}")
     print("\nScalings of rotary (w_i: frequency of pair i, s: factor, L: length of the text, L0: of those trained on)")
     width = max(map(len, SCALINGS))
@@ -116,8 +123,12 @@ def _class(entry: Entry) -> str:
     cls = entry.cls
     if not cls.__module__.startswith("situs."):
         return f"{cls.__qualname__} in {inspect.getsourcefile(cls)}"
-    scaling = "" if entry.scaling is None else f", with scaling=situs.{entry.scaling.__name__}(...)"
-    return f"situs.{cls.__name__}{scaling}"
+    return f"situs.{cls.__name__}" if entry.scaling is None else _scaled_by(entry.scaling.__name__)
+
+
+def _scaled_by(scaling: str) -> str:
+    """Say how rotary with a scaling is made in Python."""
+    return f"situs.Rotary, with scaling=situs.{scaling}(...)"
 
 
 def option_meanings(entry: Entry) -> dict[str, str]:

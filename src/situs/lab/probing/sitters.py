@@ -21,7 +21,7 @@ from situs.encodings.rotary import Rotary
 from situs.encodings.split import Axial
 from situs.lab.naming.grammar import AXIAL, Method, Part, parse_all, require_additions
 from situs.lab.naming.methods import build, require_part
-from situs.lab.naming.scalings import require_scaling, scaled
+from situs.lab.naming.scalings import made_again, require_scaling, scaled
 from situs.lab.probing.stored import Trained, load, misfit
 from situs.registry import SCALINGS, entry, names, require_options
 
@@ -261,5 +261,5 @@ def _made(parts: Sequence[Part], sizes: Mapping[str, Any], length: int) -> list[
 
 def _changed(rotary: Rotary, change: str, trained: int, stretched: int) -> Rotary:
     if change == AXIAL:
-        return Rotary(**{**rotary.config, "split": Axial()})
+        return made_again(rotary, split=Axial())
     return scaled(rotary, change, factor=stretched / trained, train_length=trained)

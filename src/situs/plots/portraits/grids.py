@@ -12,7 +12,7 @@ from situs.encodings.swin import SwinBias
 from situs.lab.probing import portraits
 from situs.lab.probing.sitters import Sitter
 from situs.plots import style
-from situs.plots.panels import Colours, Map, Panels, name, some
+from situs.plots.panels import ALL_HEADS, Colours, Map, Panels, heads_shown, name
 from situs.plots.portraits.kinds import SPATIAL, kind, noted
 from situs.positions import Positions
 
@@ -60,24 +60,21 @@ def grid(sitters: list[Sitter], *, size: tuple[int, int] | None = None, dark: bo
 
 def _biases(sitter: Sitter, encoding: BiasEncoding, size: tuple[int, int], dark: bool) -> Figure:
     values: Map = portraits.bias_around(encoding, size).double().numpy()
-    heads = some(len(values))
+    shown = heads_shown(values)
+    heads = list(shown.values())
     panels = Panels(len(heads), min(4, len(heads)), aspect=size[0] / size[1])
     named = f"version {encoding.version[1:]}" if isinstance(encoding, SwinBias) else ""
     with style.figure(
         f"{sitter.name}: bias from the marked patch to all others",
-        f"what is added to the scores in a window of {size[0]} × {size[1]} patches, one map per "
-        f"head{', ' * bool(named)}"
-        f"{named}",
-        noted(
-            [sitter],
-            _of_window(values, size),
-        ),
+        f"what is added to the scores in a window of {size[0]} × {size[1]} patches, "
+        f"{f'one map for {ALL_HEADS}' if ALL_HEADS in shown else 'one map per head'}{', ' * bool(named)}{named}",
+        noted([sitter], _of_window(values, size)),
         height=panels.height,
         dark=dark,
     ) as sheet:
         colours = Colours.of([values[heads]], sheet.theme)
-        for axes, head in zip(panels.axes(sheet), heads, strict=True):
-            name(axes, f"head {head + 1}", "", sheet.theme)
+        for axes, (title, head) in zip(panels.axes(sheet), shown.items(), strict=True):
+            name(axes, title, "", sheet.theme)
             colours.draw(axes, values[head])
             axes.plot([size[1] // 2], [size[0] // 2], marker="s", markersize=5, fillstyle="none", color=sheet.theme.ink)
         colours.key(sheet, "added")
