@@ -94,6 +94,12 @@ def test_show_names_learned_parameters_and_dialects(capsys: pytest.CaptureFixtur
     assert "         MPNet: softmax_scale=None" in text
 
 
+def test_show_lists_the_models_that_have_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "alibi"]) == 0
+    text = capsys.readouterr().out
+    assert "models   BLOOM, MPT:\n           situs.ALiBi(num_heads=8)\n         Falcon with ALiBi:\n" in text
+
+
 def test_a_misspelt_name_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "rotery"]) == 2
     expected = f"situs show: name must be one of {', '.join(situs.names())}; got 'rotery'. Did you mean 'rotary'?\n"

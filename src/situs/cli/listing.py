@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import situs
 from situs.cli.check import SIZES, find, printing_to_stderr
 from situs.registry import ENCODINGS, SCALINGS, Entry, require_options
+from situs.registry.families import FAMILIES
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -26,7 +27,9 @@ def add_commands(commands: Commands) -> None:
         help="print JSON, for programs: what the table shows, class and paper; all else is in situs show NAME --json",
     )
     listing.set_defaults(run=run_list)
-    show = commands.add_parser("show", help="show one encoding: place, paper, formula, parameters, dialects, options")
+    show = commands.add_parser(
+        "show", help="show one encoding: place, paper, formula, parameters, dialects, models, options"
+    )
     show.add_argument("name", help="a name that situs list shows, rotary+yarn, MODULE:CLASS, or FILE.py")
     show.add_argument("--json", action="store_true", help="print JSON, for programs")
     show.set_defaults(run=run_show)
@@ -71,6 +74,8 @@ def run_show(options: argparse.Namespace) -> int:
     print(f"{'learned':<8} {learned_in_words(facts['learned'])}")
     for number, (whose, choice) in enumerate(facts["dialects"].items()):
         print(f"{'' if number else 'dialects':<8} {whose}: {choice}")
+    for number, (models, call) in enumerate(facts["models"].items()):
+        print(f"{'' if number else 'models':<8} {models}:\n{'':<11}{call}")
     print("\noptions" if facts["options"] else "\nno options")
     width = max((len(option["name"]) for option in facts["options"]), default=0)
     for option in facts["options"]:
@@ -104,6 +109,7 @@ def summary(entry: Entry, written: Mapping[str, Any] | None = None) -> dict[str,
         "formula": entry.formula,
         "learned": {name: list(parameter.shape) for name, parameter in encoding.named_parameters()},
         "dialects": dict(entry.dialects),
+        "models": {each.models: each.encoding for each in FAMILIES if entry.name in each.methods},
         "tags": sorted(encoding.tags),
         "summary": inspect.cleandoc((entry.scaling or entry.cls).__doc__ or ""),
         "options": [
