@@ -28,7 +28,7 @@ from situs.encodings.rotation import RotationEncoding
 from situs.encodings.scaling import Scaling
 from situs.encodings.split import Split
 from situs.functional.angles import widest
-from situs.functional.rotation import Pairing
+from situs.functional.rotation import Channels, Pairing
 from situs.positions import Positions
 from situs.registry import register
 
@@ -39,7 +39,8 @@ from situs.registry import register
     paper="Mistral AI 2026, Mistral Large 4 (released code, no paper)",
     formula="q'_m = R(m) q_m, k'_n = R(n) k_n; R(m) rotates pair i by m base^(-2i/d) exp(a_i)",
     dialects={
-        "Mistral Large 4": "scaling=YaRN(factor=2048.0, original_length=512, attention_factor=1.0); its checkpoints "
+        "Mistral Large 4": 'channels="trailing", rotary_dim=64, '
+        "scaling=YaRN(factor=2048.0, original_length=512, attention_factor=1.0); its checkpoints "
         "hold alpha",
     },
 )
@@ -68,14 +69,16 @@ class LeRoPE(RotationEncoding):
         base: float = 10000.0,
         rotary_dim: int | None = None,
         pairing: Pairing = "interleaved",
+        channels: Channels = "leading",
         scaling: Scaling | None = None,
         split: Split | None = None,
     ) -> None:
         """
         head_dim: channels of a head.
         base: sets the frequencies that learning starts from, as for `Rotary`.
-        rotary_dim: channels that are rotated, from the first; the rest pass unchanged. All by default.
+        rotary_dim: channels that are rotated; the rest pass unchanged. All by default.
         pairing: "interleaved" (Mistral Large 4) or "halves".
+        channels: where the rotated ones stand: "leading" or "trailing" (Mistral Large 4).
         scaling: how the frequencies are changed for a longer context, before the learned factors.
         split: how pairs are shared among coordinates: `Axial` or `Sections`.
         """
@@ -85,13 +88,15 @@ class LeRoPE(RotationEncoding):
             base=require_base(base),
             rotary_dim=rotary_dim,
             pairing=pairing,
+            channels=channels,
             scaling=scaling,
             split=split,
         )
         # in a tuple, so that it is no module of this one: it has neither parameters nor buffers
         self._plain = (rotary,)
         self.head_dim, self.rotary_dim = rotary.head_dim, rotary.rotary_dim
-        self.base, self.pairing, self.scaling, self.split = rotary.base, pairing, scaling, split
+        self.base, self.pairing, self.channels = rotary.base, pairing, channels
+        self.scaling, self.split = scaling, split
         self.axes, self.text_has_one, self.blocks = rotary.axes, rotary.text_has_one, rotary.blocks
         self.by_length, self.softmax_factor = rotary.by_length, rotary.softmax_factor
         # an object of its own: encodings of the same options have other parameters
@@ -119,9 +124,9 @@ class LeRoPE(RotationEncoding):
         """Compute the scaled ladder times the learned factors."""
         return self._learned(self._plain[0].frequencies_at(positions))
 
-    def magnitude_of(self, positions: Positions, role: Role) -> float:
+    def magnitude_of(self, positions: Positions, role: Role) -> float | Float64[Tensor, "#batch 1 #sequence 1"]:
         """Give the scaling's factor of cosine and sine."""
-        return self._plain[0].rotation_factor
+        return self._plain[0].magnitude_of(positions, role)
 
     def require_agreement(self, query: Positions, key: Positions) -> None:
         """Raise if a scaling that chooses by length was given two lengths that it treats differently."""

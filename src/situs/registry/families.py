@@ -102,7 +102,7 @@ FAMILIES = (
         'situs.Rotary(head_dim=qk_head_dim, rotary_dim=qk_rope_head_dim, channels="trailing", base=rope_theta, '
         'pairing="interleaved")',
         note="with YaRN: situs.YaRN(factor=40.0, original_length=4096, mscale=1.0, mscale_all_dim=1.0), whose softmax "
-        "factor is declared; Rotary.shared_key joins keys and the part that all heads share; without rope_interleave: "
+        "factor is declared; Rotary.join_keys joins keys and the part that all heads share; without rope_interleave: "
         'pairing="halves"',
     ),
     Family(
