@@ -51,8 +51,8 @@ class Request:
     scale: float
     dropout: float
     offset_bounds: tuple[int, int] | None
-    """The lowest and the highest offset, key minus query, that there can be; None where nothing tells, where positions
-    are no whole numbers, or where so many numbers would be too many for so few tokens."""
+    """The lowest and the highest offset, key minus query, that there can be; None where nothing tells or asks, where
+    positions are no whole numbers, or where so many numbers would be too many for so few tokens."""
     span: int | None
     """The distance from which on all content terms and values stay as they are; None where they never do."""
     acts_on_scores: bool
@@ -76,7 +76,10 @@ class Request:
         """Whether one query meets a range of keys, and every bias is known by offset, so that one row tells all."""
         if self.query.shape[2] != 1 or self.mask is not None or not self.are_ranges:
             return False
-        return all(isinstance(each, (OffsetBias, PositionProduct)) and each.axes == 1 for each in self.biases)
+        for each in self.biases:
+            if not isinstance(each, (OffsetBias, PositionProduct)) or each.axes > 1:
+                return False
+        return True
 
 
 def _offset_bounds(query: Positions, key: Positions, span: int | None) -> tuple[int, int] | None:
@@ -180,6 +183,7 @@ def resolve(
             spans.append(math.inf if each.span is None else each.span)
     farthest = max(spans, default=math.inf)
     span = None if farthest == math.inf else int(farthest)
+    adds = adds or bool(contents or values)
     return Request(
         query,
         key,
@@ -197,9 +201,9 @@ def resolve(
         mask,
         softmax_scale(encodings, query.shape[-1]) if scale is None else scale,
         dropout,
-        _offset_bounds(of_queries, of_keys, None if biases else span),
+        _offset_bounds(of_queries, of_keys, None if biases else span) if adds else None,
         span,
-        adds or bool(contents or values),
+        adds,
         offsets,
     )
 

@@ -249,7 +249,7 @@ def attend_tiles(
                 formed[number] = term.form_with_vjp(*asked)
             added = formed[number][0] if keeps else term.form(*asked)
             found = _with_gathered(term, tile, own, added, scale) if term.gathers else partial(*own[:3], added, scale)
-            if not once:
+            if not once and not term.gathers:  # weights of one's own tell who sees nothing
                 found = found[0], found[1].masked_fill(~term.sees(tile, added), -math.inf)
         if begins.get((tile.rows.start, tile.first_query)) != tile.first_key:
             found = merge(tile.of_queries(out), tile.of_queries(logsumexp), *found)
@@ -311,7 +311,7 @@ def _tails_of(term: Term, tiles: Sequence[Tile]) -> dict[int, Tail]:
 
 
 def _with_gathered(term: Term, tile: Tile, inputs: Inputs, added: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
-    """Output and log-sum-exp where the weights themselves are needed."""
+    """Output and log-sum-exp where the weights themselves are needed; -inf for a query that sees no key."""
     weights, logsumexp = softmax(inputs.query, inputs.key, added, scale)
     value = inputs.value
     return (weights @ value.to(weights.dtype) + term.gathered(tile, weights)).to(value.dtype), logsumexp
