@@ -1,6 +1,6 @@
 """Remake what is committed and computed: the figures, the pages of encodings and of models, which are written from the
-registry, the course's table of encodings, the page of torch features, which is written from what their tests record, and the trained
-parameters that figures show.
+registry, the course's table of encodings, the page of torch features, which is written from what their tests record,
+and the trained parameters that figures show.
 
 python docs/make.py figures
 python docs/make.py encodings
@@ -139,12 +139,12 @@ def models() -> str:
     """The page that says which call stands for a released model."""
     lines = [
         "# Which call for which model\n",
-        "Written by `make docs` from `situs.registry.families`. Every line is run by the tests, and the frequencies of each\n"
-        "model type are compared with those that transformers computes from its default configuration. Names in lines stand\n"
-        "for numbers of a `config.json`: `head_dim`, `rope_theta`, `rotary_dim` (head_dim x partial_rotary_factor),\n"
-        "`qk_rope_head_dim` and so on. Numbers are those of a released model of the family.\n\n"
-        "The encoding goes to `situs.attend(q, k, v, encoding=...)` or `situs.Attention(encoding=...)`, or, where it acts on\n"
-        "the input, stands before the first layer.\n",
+        "Written by `make docs` from `situs.registry.families`. Every line is run by the tests, and the frequencies of\n"
+        "each model type are compared with those that transformers computes from its default configuration. Names in\n"
+        "lines stand for numbers of a `config.json`: `head_dim`, `rope_theta`, `rotary_dim` (head_dim x\n"
+        "partial_rotary_factor), `qk_rope_head_dim` and so on. Numbers are those of a released model of the family.\n\n"
+        "The encoding goes to `situs.attend(q, k, v, encoding=...)` or `situs.Attention(encoding=...)`, or, where it\n"
+        "acts on the input, stands before the first layer.\n",
     ]
     for each in FAMILIES:
         call = f"encoding = {each.encoding}"

@@ -206,8 +206,8 @@ def test_sinks_in_bfloat16_are_read_as_they_are() -> None:
         (
             {"sinks": torch.zeros(4, dtype=torch.int64)},
             TypeError,
-            "sinks must be of a real floating-point dtype, since they take part in the softmax; got torch.int64. Convert "
-            "it with sinks.float().",
+            "sinks must be of a real floating-point dtype, since they take part in the softmax; got torch.int64. "
+            "Convert it with sinks.float().",
         ),
         (
             {"softcap": 0.0},

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from situs import ALiBi, Learned, LearnedGrid, Positions, Rotary, Shaw, Sinusoidal, SwinBias, T5Bias, attend
-from situs.attention.slots import require_counted
+from situs.attention.admission import require_counted
 from situs.encodings.split import Axial
 from tests.raising import raises_exactly
 

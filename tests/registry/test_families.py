@@ -94,7 +94,8 @@ def rotary_embedding(config: Any) -> Any:
     for label, found in inspect.getmembers(module, inspect.isclass):
         if label.endswith("RotaryEmbedding") and found.__module__ == name and "Vision" not in label:
             try:
-                return found(config)
+                made_from: Any = found
+                return made_from(config)
             except (AttributeError, TypeError):
                 continue  # that of another part of the model
     raise AssertionError(f"{name} has no rotary embedding")

@@ -20,6 +20,7 @@ from tests.wrong_calls.making import (
     SIZES,
     STRETCH,
     attention,
+    cache,
     heads,
     scores,
     sharded,
@@ -162,11 +163,13 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
         "query": heads(2), "key": heads(2), "value": heads(2), "positions": Positions.range(2, start=3),
         "encodings": [situs.ALiBi(num_heads=HEADS)],
     },
+    "KVCache.reorder": lambda: {"rows": [1, 0]},
+    "KVCache.repeat": lambda: {"n": 2},
     "KVCache.positions_of_next": lambda: {"count": 2},
     "KVCache.withdraw": lambda: {
         "step": Step(
             heads(2), heads(2), heads(2), [], Positions.range(2), Positions.range(2), 1.0,
-            before=(0, None, (), None, True),
+            before=(cache().memory, (), None, True),
         )
     },
 }  # fmt: skip

@@ -1,9 +1,9 @@
-"""The cache of keys and values, which owns decoding: prefill, chunks, single tokens, rows of unequal length, eviction.
+"""The cache of keys and values, which owns decoding: prefill, chunks, single tokens, drafts, beams, sliding windows.
 
 Keys are cached as attention needs them: rotated already, where an encoding rotates them, and the cache knows by which.
 Each row has its own length, so that a batch of unequal prompts decodes without padding between: padding takes no slot,
-whichever side it stands on, and a new token goes right behind its row's last. Memory is allocated once, in the cache's
-own dtype; attention with it is computed in that dtype.
+whichever side it stands on, and a new token goes right behind its row's last. Memory is in the cache's own dtype;
+attention with it is computed in that dtype.
 """
 
 from __future__ import annotations
@@ -16,13 +16,19 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from situs.arguments import (
-    require_count,
-    require_device,
-    require_dtype,
-    require_instance,
+from situs.arguments import refuse, require_count, require_device, require_dtype, require_instance
+from situs.attention.admission import (
+    counts_tokens,
+    following,
+    require_counted,
+    require_lengths,
+    require_new_keys,
+    require_queries,
+    require_row_numbers,
+    require_valid,
 )
-from situs.attention.fitting import require_new_keys, require_queries, require_valid
+from situs.attention.fitting import require_window
+from situs.attention.memory import SPARE, Memory
 from situs.attention.offsets import OffsetCache
 from situs.attention.request import softmax_scale
 from situs.attention.rotated_keys import (
@@ -33,18 +39,17 @@ from situs.attention.rotated_keys import (
     require_same_rotations,
     rotations_and_others,
 )
-from situs.attention.slots import agree, counts_tokens, is_ahead_of_tokens, require_counted, slots_without_padding
 from situs.encodings.base import Encoding, Encodings, QueryKeyEncoding, as_encodings, computing_dtype
 from situs.encodings.rotation import RotationEncoding
 from situs.encodings.value_map import OutputMap, ValueMap
-from situs.positions import Positions, PositionsLike, is_deferred
+from situs.positions import Positions, PositionsLike
 from situs.rotation import RotationTable
 
 STEPS = 64  # of a generation, whose angles are made at once
 
 
 class Step(NamedTuple):
-    """What attention computes with: queries, all keys and values, their positions, and what is left to do."""
+    """What attention computes with: queries, keys and values, their positions, and what is left to do."""
 
     query: Tensor
     key: Tensor
@@ -54,13 +59,16 @@ class Step(NamedTuple):
     query_positions: Positions
     key_positions: Positions
     scale: float
-    before: tuple[int, Tensor | None, tuple[Rotation, ...] | None, int | Tensor | None, bool]
+    before: tuple[Memory, tuple[Rotation, ...] | None, int | Tensor | None, bool]
     """What a cache held before this step."""
 
 
 @final
 class KVCache:
     """Keys and values of the tokens so far.
+
+    With a window it holds those that later tokens can see, in memory that does not grow: about the window and an eighth
+    of it. ``Attention.make_cache`` asks for that where the layer has a window.
 
     >>> import torch, situs
     >>> layer = situs.Attention(dim=32, num_heads=4, encoding=situs.Rotary(head_dim=8)).eval()
@@ -77,7 +85,8 @@ class KVCache:
         batch: int,
         num_heads: int,
         head_dim: int,
-        max_length: int,
+        max_length: int | None = None,
+        window: int | None = None,
         value_dim: int | None = None,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
@@ -86,29 +95,35 @@ class KVCache:
         batch: rows.
         num_heads: key heads.
         head_dim: channels of a key.
-        max_length: tokens that a row can hold.
+        max_length: tokens that a row can have; with a window it may be left out, and rows never end.
+        window: how many keys a query sees, itself included, where no more need be held.
         value_dim: channels of a value; head_dim if left out.
         dtype: of keys and values, and of attention with them.
         device: where they live.
         """
         value_dim = head_dim if value_dim is None else value_dim
         for name, size in (
-            ("batch", batch), ("num_heads", num_heads), ("head_dim", head_dim), ("max_length", max_length),
-            ("value_dim", value_dim),
+            ("batch", batch), ("num_heads", num_heads), ("head_dim", head_dim), ("value_dim", value_dim),
         ):  # fmt: skip
             require_count(name, size, "it sizes the cache", least=1)
+        if max_length is not None:
+            require_count("max_length", max_length, "it sizes the cache", least=1)
+        if window is not None:
+            require_window(window)
         require_dtype(dtype, "keys and values hold fractions")
         device = require_device(device)
-        shape = batch, num_heads, max_length
+        rooms = [] if max_length is None else [max_length]
+        if window is not None:  # so many tokens come before the last ones are moved that it costs little
+            rooms.append(window - 1 + SPARE + max(SPARE, window // 8))
+        if not rooms:
+            refuse(ValueError, "max_length", "be given without a window", "memory for all tokens is allocated", "None")
+        room = min(rooms)
         with torch.inference_mode(False):  # what is allocated in inference mode could not be written to outside
-            self.keys = torch.zeros(*shape, head_dim, dtype=dtype, device=device)
-            self.values = torch.zeros(*shape, value_dim, dtype=dtype, device=device)
+            keys = torch.zeros(batch, num_heads, room, head_dim, dtype=dtype, device=device)
+            values = torch.zeros(batch, num_heads, room, value_dim, dtype=dtype, device=device)
         self.max_length = max_length
-        self.length = 0
-        """Slots in use: tokens of the longest row, and what padding came with the last; where reading the rows'
-        lengths would make the host wait, all padding so far."""
-        self.lengths: Int[Tensor, "batch"] | None = None
-        """Tokens of each row, where they may differ."""
+        self.memory = Memory(keys, values, room, window)
+        """Keys and values, and which tokens they are."""
         self.rotated_by: tuple[Rotation, ...] | None = None
         """What rotated keys and values before they were cached; None where ``append`` was told only of the keys."""
         self.sequence_length: int | Tensor | None = None
@@ -120,38 +135,62 @@ class KVCache:
         self._tables: dict[object, tuple[int, list[RotationTable]]] = {}
 
     @property
+    def keys(self) -> Float[Tensor, "batch heads slots head_dim"]:
+        """All slots for keys, in use or not."""
+        return self.memory.keys
+
+    @property
+    def values(self) -> Float[Tensor, "batch heads slots value_dim"]:
+        """All slots for values, in use or not."""
+        return self.memory.values
+
+    @property
+    def window(self) -> int | None:
+        """How many keys a query sees, where no more are held."""
+        return self.memory.window
+
+    @property
+    def length(self) -> int:
+        """Tokens of the longest row so far, and what padding came with the last; where reading the rows' lengths would
+        make the host wait, all padding so far."""
+        return self.memory.length
+
+    @property
+    def lengths(self) -> Int[Tensor, "batch"] | None:
+        """Tokens of each row so far, where they may differ."""
+        return self.memory.lengths
+
+    @property
     def dtype(self) -> torch.dtype:
         """The dtype of keys and values, and of attention with them."""
-        return self.keys.dtype
+        return self.memory.keys.dtype
 
     @property
     def batch(self) -> int:
         """Rows."""
-        return self.keys.shape[0]
+        return self.memory.keys.shape[0]
 
     def __repr__(self) -> str:
+        most = "" if self.max_length is None else f" of {self.max_length}"
+        window = "" if self.window is None else f"window={self.window}, "
         return (
             f"KVCache(batch={self.batch}, num_heads={self.keys.shape[1]}, head_dim={self.keys.shape[-1]}, "
-            f"length={self.length} of {self.max_length}, dtype={self.dtype})"
+            f"length={self.length}{most}, {window}dtype={self.dtype})"
         )
 
     def positions(self) -> Positions:
-        """Where the cached tokens stand."""
-        if self.lengths is None:
-            return Positions.range(self.length, device=self.keys.device)
-        slots = torch.arange(self.length, device=self.keys.device)
-        return Positions.from_mask(slots < self.lengths[:, None], side="right")
+        """Where the cached tokens stand; with a window, those of them that are held."""
+        return self.memory.positions()
 
     def positions_of_next(self, count: int, *, sequence_length: int | None = None) -> Positions:
         """Where the next tokens stand: right behind each row's last."""
         if type(count) is not int or count < 0:
             count = require_count("count", count, "it counts tokens", least=0)
-        if self.lengths is None:
-            return Positions.range(
-                count, start=self.length, sequence_length=sequence_length, device=self.keys.device
-            )  # fmt: skip
-        next_ones = Positions.range(count, start=self.lengths, sequence_length=sequence_length)
-        return replace(next_ones, below=self.length + count)
+        length, lengths, device = self.memory.length, self.memory.lengths, self.memory.keys.device
+        if lengths is None:
+            return Positions.range(count, start=length, sequence_length=sequence_length, device=device)
+        next_ones = Positions.range(count, start=lengths, sequence_length=sequence_length)
+        return replace(next_ones, below=length + count)
 
     def extend(
         self,
@@ -162,9 +201,9 @@ class KVCache:
         encodings: Encodings,
     ) -> Step:
         """Take new tokens in, and give what their attention computes with. What is refused changes nothing."""
-        self._require_room(key, value, "key", "value")
-        count, dtype = key.shape[2], self.dtype
-        require_queries(query, self.keys, count)
+        memory, count = self._with_room(key, value, "key", "value"), key.shape[2]
+        dtype = memory.keys.dtype
+        require_queries(query, memory.keys, count)
         listed = as_encodings(encodings, "encodings")
         if not query.dtype == key.dtype == value.dtype == dtype:
             query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
@@ -172,54 +211,46 @@ class KVCache:
         is_counted = self.is_counted and (positions is None or counts_tokens(positions, admitted))
         scale = softmax_scale(listed, query.shape[-1])
         rotations, left = rotations_and_others(listed)
-        require_counted(admitted, [each for each in left if not isinstance(each, OutputMap)])
-        before = self.length, self.lengths, self.rotated_by, self.sequence_length, self.is_counted
-        if self.length:
+        if left:
+            require_counted(admitted, [each for each in left if not isinstance(each, OutputMap)])
+        if memory.length:
             require_same_rotations(rotations, self.rotated_by)
         query, key, value = self._rotated(query, key, value, admitted, rotations)
-        if not self.length:
-            self.rotated_by, self.sequence_length = of_cached(rotations), admitted.sequence_length
-        self.is_counted = is_counted
-        keys, values = self._append(key, value, admitted.valid)
-        of_keys = self.positions()
+        after = memory.appended(key, value, admitted.valid)
+        of_keys = after.positions()
         if not rotations and any(isinstance(each, RotationEncoding) for each in left):  # keys are rotated in each step
             of_keys = replace(of_keys, sequence_length=admitted.sequence_length)
+        before = memory, self.rotated_by, self.sequence_length, self.is_counted
+        keys, values = after.keys[:, :, : after.held], after.values[:, :, : after.held]
+        self.memory, self.is_counted = after if memory.window is None else after.fitted(), is_counted
+        if not memory.length:
+            self.rotated_by, self.sequence_length = of_cached(rotations), admitted.sequence_length
         return Step(query, keys, values, left, admitted, of_keys, scale, before)
+
+    def withdraw(self, step: Step) -> None:
+        """Forget the tokens of the last step, as after an error in its attention."""
+        require_instance("step", step, Step, "it tells what was there before", "a Step that extend() gave")
+        self.memory, self.rotated_by, self.sequence_length, self.is_counted = step.before
 
     def admit(self, positions: PositionsLike, count: int) -> Positions:
         """Give positions the slots behind those in the cache, of which padding takes none; raise where they tell other
         ones."""
+        memory = self.memory
         if type(count) is not int or count < 0:
             count = require_count("count", count, "it counts tokens", least=0)
         if positions is None:
             if not self.is_counted:
                 raise ValueError(
-                    f"positions must be given, since those of the {self.length} tokens in the cache do not count them, "
-                    f"and nothing tells which come next; got None."
+                    f"positions must be given, since those of the {memory.length} tokens in the cache do not count "
+                    f"them, and nothing tells which come next; got None."
                 )
             positions = self.positions_of_next(count)
-            if self.lengths is None:
+            if memory.lengths is None:
                 return positions
-        admitted = Positions.of(positions, count, batch=self.batch, device=self.keys.device)
-        if admitted.start is not None and self.lengths is None and admitted.start == self.length:
+        admitted = Positions.of(positions, count, batch=self.batch, device=memory.keys.device)
+        if admitted.start is not None and memory.lengths is None and admitted.start == memory.length:
             return admitted
-        if admitted.documents is not None:
-            raise ValueError(
-                f"positions must be of one document per row with a cache, since a row goes on where it ended; got "
-                f"{admitted!r}. Give each document a row: Positions.batch([...])."
-            )
-        valid, told, slots = admitted.valid, admitted.slots, self._slots_of_next(count)
-        if valid is not None and count:
-            slots = slots[:, :1] + (valid.cumsum(-1) - 1).clamp(min=0)
-            if told is not None and admitted.given_slots is None:
-                told = slots_without_padding(told, valid, slots if self.length else None)
-        if told is not None and not agree(told, slots, valid):
-            raise ValueError(
-                f"positions must follow those in the cache, {self.length} so far, since a token sees what stands "
-                f"before it; got {admitted!r}. Leave them out, or slice those of the whole sequence: "
-                f"positions[first:last]."
-            )
-        return replace(admitted, given_slots=slots, tables={})
+        return following(admitted, memory.next_slots(count), memory.length)
 
     def append(
         self,
@@ -227,50 +258,74 @@ class KVCache:
         values: Float[Tensor, "batch heads new value_dim"],
         valid: Bool[Tensor, "#batch new"] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Add tokens behind each row's last, and give all keys and values so far. ``valid`` tells real tokens of padded
-        rows: those are stored one after another, and the next ones of a row go right behind them."""
-        self._require_room(keys, values)
+        """Add tokens behind each row's last, and give all keys and values so far; with a window, those that the new
+        tokens see, and perhaps some before. ``valid`` tells real tokens of padded rows: those are stored one after
+        another, and the next ones of a row go right behind them."""
+        memory = self._with_room(keys, values, "keys", "values")
         if valid is not None:
-            require_valid(valid, self.keys, keys.shape[2])
-        return self._append(keys.to(self.dtype), values.to(self.dtype), valid)
+            require_valid(valid, memory.keys, keys.shape[2])
+        after = memory.appended(keys.to(self.dtype), values.to(self.dtype), valid)
+        self.memory = after.fitted()
+        return after.keys[:, :, : after.held], after.values[:, :, : after.held]
 
-    def _append(self, keys: Tensor, values: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Write keys and values that fit, in the cache's dtype."""
-        count = keys.shape[2]
-        if valid is not None:
-            keys, values = (each.masked_fill(~valid[:, None, :, None], 0) for each in (keys, values))
-            if is_ahead_of_tokens(valid):
-                order = (~valid).int().argsort(dim=-1, stable=True)[:, None, :, None]
-                keys, values = (each.gather(2, order.expand(each.shape)) for each in (keys, values))
-        if self.lengths is None:
-            here = slice(self.length, self.length + count)
-            self.keys[:, :, here], self.values[:, :, here] = keys, values
-            if valid is not None:
-                self.lengths = self.length + valid.sum(-1).expand(self.batch)
+    def crop(self, length: int | Sequence[int] | Int[Tensor, "batch"]) -> None:
+        """Forget all tokens behind the first ``length`` of each row, as after a rejected draft; a list or a tensor has
+        one for each row. With a window, 32 tokens at least can be forgotten so.
+
+        >>> import torch, situs
+        >>> cache = situs.KVCache(batch=2, num_heads=1, head_dim=4, max_length=16)
+        >>> _ = cache.append(torch.randn(2, 1, 6, 4), torch.randn(2, 1, 6, 4))
+        >>> cache.crop([3, 5])  # of six tokens, three of the first row are rejected, one of the second
+        >>> cache.positions_of_next(1).ids.tolist()
+        [[3], [5]]
+        """
+        wanted: int | Tensor
+        if isinstance(length, (list, tuple)) or (isinstance(length, Tensor) and length.ndim):
+            wanted = require_row_numbers("length", length, "it counts tokens", self.keys, count=self.batch)
         else:
-            self.length = self.longest
-            rows, slots = torch.arange(self.batch, device=self.keys.device)[:, None], self._slots_of_next(count)
-            self.keys[rows, :, slots], self.values[rows, :, slots] = keys.transpose(1, 2), values.transpose(1, 2)
-            self.lengths = self.lengths + (count if valid is None else valid.sum(-1))
-        self.length += count
-        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
-
-    def crop(self, length: int) -> None:
-        """Forget all tokens behind the first ``length`` of each row, as after a rejected draft."""
-        require_count("length", length, "it counts tokens", least=0)
-        if length > self.length:
-            raise ValueError(f"length must be at most {self.length}, since so many tokens are cached; got {length}.")
-        if not length:
+            wanted = require_count("length", length, "it counts tokens", least=0)
+        cropped, lengths = self.memory.shortened(wanted), self.lengths
+        own = self.length if lengths is None or not isinstance(wanted, Tensor) else lengths
+        left = cropped.length if cropped.lengths is None else cropped.lengths
+        require_lengths(wanted, own, left, self.memory.shortest())
+        if cropped.length:
+            self.memory = cropped
+        else:
             self.reset()
-            return
-        self.length = length
-        self.lengths = None if self.lengths is None else self.lengths.clamp(max=length)
+
+    def reorder(self, rows: Sequence[int] | Int[Tensor, "rows"]) -> None:
+        """Put old row ``rows[i]`` in row i, as beam search does. A row may be taken several times, or not at all, and
+        there may be more or fewer of them than before.
+
+        >>> import torch, situs
+        >>> cache = situs.KVCache(batch=3, num_heads=1, head_dim=4, max_length=16)
+        >>> _ = cache.append(torch.randn(3, 1, 6, 4), torch.randn(3, 1, 6, 4))
+        >>> cache.reorder([2, 0, 0])  # the third beam goes on, and the first twice
+        """
+        self._take_rows(require_row_numbers("rows", rows, "each is one of the cache", self.keys, most=self.batch - 1))
+
+    def repeat(self, n: int) -> None:
+        """Make each row ``n`` rows, one after another, for as many beams of each prompt.
+
+        >>> import torch, situs
+        >>> cache = situs.KVCache(batch=2, num_heads=1, head_dim=4, max_length=16)
+        >>> _ = cache.append(torch.randn(2, 1, 6, 4), torch.randn(2, 1, 6, 4))
+        >>> cache.repeat(3)  # rows 0, 0, 0, 1, 1, 1
+        >>> cache.batch
+        6
+        """
+        n = require_count("n", n, "each row becomes as many", least=1)
+        self._take_rows(torch.arange(self.batch, device=self.keys.device).repeat_interleave(n))
+
+    def _take_rows(self, rows: Tensor) -> None:
+        whole = self.sequence_length
+        whole = whole[rows] if isinstance(whole, Tensor) and len(whole) > 1 else whole
+        self.memory, self.sequence_length = self.memory.with_rows(rows), whole
 
     def reset(self) -> None:
         """Forget everything, and begin anew in the same memory."""
-        self.length, self.lengths = 0, None
+        self.memory = self.memory.emptied()
         self.rotated_by, self.sequence_length, self.is_counted = None, None, True
-        self.keys, self.values = self.keys.detach(), self.values.detach()
         self.offsets.clear()
         self._tables.clear()
 
@@ -290,31 +345,27 @@ class KVCache:
                 f"count must lie in 0 .. {max(0, length - sinks)}, since {length} tokens are cached and {sinks} stay; "
                 f"got {count}."
             )
-        left = length - sinks - count
-        old, new = slice(sinks + count, length), slice(sinks, sinks + left)
-        keys = self.keys[:, :, old].clone()
-        before, after = (
-            replace(Positions.range(left, start=start, device=keys.device), sequence_length=self.sequence_length)
-            for start in (sinks + count, sinks)
-        )
-        rotated_by = self.rotated_by or ()
-        keys, values = moved_keys(keys, rotated_by, before, after), self.values[:, :, old].clone()
-        values = moved_values(values, rotated_by, before, after)  # what cannot be moved raises before any is written
-        self.keys[:, :, new], self.values[:, :, new] = keys, values
-        self.length, self.lengths = length - count, None
 
-    def withdraw(self, step: Step) -> None:
-        """Forget the tokens of the last step, as after an error in its attention."""
-        require_instance("step", step, Step, "it tells what was there before", "a Step that extend() gave")
-        self.length, self.lengths, self.rotated_by, self.sequence_length, self.is_counted = step.before
+        def move(keys: Tensor, values: Tensor, old: int, new: int) -> tuple[Tensor, Tensor]:
+            before, after = (
+                replace(
+                    Positions.range(keys.shape[2], start=start, device=keys.device),
+                    sequence_length=self.sequence_length,
+                )
+                for start in (old, new)
+            )
+            rotated_by = self.rotated_by or ()
+            return moved_keys(keys, rotated_by, before, after), moved_values(values, rotated_by, before, after)
+
+        self.memory = self.memory.evicted(count, sinks, move)
 
     def _rotated(
         self, query: Tensor, key: Tensor, value: Tensor, positions: Positions, rotations: Sequence[Rotation]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Rotate queries, keys and values before the latter are cached."""
         for each in rotations:
-            if isinstance(each, (RotationEncoding, ValueMap)) and self.length and each.by_length:
-                cached = replace(self.positions(), sequence_length=self.sequence_length)
+            if isinstance(each, (RotationEncoding, ValueMap)) and self.memory.length and each.by_length:
+                cached = replace(self.memory.positions(), sequence_length=self.sequence_length)
                 each.require_agreement(positions, cached)
             if isinstance(each, RotationEncoding):
                 table = self._table(each, positions, computing_dtype(query.dtype))
@@ -341,15 +392,6 @@ class KVCache:
             self._tables[name] = first, tables
         return tables[start - first]
 
-    def _slots_of_next(self, count: int) -> Int[Tensor, "#batch count"]:
-        ahead = torch.arange(count, device=self.keys.device)
-        return (self.length if self.lengths is None else self.lengths[:, None]) + ahead[None]
-
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest row, as far as the host may know."""
-        return self.length if self.lengths is None or is_deferred(self.lengths) else int(self.lengths.max())
-
     def _shared_length(self) -> int:
         """The length that all rows have; raise where they differ, or only a device knows."""
         if self.lengths is None:
@@ -361,12 +403,14 @@ class KVCache:
             )
         return int(lengths[0])
 
-    def _require_room(self, keys: Any, values: Any, *names: str) -> None:
-        """Raise unless new keys and values, which the caller may have called otherwise, fit the cache."""
-        require_new_keys(keys, values, self.keys, self.values, names or ("keys", "values"))
-        length, count = self.longest, keys.shape[2]
-        if length + count > self.max_length:
+    def _with_room(self, keys: Any, values: Any, *names: str) -> Memory:
+        """The memory that new keys and values fit, which the caller may have called otherwise."""
+        memory = self.memory
+        require_new_keys(keys, values, memory.keys, memory.values, names)
+        length, count = memory.length if memory.lengths is None else memory.longest(), keys.shape[2]
+        if self.max_length is not None and length + count > self.max_length:
             raise ValueError(
                 f"max_length must be at least {length + count} for {count} more tokens, since the cache holds "
                 f"{length}; got max_length={self.max_length}. Make a larger cache{', or evict()' if length else ''}."
             )
+        return memory

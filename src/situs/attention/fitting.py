@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from situs.arguments import (
     refuse,
-    require_bool,
     require_count,
     require_dropout,
     require_flag,
@@ -215,50 +214,3 @@ def require_documents(query_positions: Positions, key_positions: Positions) -> N
             f"queries and keys must both have documents or neither, since a token sees only its own; "
             f"got {query_positions!r} and {key_positions!r}."
         )
-
-
-def require_queries(query: Any, keys: Tensor, count: int) -> None:
-    """Raise unless there is a query for each of the new keys, such as the cached ones are."""
-    if not (isinstance(query, Tensor) and query.is_floating_point()):
-        require_floating("query", query, "it meets the keys")
-    (batch, heads, _, width), shape = keys.shape, query.shape
-    if query.ndim != 4 or shape[0] != batch or shape[1] % heads or shape[2] != count or shape[3] != width:
-        raise ValueError(
-            f"query must have shape ({batch}, heads, {count}, {width}) with a multiple of {heads} heads, since it "
-            f"meets the keys of the cache; got shape {tuple(shape)}."
-        )
-    if query.device != keys.device:
-        require_same_device("query", query, "the cache", keys)
-
-
-def require_new_keys(keys: Any, values: Any, held_keys: Tensor, held_values: Tensor, names: tuple[str, ...]) -> None:
-    """Raise unless new keys and values are such as a cache holds."""
-    for name, given, held in ((names[0], keys, held_keys), (names[1], values, held_values)):
-        if not (isinstance(given, Tensor) and given.is_floating_point()):
-            require_floating(name, given, "the cache holds fractions")
-        if given.ndim != 4 or (given.shape[:2], given.shape[-1]) != (held.shape[:2], held.shape[-1]):
-            batch, heads, _, width = held.shape
-            raise ValueError(
-                f"{name} must have shape ({batch}, {heads}, new, {width}), since the cache was made for {batch} "
-                f"rows of {heads} heads of {width}; got shape {tuple(given.shape)}."
-            )
-        if given.device != held.device:
-            raise ValueError(
-                f"{name} must be on the cache's device, {held.device}, since they are stored there; got {given.device}."
-            )
-    if keys.shape[2] != values.shape[2]:
-        raise ValueError(
-            f"{names[0]} and {names[1]} must be as many, since each key has a value; got {keys.shape[2]} and "
-            f"{values.shape[2]}."
-        )
-
-
-def require_valid(valid: Tensor, keys: Tensor, count: int) -> None:
-    """Raise unless each new token of a cache is told to be real or padding."""
-    require_bool("valid", valid, "it is true at real tokens")
-    if valid.ndim != 2 or valid.shape[0] not in (1, keys.shape[0]) or valid.shape[1] != count:
-        raise ValueError(
-            f"valid must have shape ({keys.shape[0]}, {count}), since it marks the real ones of the new tokens; got "
-            f"shape {tuple(valid.shape)}."
-        )
-    require_same_device("valid", valid, "the cache", keys)

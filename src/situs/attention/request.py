@@ -61,8 +61,8 @@ class Request:
     scale: float
     dropout: float
     offset_bounds: tuple[int, int] | None
-    """The lowest and the highest offset, key minus query, that there can be; None where nothing tells, where positions
-    are no whole numbers, or where so many numbers would be too many for so few tokens."""
+    """The lowest and the highest offset, key minus query, that there can be; None where nothing tells or asks, where
+    positions are no whole numbers, or where so many numbers would be too many for so few tokens."""
     span: int | None
     """The distance from which on all content terms and values stay as they are; None where they never do."""
     acts_on_scores: bool
@@ -223,6 +223,7 @@ def resolve(
             value_maps.append(each)
     farthest = max(spans, default=math.inf)
     span = None if farthest == math.inf else int(farthest)
+    adds = adds or bool(contents or values)
     return Request(
         query,
         key,
@@ -240,9 +241,9 @@ def resolve(
         mask,
         softmax_scale(encodings, query.shape[-1]) if scale is None else scale,
         dropout,
-        _offset_bounds(of_queries, of_keys, None if biases else span),
+        _offset_bounds(of_queries, of_keys, None if biases else span) if adds else None,
         span,
-        adds or bool(contents or values),
+        adds,
         offsets,
         softcap,
         None if sinks is None else sinks.to(computing_dtype(query.dtype)),

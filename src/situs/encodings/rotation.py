@@ -153,7 +153,8 @@ class RotationEncoding(QueryKeyEncoding):
         if self._forward_hooks or self._forward_pre_hooks:
             return self(query, of_queries), self(key, of_keys, role="key")
         of_query = self._table_for(query, of_queries, "query", "query")
-        if of_keys is of_queries and alike and self._has_one_table and query.device == key.device:
+        shared = not self.treats_roles_apart and self.num_heads is None and not self.reaches  # so one look is enough
+        if of_keys is of_queries and alike and shared and query.device == key.device:
             return self._rotate_both(query, key, of_query)
         of_key = self._table_for(key, of_keys, "key", "key")
         if of_query is of_key:
@@ -171,11 +172,6 @@ class RotationEncoding(QueryKeyEncoding):
         if len(self.blocks) < 2:
             return rotate_both_checked(query, key, table, self.pairing)
         return self._rotate(query, table), self._rotate(key, table)
-
-    @property
-    def _has_one_table(self) -> bool:
-        """Whether what holds of queries holds of keys at the same positions, so that one table needs one look."""
-        return not self.treats_roles_apart and self.num_heads is None and len(self.reaches) == 0
 
     def _table_for(
         self, x: Tensor, positions: PositionsLike | RotationTable, role: Role, called: str = "x"

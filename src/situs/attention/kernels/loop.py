@@ -255,12 +255,12 @@ def attend_tiles(
             if keeps:
                 formed[number] = term.form_with_vjp(*asked)
             added = formed[number][0] if keeps else term.form(*asked)
-            if term.gathers or softcap is not None:
+            if term.gathers or softcap is not None:  # weights of one's own tell who sees nothing
                 found = _with_weights(term, tile, own, added, scale, softcap)
             else:
                 found = partial(*own[:3], added, scale)
-            if not once:
-                found = found[0], found[1].masked_fill(~term.sees(tile, added), -math.inf)
+                if not once:
+                    found = found[0], found[1].masked_fill(~term.sees(tile, added), -math.inf)
         if begins.get((tile.rows.start, tile.first_query)) != tile.first_key:
             found = merge(tile.of_queries(out), tile.of_queries(logsumexp), *found)
         tile.of_queries(out).copy_(found[0])
@@ -327,7 +327,7 @@ def _tails_of(term: Term, tiles: Sequence[Tile]) -> dict[int, Tail]:
 def _with_weights(
     term: Term, tile: Tile, inputs: Inputs, added: Tensor | None, scale: float, softcap: float | None
 ) -> tuple[Tensor, Tensor]:
-    """Output and log-sum-exp where the weights themselves are needed."""
+    """Output and log-sum-exp where the weights themselves are needed; -inf for a query that sees no key."""
     weights, logsumexp = softmax(inputs.query, inputs.key, added, scale, softcap)
     out = weights @ inputs.value.to(weights.dtype)
     if term.gathers:

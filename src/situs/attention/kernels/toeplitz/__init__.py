@@ -13,7 +13,7 @@ from torch import Tensor
 
 from situs.attention.kernels.inputs import widened
 from situs.attention.kernels.toeplitz.op import Given, Settings, attend_by_offset
-from situs.attention.offsets import bias_over_offsets, vectors_over_offsets
+from situs.attention.offsets import bias_over_offsets, value_vectors_over_offsets, vectors_over_offsets
 from situs.attention.request import Request
 from situs.attention.visibility import tokens_of
 from situs.encodings.base import computing_dtype
@@ -80,8 +80,7 @@ def by_offset(request: Request) -> tuple[Given, Settings]:
             else:  # u . k_j is what a query that is longer by u meets
                 query = query + _wide(every, query.shape[-1]).to(query.dtype)
     for value_encoding in request.values:
-        offsets = torch.arange(lowest, highest + 1, device=device)
-        of_values = _sum(of_values, value_encoding.value_vectors(offsets, dtype))
+        of_values = _sum(of_values, value_vectors_over_offsets(value_encoding, *where, request.offsets))
     tokens = (None, None) if request.are_ranges else _tokens(request, by_slot=False)
     plain_query = request.query if of_queries is not None and query is not request.query else None
     plain_key = request.key if of_keys is not None and key is not request.key else None

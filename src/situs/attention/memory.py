@@ -1,0 +1,206 @@
+"""Memory of keys and values: rows of tokens that grow at their end, and what is done to all rows at once.
+
+It is a value. What changes it gives a new one, so that a cache that is refused something, or fails in the middle, still
+has the one of before. Tensors are shared between the two wherever nothing is overwritten: new tokens are written behind
+those in use. What a backward pass may read is never written to; it is copied first.
+
+With a window, tokens that no later one can see are forgotten, and memory is a little more than the window. Keys stay in
+order: they are written one after another, and when memory is full the last ones move to the front of a new one.
+
+    window=4    [ 0  1  2  3  4  5  .  . ]    length 6, held 6, forgotten 0
+                [ 3  4  5  6  .  .  .  . ]    length 7, held 4, forgotten 3: 6 is new, and sees 3 to 6
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from situs.attention.admission import is_ahead_of_tokens
+from situs.positions import Positions, is_deferred
+
+SPARE = 32  # tokens that are held beyond the window at least, so that drafts of as many can be cropped
+
+Move: TypeAlias = Callable[[Tensor, Tensor, int, int], tuple[Tensor, Tensor]]
+
+
+class Memory(NamedTuple):
+    """Keys and values, and which tokens they are."""
+
+    keys: Tensor
+    values: Tensor
+    room: int
+    """Slots that are allocated for each row; more for the time of a chunk that is longer than a window."""
+    window: int | None = None
+    """How many keys a query sees; None where all are held."""
+    length: int = 0
+    """Tokens of the longest row so far, and what padding came with the last; where reading the rows' lengths would make
+    the host wait, all padding so far."""
+    held: int = 0
+    """Slots in use: one for each token that is not forgotten."""
+    lengths: Int[Tensor, "batch"] | None = None
+    """Tokens of each row so far, where they may differ."""
+    forgotten: int | Int[Tensor, "batch"] = 0
+    """Tokens of all rows, or of each, that the window has left behind: the first slot holds the next one."""
+
+    def longest(self) -> int:
+        """Tokens of the longest row, as far as the host may know."""
+        return self.length if self.lengths is None or is_deferred(self.lengths) else int(self.lengths.max())
+
+    def positions(self) -> Positions:
+        """Where the tokens stand that are held."""
+        if self.lengths is None:
+            return Positions.range(self.held, start=self.length - self.held, device=self.keys.device)
+        slots = torch.arange(self.held, device=self.keys.device)
+        if not isinstance(self.forgotten, Tensor):
+            if not self.forgotten:
+                return Positions.from_mask(slots < self.lengths[:, None], side="right")
+            slots = (self.forgotten + slots).expand(len(self.lengths), -1)
+        else:
+            slots = self.forgotten[:, None] + slots
+        padded = Positions.from_mask(slots < self.lengths[:, None], side="right")
+        return replace(
+            padded, runs=None, given_ids=slots.masked_fill(~padded.valid, 0), given_slots=slots,  # type: ignore[operator]
+            sequence_length=self.lengths[:, None], below=self.length,
+        )  # fmt: skip
+
+    def next_slots(self, count: int) -> Int[Tensor, "#batch count"]:
+        """Which tokens of their rows the next ones are."""
+        ahead = torch.arange(count, device=self.keys.device)
+        return (self.length if self.lengths is None else self.lengths[:, None]) + ahead[None]
+
+    def appended(self, keys: Tensor, values: Tensor, valid: Tensor | None) -> Memory:
+        """Write tokens behind each row's last; real ones are stored one after another."""
+        count, device = keys.shape[2], keys.device
+        if valid is not None:
+            keys, values = (each.masked_fill(~valid[:, None, :, None], 0) for each in (keys, values))
+            if is_ahead_of_tokens(valid):
+                order = (~valid).int().argsort(dim=-1, stable=True)[:, None, :, None]
+                keys, values = (each.gather(2, order.expand(each.shape)) for each in (keys, values))
+        all_keys, all_values, room, window, length, held, lengths, forgotten = self.with_room(count)
+        if lengths is None:
+            here = slice(held, held + count)
+            all_keys[:, :, here], all_values[:, :, here] = keys, values
+            lengths = None if valid is None else length + valid.sum(-1).expand(len(keys))
+        else:
+            rows = torch.arange(len(keys), device=device)[:, None]
+            slots = (lengths - forgotten)[:, None] + torch.arange(count, device=device)
+            all_keys[rows, :, slots], all_values[rows, :, slots] = keys.transpose(1, 2), values.transpose(1, 2)
+            lengths = lengths + (count if valid is None else valid.sum(-1))
+        return Memory(all_keys, all_values, room, window, length + count, held + count, lengths, forgotten)
+
+    def with_room(self, count: int) -> Memory:
+        """Make room for ``count`` tokens behind the longest row; with a window, let go of what they cannot see."""
+        memory = self if self.lengths is None else self.without_padding()
+        size, learns = memory.held + count, memory.keys.requires_grad or memory.values.requires_grad
+        if size <= memory.keys.shape[2] and not learns:
+            return memory
+        if size <= memory.room or memory.window is None:
+            return memory.last(memory.held, size if learns and torch.is_grad_enabled() else memory.room)
+        seen = memory.window - 1
+        most = max(seen, min(seen + SPARE, memory.room - count))
+        return memory.last(most, max(memory.room, min(memory.held, most) + count))
+
+    def without_padding(self) -> Memory:
+        """Count the slots that rows take, as far as the host may know: padding came with the last tokens."""
+        if self.lengths is None or is_deferred(self.lengths):
+            return self
+        return self._replace(length=int(self.lengths.max()), held=int((self.lengths - self.forgotten).max()))
+
+    def last(self, most: int, size: int) -> Memory:
+        """Hold the last tokens of each row, ``most`` of them at most, in new memory of ``size`` slots."""
+        left = min(self.held, most)
+        gone: int | Tensor = self.held - left
+        both = self.keys[:, :, gone : self.held], self.values[:, :, gone : self.held]
+        if gone and self.lengths is not None:  # each row lets go of its own first ones
+            device = self.keys.device
+            gone = (self.lengths - self.forgotten - most).clamp(min=0)
+            rows, slots = torch.arange(len(gone), device=device)[:, None], torch.arange(left, device=device)
+            slots = gone[:, None] + slots
+            both = self.keys[rows, :, slots].transpose(1, 2), self.values[rows, :, slots].transpose(1, 2)
+        keys, values = (in_new_memory(each, size) for each in both)
+        return self._replace(keys=keys, values=values, held=left, forgotten=self.forgotten + gone)
+
+    def fitted(self) -> Memory:
+        """Give memory back that a chunk longer than the window took, with all that no later token sees."""
+        if self.window is None or self.keys.shape[2] <= self.room:
+            return self
+        return self.last(self.window - 1 + SPARE, self.room)
+
+    def shortest(self) -> int | Int[Tensor, "batch"]:
+        """Tokens that rows must keep, so that what the next one sees is held."""
+        seen = 0 if self.window is None else self.window - 1
+        if isinstance(self.forgotten, Tensor):
+            return torch.where(self.forgotten > 0, self.forgotten + seen, 0)
+        return self.forgotten + seen if self.forgotten else 0
+
+    def shortened(self, lengths: int | Int[Tensor, "batch"]) -> Memory:
+        """Let go of all tokens behind the first ones of each row."""
+        most = self.length if isinstance(lengths, Tensor) else lengths
+        if not isinstance(lengths, Tensor) and self.lengths is not None:
+            lengths = self.lengths.clamp(max=lengths)
+        if isinstance(lengths, Tensor) and not isinstance(self.forgotten, Tensor) and not is_deferred(lengths):
+            lengths = int(lengths[0]) if bool((lengths == lengths[0]).all()) else lengths
+        if isinstance(lengths, Tensor):
+            held = self.held if isinstance(self.forgotten, Tensor) else min(self.held, most - self.forgotten)
+            return self._replace(length=most, held=held, lengths=lengths).without_padding()
+        assert not isinstance(self.forgotten, Tensor)
+        return self._replace(length=lengths, held=lengths - self.forgotten, lengths=None)
+
+    def with_rows(self, rows: Int[Tensor, "rows"]) -> Memory:
+        """Take rows, in new memory."""
+        keys, values = (
+            in_new_memory(each[:, :, : self.held].index_select(0, rows), self.room) for each in (self.keys, self.values)
+        )
+        lengths = None if self.lengths is None else self.lengths[rows]
+        forgotten = self.forgotten[rows] if isinstance(self.forgotten, Tensor) else self.forgotten
+        return self._replace(keys=keys, values=values, lengths=lengths, forgotten=forgotten)
+
+    def evicted(self, count: int, sinks: int, move: Move) -> Memory:
+        """Let go of ``count`` tokens behind the first ``sinks`` of rows that are as long as each other; the rest moves
+        up, and ``move`` makes keys and values of tokens from one number on those of tokens from another on."""
+        memory = self.without_padding()
+        length, gone = memory.length, memory.forgotten
+        gone = int(gone.max()) if isinstance(gone, Tensor) else gone
+        stay, begin = max(0, sinks - gone), max(0, sinks + count - gone)
+        first = gone if stay else gone + begin - count
+        if memory.window is not None and first > max(0, length - count - memory.window + 1):
+            raise ValueError(
+                f"count must leave the {memory.window - 1} tokens that the next one sees, since {gone} before them are "
+                f"no longer held; got {count} of {length} tokens with sinks={sinks}."
+            )
+        keys, values, *_ = memory.last(length - gone, length - gone)  # rows may have forgotten unlike numbers
+        moved = move(keys[:, :, begin:], values[:, :, begin:], gone + begin, gone + begin - count)
+        keys, values = (
+            torch.cat((each[:, :, :stay], rest), 2) for each, rest in zip((keys, values), moved, strict=True)
+        )
+        keys, values = in_new_memory(keys, memory.room), in_new_memory(values, memory.room)
+        left = length - count
+        return Memory(keys, values, memory.room, memory.window, left, left - first, None, first)
+
+    def emptied(self) -> Memory:
+        """Begin anew in the same memory, or in new memory where a backward pass may read this one."""
+        keys, values = self.keys, self.values
+        if keys.requires_grad or values.requires_grad:
+            keys, values = (in_new_memory(each.detach()[:, :, :0], self.room) for each in (keys, values))
+        return Memory(keys, values, self.room, self.window)
+
+
+def in_new_memory(tensor: Tensor, size: int) -> Tensor:
+    """Copy slots to the front of new memory. What is allocated in inference mode could not be written to outside."""
+    if torch.is_inference_mode_enabled():
+        with torch.inference_mode(False), torch.no_grad():
+            return _copied(tensor, size)
+    return _copied(tensor, size)
+
+
+def _copied(tensor: Tensor, size: int) -> Tensor:
+    batch, heads, slots, width = tensor.shape
+    memory = tensor.new_zeros(batch, heads, size, width)
+    memory[:, :, :slots] = tensor
+    return memory
