@@ -132,7 +132,9 @@ class Play:
     def evict(self) -> None:
         shortest = min(len(row) for row in self.rows)
         length = max(0, shortest - self.rng.choice([0, 2]))
-        if self.try_or_leave(lambda: self.cache.crop([length] * len(self.rows)), [r[:length] for r in self.rows], "crop"):
+        if self.try_or_leave(
+            lambda: self.cache.crop([length] * len(self.rows)), [r[:length] for r in self.rows], "crop"
+        ):
             sinks = self.rng.randint(0, min(3, length))
             count = self.rng.randint(0, length - sinks)
             after = [torch.cat((row[:sinks], row[sinks + count :])) for row in self.rows]

@@ -228,3 +228,33 @@ def test_sinks_in_bfloat16_are_read_as_they_are() -> None:
 def test_what_cannot_be_used_is_refused(call: Any, given: Any, error: type[Exception], message: str) -> None:
     with raises_exactly(error, message):
         call(*qkv(dtype=torch.float32), **given)
+
+
+@pytest.mark.parametrize("options", [{"sinks": True}, {"softcap": 1.5}, {"chunk": 7}, {"scale": 0.7}], ids=str)
+def test_a_layer_decodes_as_it_trains(options: dict[str, Any]) -> None:
+    layer = situs.Attention(
+        dim=HEADS * WIDTH, num_heads=HEADS, encoding=situs.Rotary(head_dim=WIDTH), **options
+    ).double()
+    if layer.sinks is not None:
+        torch.nn.init.normal_(layer.sinks)
+    x = torch.randn(2, 24, HEADS * WIDTH, dtype=torch.float64)
+    whole = layer(x)
+    cache = layer.make_cache(batch=2, max_length=24)
+    with torch.no_grad():
+        steps = [layer(part, cache=cache) for part in (x[:, :10], *x[:, 10:].split(1, 1))]
+    torch.testing.assert_close(torch.cat(steps, 1), whole, rtol=0, atol=1e-12)
+    plain = situs.Attention(dim=HEADS * WIDTH, num_heads=HEADS, encoding=situs.Rotary(head_dim=WIDTH)).double()
+    plain.load_state_dict(layer.state_dict(), strict=False)
+    assert (plain(x) - whole).abs().max() > 1e-3
+
+
+def test_a_layer_in_chunks_refuses_a_cache_whose_positions_do_not_count_its_tokens() -> None:
+    layer = situs.Attention(dim=HEADS * WIDTH, num_heads=HEADS, encoding=situs.Rotary(head_dim=WIDTH), chunk=4).eval()
+    cache = layer.make_cache(batch=1, max_length=8)
+    message = (
+        "positions must count the tokens in the cache of a layer with chunk=4, since a key's chunk is read off its slot; "
+        "got Positions(explicit, length 2)."
+    )
+    with torch.no_grad(), raises_exactly(ValueError, message):
+        layer(torch.randn(1, 2, HEADS * WIDTH), torch.tensor([[5, 6]]), cache=cache)
+    assert cache.length == 0

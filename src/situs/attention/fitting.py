@@ -175,6 +175,11 @@ def require_numbers(causal: object, window: object, scale: Any, dropout: object)
         require_dropout(dropout)
     if scale is None or (type(scale) is float and scale - scale == 0):  # finite; a graph has no other word for it
         return scale
+    return require_scale(scale)
+
+
+def require_scale(scale: Any) -> float:
+    """Give a scale as Python's own number; raise for one that learns, or is none."""
     if isinstance(scale, Tensor) and scale.requires_grad:
         refuse(
             TypeError, "scale", "be a number that does not learn", "kernels take a plain one", told(scale),
@@ -186,7 +191,7 @@ def require_numbers(causal: object, window: object, scale: Any, dropout: object)
 def require_softmax(query: Tensor, chunk: object, softcap: object, sinks: Any) -> float | None:
     """Raise unless chunks, a cap and sinks are such as can be used; give the cap as Python's own number."""
     if chunk is not None:
-        require_count("chunk", chunk, "it counts the positions of a chunk", least=1)
+        require_chunk(chunk)
     if sinks is not None:
         require_floating("sinks", sinks, "they take part in the softmax")
         if sinks.shape != query.shape[1:2]:
@@ -194,8 +199,16 @@ def require_softmax(query: Tensor, chunk: object, softcap: object, sinks: Any) -
                 f"sinks must have shape ({query.shape[1]},), since each head has one; got shape {tuple(sinks.shape)}."
             )
         require_same_device("sinks", sinks, "query", query)
-    if softcap is None:
-        return None
+    return None if softcap is None else require_cap(softcap)
+
+
+def require_chunk(chunk: object) -> None:
+    """Raise unless a chunk has a position at least."""
+    require_count("chunk", chunk, "it counts the positions of a chunk", least=1)
+
+
+def require_cap(softcap: object) -> float:
+    """Give a bound of the scores as Python's own number."""
     cap = require_number("softcap", softcap, "it bounds the scores")
     if cap <= 0:
         refuse(ValueError, "softcap", "be above 0", "it bounds the scores", told(softcap), "Leave it out for no bound.")

@@ -29,7 +29,7 @@ from situs.arguments import (
 from situs.attention.admission import is_ahead_of_tokens
 from situs.attention.attend import Impl, attend_request, require_impl
 from situs.attention.cache import KVCache
-from situs.attention.fitting import require_mask, require_window
+from situs.attention.fitting import require_cap, require_chunk, require_mask, require_scale, require_window
 from situs.attention.normed import QueryKeyNorm, with_norm_after
 from situs.attention.request import make_request, resolve, softmax_scale, warn_of_scale
 from situs.encodings.base import Encoding, Encodings, as_encodings, is_autocast
@@ -51,6 +51,10 @@ class Attention(nn.Module):
         encoding: Encodings = None,
         causal: bool = True,
         window: int | None = None,
+        chunk: int | None = None,
+        scale: float | None = None,
+        softcap: float | None = None,
+        sinks: bool = False,
         qk_norm: bool | Literal["after"] = False,
         bias: bool = False,
         dropout: float = 0.0,
@@ -63,6 +67,10 @@ class Attention(nn.Module):
         encoding: an encoding, a list of them, or none.
         causal: hide keys that come later.
         window: how many keys a query sees, itself included; all if left out.
+        chunk: positions of a chunk, whose tokens see only each other (Llama 4); none if left out.
+        scale: factor of q . k; the encodings' own, or 1 / sqrt(head_dim), if left out.
+        softcap: bounds scores by ``softcap tanh(score / softcap)`` (Gemma 2).
+        sinks: learn a logit per head that takes part in the softmax (GPT-OSS).
         qk_norm: normalise queries and keys by their root mean square first, as many recent models do; "after" does it
             behind the rotation instead, as Hunyuan does.
         bias: have biases in the projections.
@@ -80,8 +88,12 @@ class Attention(nn.Module):
                 "queries and keys are normalised before they are rotated, not at all, or after", told(qk_norm),
             )  # fmt: skip
         require_flag("bias", bias, "projections have biases or not")
+        require_flag("sinks", sinks, "heads learn one each or not")
         self.causal = causal
         self.window = window
+        self.chunk = chunk
+        self.scale = scale
+        self.softcap = softcap
         self.dropout = dropout
         self.dim = dim
         self.num_heads = num_heads
@@ -99,13 +111,14 @@ class Attention(nn.Module):
             )
         acting = as_encodings(encoding)
         self.encodings = nn.ModuleList(_fitting(each, self) for each in acting)
-        if len(acting) > 1:
+        if len(acting) > 1 and scale is None:
             warn_of_scale(acting, self.head_dim, stacklevel=3)
         width, kv_width = num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         self.query = nn.Linear(dim, width, bias=bias)
         self.key = nn.Linear(dim, kv_width, bias=bias)
         self.value = nn.Linear(dim, kv_width, bias=bias)
         self.out = nn.Linear(width, dim, bias=bias)
+        self.sinks = nn.Parameter(torch.zeros(num_heads)) if sinks else None
         self.query_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
         self.key_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
         self._norm_after: tuple[QueryKeyNorm, ...] = ()  # a tuple, since the norms are this layer's
@@ -121,6 +134,12 @@ class Attention(nn.Module):
             require_window(value)
         elif name == "dropout":
             value = require_dropout(value)
+        elif name == "chunk" and value is not None:
+            require_chunk(value)
+        elif name == "scale" and value is not None:
+            value = require_scale(value)
+        elif name == "softcap" and value is not None:
+            value = require_cap(value)
         super().__setattr__(name, value)
 
     def make_cache(self, *, batch: int, max_length: int | None = None) -> KVCache:
@@ -188,17 +207,31 @@ class Attention(nn.Module):
         if cache is None:
             request = make_request(
                 query, key, value, encoding=own, causal=causal, positions=positions, key_positions=of_keys, mask=mask,
-                window=self.window, scale=softmax_scale(own, self.head_dim), dropout=dropout,
+                window=self.window, scale=self._scale(own), dropout=dropout, chunk=self.chunk, softcap=self.softcap,
+                sinks=self.sinks,
             )  # fmt: skip
             return self._project(attend_request(request, impl), value.dtype)
         step = cache.extend(query, key, value, positions, own)
         try:
             mask = mask if mask is None else _of_held_keys(mask, step.key_positions)
-            request = resolve(*step[:6], causal, self.window, mask, step.scale, dropout, cache.offsets)
+            if self.chunk is not None and not cache.is_counted:
+                raise ValueError(
+                    f"positions must count the tokens in the cache of a layer with chunk={self.chunk}, since a key's "
+                    f"chunk is read off its slot; got {step.query_positions!r}."
+                )
+            scale = step.scale if self.scale is None else self.scale
+            request = resolve(
+                *step[:6], causal, self.window, mask, scale, dropout, cache.offsets,
+                chunk=self.chunk, softcap=self.softcap, sinks=self.sinks,
+            )  # fmt: skip
             return self._project(attend_request(request, impl), value.dtype)
         except BaseException:  # Ctrl-C too
             cache.withdraw(step)
             raise
+
+    def _scale(self, encodings: list[Encoding]) -> float:
+        """Give the factor of q . k: one's own, or that of the encodings, which warned when the layer was made."""
+        return softmax_scale(encodings, self.head_dim) if self.scale is None else self.scale
 
     def _project(self, out: Tensor, dtype: torch.dtype) -> Tensor:
         out = out if out.dtype == dtype else out.to(dtype)
