@@ -42,7 +42,7 @@ def skips(count: int, high: int, chunks: int, seed: int) -> Int64[Tensor, "count
 
 
 def stretches(
-    axes: int, seed: int, *, shift: float = 0.0, jitter: float = 1.0, rescale: float = 1.0
+    axes: int, seed: int, *, shift: float | int = 0.0, jitter: float | int = 1.0, rescale: float | int = 1.0
 ) -> tuple[Float64[Tensor, "axes"], Float64[Tensor, "axes"]]:
     """Draw what coordinates are moved by, ``-shift .. shift`` an axis, and then multiplied by: a number of
     ``1/jitter .. jitter`` an axis, times one of ``1/rescale .. rescale`` for all, both uniform in the logarithm."""

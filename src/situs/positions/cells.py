@@ -21,8 +21,8 @@ Normalised = Literal["each", "longest", "shortest"]
 
 def grid(
     sizes: tuple[int, ...],
-    first: float | Sequence[float],
-    step: float | Sequence[float],
+    first: float | int | Sequence[float | int],
+    step: float | int | Sequence[float | int],
     centred: bool | Sequence[bool],
     normalised: Normalised | None,
     device: torch.device | str,
@@ -64,7 +64,7 @@ def grid(
     }
 
 
-def _spread(cells: Tensor, begins: Sequence[float], steps: Sequence[float], device: torch.device) -> Tensor:
+def _spread(cells: Tensor, begins: Sequence[float | int], steps: Sequence[float | int], device: torch.device) -> Tensor:
     """Move and space whole coordinates; those that stay whole numbers stay integers."""
     if all(isinstance(each, int) for each in (*begins, *steps)):
         return cells * torch.tensor(steps, device="cpu") + torch.tensor(begins, device="cpu")
@@ -104,7 +104,13 @@ def prefixed(positions: Positions, count: int, name: str = "count") -> Positions
 
 
 def one_an_axis(
-    name: str, given: object, axes: int, reason: str, *, above: float | None = None, least: float | None = None
+    name: str,
+    given: object,
+    axes: int,
+    reason: str,
+    *,
+    above: float | int | None = None,
+    least: float | int | None = None,
 ) -> list[float | int]:
     """A number for each axis, or one for all."""
     if isinstance(given, Sequence) and not isinstance(given, (str, bytes)):

@@ -174,16 +174,15 @@ class Positions:
     @staticmethod
     def grid(
         *sizes: int,
-        first: float | Sequence[float] = 0,
-        step: float | Sequence[float] = 1,
+        first: float | int | Sequence[float | int] = 0,
+        step: float | int | Sequence[float | int] = 1,
         centred: bool | Sequence[bool] = False,
         normalised: Normalised | None = None,
         prefix: int = 0,
         device: torch.device | str = "cpu",
     ) -> Positions:
-        """Give the cells of an image (height, width), a video (time, height, width) or any other grid their
-        coordinates, row by row: ``first, first + step, ...``, one number for all axes or one for each.
-
+        """Give the cells of an image (height, width), video (time, height, width) or other grid their coordinates, row
+        by row: ``first, first + step, ...``, one number for all axes or one for each.
         Time goes by seconds with ``step=(24 / fps, 1, 1)`` (Cosmos). ``centred`` counts from ``first - ceil(n / 2)``
         on (Qwen-Image's scale_rope). ``normalised`` gives the centres of cells in -1 .. 1, divided by each side
         ("each", DINOv3's "separate"), the "longest" or the "shortest". The first ``prefix`` tokens, such as [CLS] and
@@ -343,13 +342,15 @@ class Positions:
             self, high, count, f"skipping below {high}", lambda n: sampling.skips(n, high, min(chunks, n), seed)
         )
 
-    def augmented(self, *, seed: int, shift: float = 0.0, jitter: float = 1.0, rescale: float = 1.0) -> Positions:
+    def augmented(
+        self, *, seed: int, shift: float | int = 0.0, jitter: float | int = 1.0, rescale: float | int = 1.0
+    ) -> Positions:
         """Move coordinates by up to ``shift``, and stretch or shrink each axis by up to ``jitter`` and all by up to
         ``rescale``, at random, as DINOv3 was trained on ``Positions.grid(14, 14, normalised="each")``."""
         moves, factors = sampling.stretches(self.axes, seed, shift=shift, jitter=jitter, rescale=rescale)
         return stretched(self, moves.tolist(), factors.tolist(), f"augmented by {seed}")
 
-    def scaled(self, factor: float | Sequence[float]) -> Positions:
+    def scaled(self, factor: float | int | Sequence[float | int]) -> Positions:
         """Multiply coordinates by a number, or by one for each axis; DINOv3's angles are those of 2 pi times its own.
 
         >>> Positions.grid(2, 2, normalised="each").scaled(4).prefixed(1).ids[0].tolist()

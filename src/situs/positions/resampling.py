@@ -55,9 +55,10 @@ def _whole(positions: Positions) -> int:
     return max(length, positions.below or 0)
 
 
-def stretched(positions: Positions, moves: Sequence[float], factors: Sequence[float], note: str) -> Positions:
-    """Move every coordinate, then multiply it, by a number an axis; padding and tokens without a position stay at
-    0."""
+def stretched(
+    positions: Positions, moves: Sequence[float | int], factors: Sequence[float | int], note: str
+) -> Positions:
+    """Move every coordinate, then multiply it, by a number an axis; padding and tokens without a position stay at 0."""
     ids = positions.ids if positions.axes > 1 else positions.ids.unsqueeze(-1)
     numbers: Any = {"dtype": widest(positions.device), "device": positions.device}
     moved = (ids.to(**numbers) + torch.tensor(moves, **numbers)) * torch.tensor(factors, **numbers)

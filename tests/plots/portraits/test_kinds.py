@@ -128,7 +128,7 @@ def test_words_say_whom_a_kind_suits() -> None:
     assert WORDS["table"] == "an encoding that is added to the input"
     assert WORDS["rotation"] == WORDS["speeds"] == "an encoding that rotates queries and keys"
     assert WORDS["decay"] == "an encoding for text that tells positions"
-    assert "learned_grid, swin, sinusoidal(axes=2)" in WORDS["grid"]
+    assert "learned_grid, rope_mixed, swin, sinusoidal(axes=2)" in WORDS["grid"]
 
 
 @pytest.mark.parametrize(
