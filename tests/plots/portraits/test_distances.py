@@ -162,9 +162,11 @@ def test_decay_is_drawn_with_where_nine_of_ten_tokens_lie() -> None:
     assert axes.get_xlabel() == BEHIND
     assert words(figure) == [
         "How scores fall with distance: rotary",
-        "mean score of a token with itself, relative to distance 0; bands: 90 % of tokens, or all heads",
+        "mean score of a token with itself, relative to distance 0; bands: 90 % of tokens",
         "The score goes up and down, and ends lower.",
     ]
+    both = plots.decay([situs.Rotary(head_dim=16), situs.ALiBi(num_heads=2)], length=30)
+    assert words(both)[1].endswith("; bands: 90 % of tokens, or all heads")
 
 
 def test_decay_of_a_bias_alone_is_drawn_by_head() -> None:

@@ -165,8 +165,10 @@ def _named(heads: Sequence[str]) -> str:
 def broken(name: str) -> str:
     """Escape a method's name, so that it may go on in a new line where its parts end, and between the words of parts
     that are wider than the column of names on a phone, such as a_long_name or ALongName."""
-    parts = re.split(r"(?<=[+(/:&=,.])", name)
-    pieces = [re.split(r"(?<=_)|(?<=[a-z])(?=[A-Z])", part) if len(part) > WIDEST else [part] for part in parts]
+    pieces = []
+    for part in re.split(r"(?<=[+(/:&=,.])", name):
+        wide = len(part.rstrip("+(/:&=,.")) > WIDEST
+        pieces.append(re.split(r"(?<=_)|(?<=[a-z])(?=[A-Z])", part) if wide else [part])
     return "<wbr>".join(escape(piece) for several in pieces for piece in several)
 
 

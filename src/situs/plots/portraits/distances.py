@@ -66,7 +66,7 @@ def decay(sitters: list[Sitter], *, length: int = 256, dark: bool = False) -> Fi
     drawn = _drawn(sitters, curves, length, dark)
     with style.figure(
         f"How scores fall with distance{f': {sitters[0].name}' * (len(sitters) == 1)}",
-        f"mean score of a token with itself, relative to distance 0{_bands(drawn, '90 % of tokens, or all heads')}",
+        f"mean score of a token with itself, relative to distance 0{_bands(drawn, _spread_of(sitters))}",
         noted(sitters, _of_decay(curves, "heads" if by_head else "curves") + BELOW * drawn.cut),
         height=drawn.height,
         dark=dark,
@@ -117,6 +117,12 @@ def _whose(sitters: list[Sitter], curves: list[Curve]) -> str:
     if len(sitters) > 1:
         return "mean of heads"
     return f"one line for {ALL_HEADS}" if curves[0].name == ALL_HEADS else "one line per head"
+
+
+def _spread_of(sitters: list[Sitter]) -> str:
+    """Say what bands cover: heads, where these have biases of their own, and else tokens."""
+    kinds = {"all heads" if sitter.of_kind(BiasEncoding) else "90 % of tokens" for sitter in sitters}
+    return ", or ".join(sorted(kinds))
 
 
 def _of_biases(sitters: list[Sitter], curves: list[Curve]) -> str:
