@@ -56,7 +56,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "Temperature.factors": lambda: {"positions": Positions.range(LENGTH)},
     "ValueMap.forward": lambda: {"x": heads(), "positions": Positions.range(LENGTH)},
     "Rotary.join_keys": lambda: {
-        "plain": heads()[..., :0], "shared": heads()[:, :1], "positions": Positions.range(LENGTH),
+        "plain": heads()[..., :4], "shared": heads()[:, :1, :, :4], "positions": Positions.range(LENGTH),
     },
     "RotationEncoding.forward": lambda: {"x": heads(), "positions": Positions.range(LENGTH)},
     "RotationEncoding.both": lambda: {

@@ -35,7 +35,8 @@ PORTRAITS = {
     "learned": "table", "learned_grid": "grid", "none": "order", "rotary": "rotation", "sandwich": "distance",
     "shaw": "scores", "sinusoidal": "table", "swin": "grid", "t5": "distance", "transformer_xl": "scores",
     "tupe": "bias", "xpos": "rotation", "rotary+axial": "grid", "sinusoidal(axes=2)": "grid",
-    "rotary&alibi": "decay", "rotary+yarn": "rotation",
+    "rotary&alibi": "decay", "rotary+yarn": "rotation", "pope": "similarity", "rotary_value": "decay",
+    "temperature": "similarity",
 }  # fmt: skip
 
 
