@@ -127,7 +127,8 @@ def test_check_passes_ours_and_names_the_failures_of_others(
         (["rotary", "head_dim"], "options must be written NAME=VALUE, such as head_dim=64; got 'head_dim'."),
         (
             ["rotary", "headdim=16"],
-            "rotary takes head_dim, base, rotary_dim, pairing, scaling, split; got 'headdim'. Did you mean 'head_dim'?",
+            "rotary takes head_dim, base, rotary_dim, pairing, channels, reverse, scaling, split; got 'headdim'. Did "
+            "you mean 'head_dim'?",
         ),
         (
             ["nowhere_to_be_found:Thing"],

@@ -124,7 +124,8 @@ def test_options_of_ones_own_encoding_may_be_assigned(monkeypatch: pytest.Monkey
 def test_creating_takes_known_options_alone() -> None:
     with raises_exactly(
         TypeError,
-        "rotary takes head_dim, base, rotary_dim, pairing, scaling, split; got 'headdim'. Did you mean 'head_dim'?",
+        "rotary takes head_dim, base, rotary_dim, pairing, channels, reverse, scaling, split; got 'headdim'. Did "
+        "you mean 'head_dim'?",
     ):
         situs.create("rotary", headdim=16)
     assert isinstance(situs.create("nope"), situs.NoPE)

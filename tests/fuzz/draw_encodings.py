@@ -150,8 +150,14 @@ RECIPES: dict[str, Recipe] = {
     "gain": (Needs(), lambda rng, sizes: f"Gain(head_dim={sizes.head_dim})"),
 }
 
-APART = {"blocked": {"cope"}, "cope": {"blocked", "cope"}}
-"""Pairs that no formula settles: whether CoPE counts keys that a bias hides."""
+APART = {
+    "blocked": {"cope"},
+    "cope": {"blocked", "cope"},
+    "pope": {*ROTATIONS, "gain"} - {"temperature", "rotary value"},
+    "rotary value": {"rotary value"},
+}
+"""Pairs that no formula settles: whether CoPE counts keys that a bias hides, what rotates the channels that PoPE has
+added, and how values that were rotated twice are moved."""
 
 
 def draw_recipes(rng: Random, number: int) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Rotary and xPos drawn at random, with every scaling, pairing and split."""
+"""What acts on queries, keys and values, drawn at random: rotary with every scaling, pairing and split, and others."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ def _rotary(needs: Needs, scaling: Callable[[Random, int], str] | None = None) -
             "base": rng.choice(("10000.0", "10000.0", "100.0", "500000.0")),
             "rotary_dim": str(rotary_dim),
             "pairing": repr(rng.choice(PAIRINGS)),
+            "channels": repr(rng.choice(("leading", "trailing"))),
+            "reverse": rng.choice(("False", "False", "True")),
         }
         if scaling is not None:
             given["scaling"] = scaling(rng, rotary_dim)
@@ -52,7 +54,12 @@ def _parts(name: str) -> Callable[[Random, int], str]:
             given["truncate"] = rng.choice(("True", "False"))
         if name == "situs.YaRN" and rng.random() < 0.6:
             given |= rng.choice(
-                ({"attention_factor": "1.3"}, {"mscale": "0.7", "mscale_all_dim": "1.0"}, {"mscale_all_dim": "0.8"})
+                (
+                    {"attention_factor": "1.3"},
+                    {"mscale": "0.7", "mscale_all_dim": "1.0"},
+                    {"mscale_all_dim": "0.8"},
+                    {"mscale": "0.7", "mscale_all_dim": "1.0", "mscale_dialect": "'ministral3'"},
+                )
             )
         return written(name, given)
 
@@ -62,6 +69,7 @@ def _parts(name: str) -> Callable[[Random, int], str]:
 def _longrope(rng: Random, rotary_dim: int) -> str:
     short, long = (tuple(round(rng.uniform(1, most), 2) for _ in range(rotary_dim // 2)) for most in (1.5, 8.0))
     given = {"factor": "4.0", "original_length": rng.choice(("32", "64", "250"))}
+    given |= rng.choice(({}, {"short_mscale": "1.2", "long_mscale": "0.8"}))
     return written("situs.LongRoPE", {**given, "short_factors": str(short), "long_factors": str(long)})
 
 
@@ -125,6 +133,26 @@ def _xpos(centre: str) -> Recipe:
     )
 
 
+def _value(rng: Random, sizes: Sizes) -> str:
+    given = {"head_dim": str(sizes.head_dim), "rotary_dim": str(max(2, sizes.head_dim // 4 * 2))}
+    given |= {"pairing": repr(rng.choice(PAIRINGS)), "channels": repr(rng.choice(("leading", "trailing")))}
+    return written("situs.RotaryValue", {**given, "rotate_back": rng.choice(("True", "True", "False"))})
+
+
+def _temperature(rng: Random, sizes: Sizes) -> str:
+    dialect = rng.choice(("llama4", "ministral3", "inkling", "log_n", "power", "ssmax"))
+    given = {"dialect": repr(dialect), "original_length": rng.choice(("3", "17", "200"))}
+    if dialect in ("log_n", "ssmax"):
+        return written("situs.Temperature", {**given, "num_heads": str(sizes.heads)})
+    return written("situs.Temperature", {**given, "factor": rng.choice(("0.1", "0.5"))})
+
+
+def _pope(rng: Random, sizes: Sizes) -> str:
+    given = {"head_dim": str(sizes.head_dim), "base": rng.choice(("10000.0", "100.0"))}
+    learned = rng.random() < 0.7
+    return written("situs.PoPE", given | ({"num_heads": str(sizes.heads)} if learned else {"learned": "False"}))
+
+
 EVEN = Needs(multiple=2)
 BY_LENGTH = Needs(multiple=2, lengths=True)
 
@@ -148,4 +176,7 @@ ROTATIONS: dict[str, Recipe] = {
     "xpos": _xpos("'origin'"),
     "xpos around the middle": _xpos("'middle'"),
     "xpos around a number": _xpos("30.0"),
+    "rotary value": (Needs(multiple=2, same_width=True), _value),
+    "temperature": (Needs(), _temperature),
+    "pope": (Needs(), _pope),
 }

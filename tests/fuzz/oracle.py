@@ -22,7 +22,7 @@ from torch import Tensor
 
 import situs
 from tests.fuzz.oracle_biases import BIASES, fire_margin
-from tests.fuzz.oracle_rotations import lerope, rope_mixed, rotary, softmax_factor, xpos
+from tests.fuzz.oracle_rotations import lerope, pope, rope_mixed, rotary, softmax_factor, temperature, xpos
 from tests.fuzz.oracle_scores import TERMS, Inputs, cope_margin, shaw_gathered
 from tests.fuzz.oracle_tokens import Pairs, visible
 from tests.fuzz.own_encodings import Gain
@@ -104,11 +104,17 @@ def attention(
     sinks = None if call.sinks is None else call.sinks[None, :, None, None]
     weights = _softmax(torch.where(seen, scores, -math.inf), sinks)
 
+    maps = [each for each in encodings if isinstance(each, situs.RotaryValue)]
+    for each in maps:
+        value = rotary(each.rotary, value, pairs.key)
+
     def gather(weights: Tensor, value: Tensor) -> Tensor:
         out = weights @ value
         for each in encodings:
             if isinstance(each, situs.Shaw) and each.values:
                 out = out + shaw_gathered(each, weights, pairs, read)
+        for each in maps:
+            out = rotary(each.rotary, out, pairs.query, back=True) if each.rotate_back else out
         return out
 
     out = gather(weights, value) if rounding is None else rounding.of_gathered(scores, weights, value, gather)
@@ -150,10 +156,14 @@ def _encoded(encoding: Any, x: Tensor, tokens: Any, role: str, read: Reader) -> 
         return rope_mixed(encoding, x, tokens, read)
     if isinstance(encoding, situs.XPos):
         return xpos(encoding, x, tokens, role)
+    if isinstance(encoding, situs.Temperature):
+        return temperature(encoding, x, tokens, read) if role == "query" else x
+    if isinstance(encoding, situs.PoPE):
+        return pope(encoding, x, tokens, role, read)
     if isinstance(encoding, Gain):
         wave: Tensor = tokens.ids.double().cos()[:, None, :, None]
         return x * (1 + read(encoding.gain) * wave)
-    assert type(encoding) in TERMS or type(encoding) in BIASES or isinstance(encoding, BEFORE), type(encoding)
+    assert type(encoding) in TERMS or type(encoding) in BIASES or isinstance(encoding, (*BEFORE, situs.RotaryValue))
     return x
 
 

@@ -58,6 +58,7 @@ MADE: dict[str, Callable[[], Any]] = {
     "Positions": lambda: Positions.range(8),
     "Deberta.tie": lambda: situs.Deberta(**SIZES, dim=DIM, max_distance=16, share_att_key=True),
     "Tupe": lambda: situs.Tupe(**SIZES, dim=DIM, relative_buckets=32),
+    "Rotary.join_keys": lambda: situs.Rotary(head_dim=HEAD_DIM, rotary_dim=4, channels="trailing"),
     "RotationTable": rotation_table,
 }
 """Objects that methods are called on, where the example of the constructor makes none that has everything."""

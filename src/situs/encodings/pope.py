@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from situs.arguments import require_base, require_count, require_flag
+from situs.arguments import require_axes_of, require_base, require_count, require_flag, require_same_device
 from situs.encodings.base import QueryKeyEncoding, Role, computing_dtype, require_role
 from situs.encodings.fitting import require_width
 from situs.encodings.rotary import Rotary
@@ -94,7 +94,10 @@ class PoPE(QueryKeyEncoding):
     ) -> Float[Tensor, "batch heads sequence two_head_dim"]:
         """Give queries or keys their phases: twice the channels, those with cosines first."""
         require_width(self, "head_dim", x, self.head_dim)
+        require_axes_of("x", x, ("batch", "heads", "sequence", "head_dim"), "each head has a vector a token")
         require_role(role)
+        if self.delta is not None:
+            require_same_device("x", x, "the encoding", self.delta)
         if self.num_heads is not None and role == "query" and x.shape[1] != self.num_heads:
             raise ValueError(
                 f"x must have {self.num_heads} heads, since this PoPE has phases for each; got shape {tuple(x.shape)}."

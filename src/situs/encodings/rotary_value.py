@@ -20,7 +20,7 @@ from typing import final
 from jaxtyping import Float
 from torch import Tensor
 
-from situs.arguments import require_base, require_count, require_flag
+from situs.arguments import require_axes_of, require_base, require_count, require_flag
 from situs.encodings.base import computing_dtype
 from situs.encodings.fitting import require_width
 from situs.encodings.rotary import Rotary
@@ -107,6 +107,7 @@ class RotaryValue(ValueMap):
         """Rotate values, or the output back."""
         require_value_role(role)
         require_width(self, "value_dim", x, self.rotary.head_dim)
+        require_axes_of("x", x, ("batch", "heads", "sequence", "value_dim"), "each head has a value a token")
         if role == "value":
             rotated: Tensor = self.rotary(x, positions, role="key")
             return rotated

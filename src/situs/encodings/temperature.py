@@ -126,15 +126,15 @@ class Temperature(QueryKeyEncoding):
 
     def forward(
         self,
-        x: Float[Tensor, "batch heads sequence head_dim"],
+        x: Float[Tensor, "batch heads sequence width"],
         positions: PositionsLike = None,
         *,
         role: Role = "query",
-    ) -> Float[Tensor, "batch heads sequence head_dim"]:
+    ) -> Float[Tensor, "batch heads sequence width"]:
         """Multiply queries; keys are returned as they are, and so are queries whose factors are known to be 1."""
         require_role(role)
         require_floating("x", x, "it is encoded")
-        require_axes_of("x", x, ("batch", "heads", "sequence", "head_dim"), "each head has a query a token")
+        require_axes_of("x", x, ("batch", "heads", "sequence", "width"), "each head has a query a token")
         if role == "key":
             return x
         if self.num_heads is not None and x.shape[1] != self.num_heads:

@@ -36,7 +36,8 @@ PORTRAITS = {
     "rotary": "rotation", "sandwich": "distance",
     "shaw": "scores", "sinusoidal": "table", "swin": "grid", "t5": "distance", "transformer_xl": "scores",
     "tupe": "bias", "xpos": "rotation", "rotary+axial": "grid", "sinusoidal(axes=2)": "grid",
-    "rotary&alibi": "decay", "rotary+yarn": "rotation",
+    "rotary&alibi": "decay", "rotary+yarn": "rotation", "pope": "similarity", "rotary_value": "decay",
+    "temperature": "similarity",
 }  # fmt: skip
 
 

@@ -66,6 +66,7 @@ RECIPES = {
         Recipe("learned_grid", "fields", (10, 10), steps=500, batch=32),
         Recipe("lerope"),
         Recipe("rope_mixed", "fields", (10, 10), steps=500, batch=32),
+        Recipe("pope"),
         Recipe("shaw"),
         Recipe("swin", "fields", (7, 7), steps=500, batch=32),
         Recipe("t5"),
