@@ -191,7 +191,11 @@ def _card(name: str) -> list[str]:
 
 
 def _of_image(name: str) -> dict[str, Finding]:
-    own, size, known = {"dim": images.DIM, "num_heads": images.HEADS}, (7, 7), situs.entry(name).options
+    own, size, known = (
+        {"dim": images.DIM, "num_heads": images.HEADS, "head_dim": images.DIM // images.HEADS},
+        (7, 7),
+        situs.entry(name).options,
+    )
     sizes = {"size": size, "window": size, **own}
     options = {option: value for option, value in sizes.items() if option in known}
     (sitter,) = sitters_of([parse(name)], options, length=2, untrained=True)

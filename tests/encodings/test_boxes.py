@@ -43,6 +43,10 @@ def test_shares_of_a_page_are_counted_in_steps(points: list[Any]) -> None:
     torch.testing.assert_close(encoding(at[None])[0], by_paper(encoding, at, at), rtol=0, atol=1e-12)
 
 
+def test_one_distance_serves_all_axes() -> None:
+    assert Boxes(num_heads=2, max_distance=48).max_distance == (48, 48, 48)
+
+
 def test_one_axis_is_t5s_bias() -> None:
     encoding = Boxes(num_heads=3, num_buckets=(32,), max_distance=(128,))
     other = T5Bias(num_heads=3)

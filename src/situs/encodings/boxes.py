@@ -71,7 +71,7 @@ class Boxes(OffsetBias):
         *,
         num_heads: int,
         num_buckets: Sequence[int] = (32, 64, 64),
-        max_distance: Sequence[int] = (128, 256, 256),
+        max_distance: Sequence[int] | int = (128, 256, 256),
         resolution: Sequence[float] | None = None,
         factor: float = 1.0,
         softmax_scale: float | None = None,
@@ -80,7 +80,7 @@ class Boxes(OffsetBias):
         """
         num_heads: heads, each with its own numbers.
         num_buckets: rows of each axis: of the text, of x and of y; one more axis for each further number.
-        max_distance: of each axis, the distance in steps from which on all share a row.
+        max_distance: of each axis, or of all, the distance in steps from which on all offsets share a row.
         resolution: of each axis, steps to a unit of its coordinate, to which offsets are truncated; 1 if left out.
         factor: what multiplies the bias: 1 / sqrt(head_dim) for LayoutLMv3.
         softmax_scale: factor of q . k; None for 1 / sqrt(head_dim), 1 for UDOP, whose attention is T5's.
@@ -89,8 +89,9 @@ class Boxes(OffsetBias):
         super().__init__()
         self.num_heads = require_count("num_heads", num_heads, "each has numbers of its own", least=1)
         self.num_buckets = _whole_numbers("num_buckets", num_buckets)
-        self.max_distance = _whole_numbers("max_distance", max_distance)
         axes = len(self.num_buckets)
+        several = (max_distance,) * axes if isinstance(max_distance, int) else max_distance
+        self.max_distance = _whole_numbers("max_distance", several)
         steps = (1.0,) * axes if resolution is None else require_several("resolution", resolution, _AN_AXIS)
         given = tuple([float(require_number("resolution", each, "it counts steps", above=0)) for each in steps])
         self.resolution = None if resolution is None else given

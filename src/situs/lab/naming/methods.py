@@ -16,8 +16,8 @@ from situs.lab.naming.grammar import RANDOM, Method, Part, parse_all, require_ad
 from situs.lab.naming.scalings import TRAINED_WITH, require_added_after_training, require_scaling
 from situs.registry import SCALINGS, entry, names, require_options
 
-OF_IMAGES = {"learned_grid": "learned", "swin": "t5"}
-"""Encodings of images, which text has no use for, and what would serve it."""
+OF_IMAGES = {"boxes": "t5", "learned_grid": "learned", "swin": "t5", "vitdet": "shaw"}
+"""Encodings of images and pages, which text has no use for, and what would serve it."""
 
 
 @dataclass(frozen=True)
