@@ -117,7 +117,9 @@ def test_what_does_not_fit_is_refused() -> None:
     ):
         encoding.positions(boxes[0])
     with raises_exactly(
-        ValueError, "text must have shape (2, 3), since each box has a place in the text; got shape (1, 2)."
+        ValueError,
+        "text must have shape (2, 3), since each of the boxes has a place in it; got shape (1, 2) for boxes of shape "
+        "(2, 3, 4).",
     ):
         encoding.positions(boxes, text=torch.zeros(1, 2, dtype=torch.int64))
     with raises_exactly(

@@ -56,7 +56,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "T5Bias": lambda: {"num_heads": HEADS},
     "TransformerXL": lambda: {**SIZES, "dim": DIM},
     "Tupe": lambda: {**SIZES, "dim": DIM},
-    "ViTDet": lambda: {**SIZES, "window": (3, 3)},
+    "ViTDet": lambda: {**SIZES, "window": (3, 5)},
     "ViTDet.resize": lambda: {"window": (5, 5)},
     "ViTDet.forward": lambda: {
         **scores(), "query_positions": Positions.grid(1, LENGTH), "key_positions": Positions.grid(1, LENGTH),

@@ -31,10 +31,11 @@ from situs.arguments import (
     require_real,
     require_several,
     require_spread,
+    require_whole_numbers,
 )
 from situs.encodings.bias import OffsetBias, Rule
 from situs.functional.buckets import t5_rows
-from situs.positions import Positions
+from situs.positions import Positions, require
 from situs.registry import register
 
 _AN_AXIS = "each axis has buckets of its own"
@@ -164,20 +165,25 @@ class Boxes(OffsetBias):
             )
         if text is None:
             text = torch.arange(boxes.shape[1], device=boxes.device)[None]
-        require_real("text", text, "they are positions")
+        require_whole_numbers("text", text, "they are positions")
         if text.ndim != 2 or text.shape[1] != boxes.shape[1] or text.shape[0] not in (1, boxes.shape[0]):
             wanted = f"have shape ({boxes.shape[0]}, {boxes.shape[1]})"
-            refuse(ValueError, "text", wanted, "each box has a place in the text", f"shape {tuple(text.shape)}")
+            got = f"shape {tuple(text.shape)} for boxes of shape {tuple(boxes.shape)}"
+            refuse(ValueError, "text", wanted, "each of the boxes has a place in it", got)
         if anchor == "left_bottom":
             across, down = boxes[..., 0], boxes[..., 3]
         else:
             wide = boxes if boxes.is_floating_point() else boxes.double()
             across, down = wide[..., [0, 2]].mean(-1), wide[..., [1, 3]].mean(-1)
-        whole = not across.is_floating_point() and not text.is_floating_point()
+        whole = not across.is_floating_point()
         ids = torch.stack(
             [each.long() if whole else each.double() for each in (text.expand_as(across), across, down)], -1
         )
-        return Positions.explicit(ids if valid is None else ids.masked_fill(~valid.unsqueeze(-1), 0), valid=valid)
+        if valid is not None:
+            require.valid(valid)
+            require.one_a_token("valid", valid, ids)
+            ids = ids.masked_fill(~valid.unsqueeze(-1), 0)
+        return Positions.explicit(ids, valid=valid)
 
 
 def _counted(offset: Tensor, step: float) -> Tensor:
