@@ -98,7 +98,7 @@ def summary(entry: Entry, written: Mapping[str, Any] | None = None) -> dict[str,
         "learned": {name: list(parameter.shape) for name, parameter in encoding.named_parameters()},
         "dialects": dict(entry.dialects),
         "tags": sorted(encoding.tags),
-        "summary": inspect.cleandoc((entry.scaling or entry.cls).__doc__ or ""),
+        "summary": inspect.cleandoc((entry.scaling or entry.cls).__doc__ or "").partition(">>>")[0].rstrip(),
         "options": [
             {
                 "name": name,

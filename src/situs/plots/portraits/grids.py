@@ -24,10 +24,11 @@ LARGEST, CROSS = 64, 0.05
 def grid(sitters: list[Sitter], *, size: tuple[int, int] | None = None, dark: bool = False) -> Figure:
     """Draw how similar one patch is to all others, or the bias between them.
 
-    size: (height, width) in patches; the encoding's own if it has one, else 14 x 14.
+    size: (height, width) in patches; the encoding's own if it has one, else that it was trained on, else 14 x 14.
     """
     sitter, encoding = sitters[0], sitters[0].encodings[0]
-    own = encoding.size if isinstance(encoding, LearnedGrid) else getattr(encoding, "window", (14, 14))
+    usual = (14, 14) if sitter.trained is None else sitter.trained.recipe.sides
+    own = encoding.size if isinstance(encoding, LearnedGrid) else getattr(encoding, "window", usual)
     sides = require_several("size", own if size is None else size, "an image has patches both ways")
     chosen_size = tuple([require_count("size", each, "it counts patches") for each in sides])
     if len(chosen_size) != 2 or not all(2 <= each <= LARGEST for each in chosen_size):
