@@ -139,7 +139,7 @@ def models() -> str:
     """The page that says which call stands for a released model."""
     lines = [
         "# Which call for which model\n",
-        "Written by `make docs` from `situs.registry.families`. Every line is run by the tests, and the frequencies of\n"
+        "Written by `make docs` from `situs.registry.families`. Every line is run by the tests, and frequencies of\n"
         "each model type are compared with those that transformers computes from its default configuration. Names in\n"
         "lines stand for numbers of a `config.json`: `head_dim`, `rope_theta`, `rotary_dim` (head_dim x\n"
         "partial_rotary_factor), `qk_rope_head_dim` and so on. Numbers are those of a released model of the family.\n\n"

@@ -90,7 +90,7 @@ def test_every_encoding_tells_its_sizes(name: str) -> None:
     assert encoding.num_heads == (2 if "num_heads" in options else None)
     assert encoding.head_dim == (8 if "head_dim" in options else None)
     assert encoding.usable_length == {"learned": 12, "learned_grid": 6, "tupe": 12}.get(name)
-    assert encoding.extent == ((7, 7) if name == "swin" else None)
+    assert encoding.extent == {"swin": (7, 7), "vitdet": (14, 14)}.get(name)
 
 
 @pytest.mark.parametrize("name", [name for name in situs.names() if name != "none"])

@@ -44,9 +44,20 @@ def test_every_kernel_equals_the_reference(name: str, places: str, monkeypatch: 
 
 
 def test_every_encoding_that_acts_in_attention_is_among_the_cases() -> None:
-    tested = {type(each) for name in ENCODINGS for each in build(name)} | {situs.SwinBias, situs.RoPEMixed}
+    images = {situs.SwinBias, situs.RoPEMixed, situs.Boxes, situs.ViTDet}
+    tested = {type(each) for name in ENCODINGS for each in build(name)} | images
     acting = {situs.entry(name).cls for name in situs.names() if situs.entry(name).place != "input"}
     assert acting <= tested
+
+
+def test_encodings_of_pages_and_images_equal_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_small_blocks(monkeypatch)
+    qkv = tensors(12, 12, kv_heads=2)
+    cells, page = Positions.grid(3, 4), Positions.explicit(torch.randint(-300, 300, (1, 12, 3)))
+    vectors = situs.ViTDet(num_heads=HEADS, head_dim=qkv[0].shape[-1], window=(3, 4), init_std=1.0).double()
+    for encoding, positions in ((vectors, cells), (situs.Boxes(num_heads=HEADS, init_std=1.0).double(), page)):
+        call: dict[str, Any] = {"encoding": encoding, "positions": positions}
+        assert_kernels_give(reference(*qkv, **call), *qkv, **call)
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])

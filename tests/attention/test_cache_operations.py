@@ -151,13 +151,15 @@ class Play:
         try:
             operation()
         except ValueError as problem:
-            assert self.cache.window is not None, problem
-            assert str(problem).startswith(("length must be at least", "count must leave the"))
-            assert self.cache.memory is before
-            return False
-        self.rows = after
-        self.told.append(told)
-        return True
+            words = str(problem)
+        else:
+            self.rows = after
+            self.told.append(told)
+            return True
+        assert self.cache.window is not None, words
+        assert words.startswith(("length must be at least", "count must leave the")), words
+        assert self.cache.memory is before
+        return False
 
 
 @pytest.mark.parametrize("window", [None, 6], ids=["all", "window"])

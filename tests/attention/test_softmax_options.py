@@ -252,8 +252,8 @@ def test_a_layer_in_chunks_refuses_a_cache_whose_positions_do_not_count_its_toke
     layer = situs.Attention(dim=HEADS * WIDTH, num_heads=HEADS, encoding=situs.Rotary(head_dim=WIDTH), chunk=4).eval()
     cache = layer.make_cache(batch=1, max_length=8)
     message = (
-        "positions must count the tokens in the cache of a layer with chunk=4, since a key's chunk is read off its slot; "
-        "got Positions(explicit, length 2)."
+        "positions must count the tokens in the cache of a layer with chunk=4, since a key's chunk is read off its "
+        "slot; got Positions(explicit, length 2)."
     )
     with torch.no_grad(), raises_exactly(ValueError, message):
         layer(torch.randn(1, 2, HEADS * WIDTH), torch.tensor([[5, 6]]), cache=cache)

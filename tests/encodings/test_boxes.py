@@ -43,6 +43,10 @@ def test_shares_of_a_page_are_counted_in_steps(points: list[Any]) -> None:
     torch.testing.assert_close(encoding(at[None])[0], by_paper(encoding, at, at), rtol=0, atol=1e-12)
 
 
+def test_one_distance_serves_all_axes() -> None:
+    assert Boxes(num_heads=2, max_distance=48).max_distance == (48, 48, 48)
+
+
 def test_one_axis_is_t5s_bias() -> None:
     encoding = Boxes(num_heads=3, num_buckets=(32,), max_distance=(128,))
     other = T5Bias(num_heads=3)
@@ -113,7 +117,9 @@ def test_what_does_not_fit_is_refused() -> None:
     ):
         encoding.positions(boxes[0])
     with raises_exactly(
-        ValueError, "text must have shape (2, 3), since each box has a place in the text; got shape (1, 2)."
+        ValueError,
+        "text must have shape (2, 3), since each of the boxes has a place in it; got shape (1, 2) for boxes of shape "
+        "(2, 3, 4).",
     ):
         encoding.positions(boxes, text=torch.zeros(1, 2, dtype=torch.int64))
     with raises_exactly(

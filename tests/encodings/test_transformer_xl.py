@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from situs import Positions, TransformerXL
-from situs.attention import reference
+from situs.attention import attend, explain, reference
 from tests.encodings.score_situations import (
     FAR,
     HEAD_DIM,
@@ -151,6 +151,27 @@ def test_each_bias_does_what_its_letter_says() -> None:
         other.content_bias.zero_()
         other.position_bias.zero_()
     torch.testing.assert_close(other(swapped, torch.zeros_like(k), scale=1.0), without_queries)
+
+
+@pytest.mark.parametrize("biases", [True, False])
+def test_pairs_with_a_token_without_a_position_keep_what_every_key_meets(biases: bool) -> None:
+    encoding = made(biases=biases)
+    q, k, v = torch.randn(3, 2, HEADS, 7, HEAD_DIM, dtype=torch.float64)
+    placed = torch.tensor([[False, True, True, False, True, True, True], [True] * 7])
+    at = Positions.explicit(torch.arange(7) + 70_000, placed=placed)
+    term, plain = encoding(q, k, at, at, scale=1.0), encoding(q, k, at.ids + 0, at.ids + 0, scale=1.0)
+    both = (placed[:, None, :, None] & placed[:, None, None, :]).expand_as(term)
+    assert torch.equal(term[both], plain[both])
+    u = torch.zeros(HEADS, HEAD_DIM) if encoding.content_bias is None else encoding.content_bias
+    of_keys = (k * u[:, None]).sum(-1)[:, :, None].expand_as(term)
+    torch.testing.assert_close(term[~both], of_keys[~both].to(term.dtype), rtol=0, atol=1e-12)
+    told: dict[str, Any] = {"encoding": encoding, "positions": at}
+    expected, out = reference(q, k, v, **told), attend(q, k, v, **told)
+    torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
+    found, wanted = (torch.autograd.grad(each.square().sum(), encoding.projection) for each in (out, expected))
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-10)
+    chosen = explain(q, k, v, **told)
+    assert chosen.others["toeplitz"] == "cannot: tokens without a position have no offset"
 
 
 def test_the_biases_of_several_layers_can_be_one_parameter() -> None:

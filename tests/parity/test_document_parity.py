@@ -99,7 +99,8 @@ def test_transformers_never_trains_layoutlmv3s_biases_and_ours_learn() -> None:
 @with_and_without_padding
 def test_udops_attention_equals_ours(side: str | None) -> None:
     config = UdopConfig(
-        vocab_size=50, d_model=WIDTH, d_kv=HEAD_DIM, d_ff=16, num_layers=1, num_heads=HEADS, max_2d_position_embeddings=64
+        vocab_size=50, d_model=WIDTH, d_kv=HEAD_DIM, d_ff=16, num_layers=1, num_heads=HEADS,
+        max_2d_position_embeddings=64,
     )  # fmt: skip
     model: Any = enliven(UdopEncoderModel(config).double().eval())
     biases = model.encoder.relative_bias.biases

@@ -14,7 +14,7 @@ from situs import Attention, Encoding, InputEncoding, KVCache, Positions, Rotati
 
 BATCH, HEADS, KV_HEADS, HEAD_DIM = 2, 4, 2, 8
 DIM = HEADS * HEAD_DIM
-CELLS = (18, 20)  # of the image that positions with two coordinates are taken from
+CELLS = (18, 20)  # of the image that positions with two coordinates or more are taken from
 LENGTHS = (40, 72, 150, 300)
 SIZES: dict[str, Any] = {
     "dim": DIM, "num_heads": HEADS, "head_dim": HEAD_DIM, "max_length": 360, "size": CELLS, "window": CELLS,
@@ -52,7 +52,7 @@ class Form(nn.Module, ABC):
     def places(self, count: int, start: int = 0) -> Positions:
         """Where some tokens stand, of a text or of an image read line by line."""
         if self.axes > 1:
-            return Positions.grid(*CELLS)[start : start + count]
+            return Positions.grid(*(1,) * (self.axes - 2), *CELLS)[start : start + count]
         return Positions.range(count, start=start, sequence_length=self.planned)
 
 

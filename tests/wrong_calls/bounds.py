@@ -9,7 +9,7 @@ import torch
 
 from situs import ALiBi, Positions, Rotary, Vision
 
-SIGNED = frozenset({"seed", "start", "dim of convert_pairing", "number", "position"})
+SIGNED = frozenset({"seed", "start", "dim of convert_pairing", "number", "position", "offset of Sinusoidal"})
 """Whole numbers that may be negative, besides those that stand for positions."""
 
 NATURAL = frozenset(
@@ -17,7 +17,7 @@ NATURAL = frozenset(
         "length of Positions.*", "length of KVCache.crop", "length of range_unit_circle", "count", "offset", "prefix",
         "padding_row", "first_head", "sinks", "rank", "index", "axis", "head", "pair", "sequence_length", "segments",
         "lengths", "channels", "sizes of Sections", "sizes of grid_coordinates", "sections", "high",
-        "batch of Positions.*",
+        "batch of Positions.*", "max_ahead",
         "rotary_dim of convert_pairing", "rotary_dim of pairing_permutation",
     }
 )  # fmt: skip
@@ -44,6 +44,7 @@ FLOATS: dict[str, tuple[float, ...]] = {
     "factor of Temperature": (-1.0, 0.0),
     "short_mscale": (-1.0, 0.0),
     "long_mscale": (-1.0, 0.0),
+    "factor of Boxes": (),
     "fraction": (-0.5, 1.5),
     "beta_fast": (-1.0, 0.5),
     "beta_slow": (-1.0, 33.0),

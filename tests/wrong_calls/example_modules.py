@@ -22,6 +22,7 @@ from tests.wrong_calls.making import (
     attention,
     cache,
     heads,
+    pages,
     scores,
     sharded,
     tokens,
@@ -30,6 +31,17 @@ from tests.wrong_calls.making import (
 CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     # encodings
     "ALiBi": lambda: {"num_heads": HEADS},
+    "Boxes": lambda: {
+        "num_heads": HEADS, "num_buckets": (8, 8, 8), "max_distance": (9, 9, 9), "resolution": (1.0, 2.0, 2.0),
+        "softmax_scale": 1.0,
+    },
+    "Boxes.positions": lambda: {
+        "boxes": torch.zeros(BATCH, LENGTH, 4), "text": torch.zeros(BATCH, LENGTH, dtype=torch.int64),
+        "valid": torch.ones(BATCH, LENGTH, dtype=torch.bool),
+    },
+    "Boxes.forward": lambda: {"query_positions": pages(), "key_positions": pages()},
+    "Boxes.score_mod": lambda: {"query_positions": pages(), "key_positions": pages()},
+    "Boxes.by_offset": lambda: {"offsets": torch.zeros(4, 3, dtype=torch.int64)},
     "CoPE": lambda: SIZES,
     "Deberta": lambda: {**SIZES, "dim": DIM, "max_distance": 16, "terms": ("c2p", "p2c")},
     "Fire": lambda: {"num_heads": HEADS},
@@ -50,6 +62,11 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "Temperature": lambda: {"original_length": 4, "factor": 0.1, "num_heads": HEADS},
     "TransformerXL": lambda: {**SIZES, "dim": DIM},
     "Tupe": lambda: {**SIZES, "dim": DIM},
+    "ViTDet": lambda: {**SIZES, "window": (3, 5)},
+    "ViTDet.resize": lambda: {"window": (5, 5)},
+    "ViTDet.forward": lambda: {
+        **scores(), "query_positions": Positions.grid(1, LENGTH), "key_positions": Positions.grid(1, LENGTH),
+    },
     "XPos": lambda: {"head_dim": HEAD_DIM},
     "Encoding.scale_for": lambda: {"head_dim": HEAD_DIM},
     "InputEncoding.forward": lambda: {"x": tokens(), "positions": Positions.range(LENGTH)},

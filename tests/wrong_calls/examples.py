@@ -21,6 +21,7 @@ from tests.wrong_calls.making import (
     attention,
     cache,
     heads,
+    pages,
     rotation_table,
     tokens,
 )
@@ -42,6 +43,7 @@ ALSO: dict[str, Callable[[], dict[str, Any]]] = {
     "RoPEMixed.rotation_matrix": lambda: {"position": [3, 4.5]},
     "BiasEncoding.forward": lambda: {"query_positions": torch.arange(3), "key_positions": torch.arange(4)},
     "SwinBias.forward": lambda: {"query_positions": Positions.grid(3, 3).ids},
+    "Boxes.forward": lambda: {"query_positions": pages().ids},
     "ALiBi": lambda: {
         "num_heads": HEADS, "slopes": [0.5, 0.25], "asymmetric": True, "slopes_ahead": [0.5, 0.25],
     },

@@ -111,7 +111,7 @@ def summary(entry: Entry, written: Mapping[str, Any] | None = None) -> dict[str,
         "dialects": dict(entry.dialects),
         "models": {each.models: each.encoding for each in FAMILIES if entry.name in each.methods},
         "tags": sorted(encoding.tags),
-        "summary": inspect.cleandoc((entry.scaling or entry.cls).__doc__ or ""),
+        "summary": inspect.cleandoc((entry.scaling or entry.cls).__doc__ or "").partition(">>>")[0].rstrip(),
         "options": [
             {
                 "name": name,

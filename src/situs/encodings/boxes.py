@@ -31,10 +31,11 @@ from situs.arguments import (
     require_real,
     require_several,
     require_spread,
+    require_whole_numbers,
 )
 from situs.encodings.bias import OffsetBias, Rule
 from situs.functional.buckets import t5_rows
-from situs.positions import Positions
+from situs.positions import Positions, require
 from situs.registry import register
 
 _AN_AXIS = "each axis has buckets of its own"
@@ -71,7 +72,7 @@ class Boxes(OffsetBias):
         *,
         num_heads: int,
         num_buckets: Sequence[int] = (32, 64, 64),
-        max_distance: Sequence[int] = (128, 256, 256),
+        max_distance: Sequence[int] | int = (128, 256, 256),
         resolution: Sequence[float] | None = None,
         factor: float = 1.0,
         softmax_scale: float | None = None,
@@ -80,7 +81,7 @@ class Boxes(OffsetBias):
         """
         num_heads: heads, each with its own numbers.
         num_buckets: rows of each axis: of the text, of x and of y; one more axis for each further number.
-        max_distance: of each axis, the distance in steps from which on all share a row.
+        max_distance: of each axis, or of all, the distance in steps from which on all offsets share a row.
         resolution: of each axis, steps to a unit of its coordinate, to which offsets are truncated; 1 if left out.
         factor: what multiplies the bias: 1 / sqrt(head_dim) for LayoutLMv3.
         softmax_scale: factor of q . k; None for 1 / sqrt(head_dim), 1 for UDOP, whose attention is T5's.
@@ -89,8 +90,9 @@ class Boxes(OffsetBias):
         super().__init__()
         self.num_heads = require_count("num_heads", num_heads, "each has numbers of its own", least=1)
         self.num_buckets = _whole_numbers("num_buckets", num_buckets)
-        self.max_distance = _whole_numbers("max_distance", max_distance)
         axes = len(self.num_buckets)
+        several = (max_distance,) * axes if isinstance(max_distance, int) else max_distance
+        self.max_distance = _whole_numbers("max_distance", several)
         steps = (1.0,) * axes if resolution is None else require_several("resolution", resolution, _AN_AXIS)
         given = tuple([float(require_number("resolution", each, "it counts steps", above=0)) for each in steps])
         self.resolution = None if resolution is None else given
@@ -163,20 +165,25 @@ class Boxes(OffsetBias):
             )
         if text is None:
             text = torch.arange(boxes.shape[1], device=boxes.device)[None]
-        require_real("text", text, "they are positions")
+        require_whole_numbers("text", text, "they are positions")
         if text.ndim != 2 or text.shape[1] != boxes.shape[1] or text.shape[0] not in (1, boxes.shape[0]):
             wanted = f"have shape ({boxes.shape[0]}, {boxes.shape[1]})"
-            refuse(ValueError, "text", wanted, "each box has a place in the text", f"shape {tuple(text.shape)}")
+            got = f"shape {tuple(text.shape)} for boxes of shape {tuple(boxes.shape)}"
+            refuse(ValueError, "text", wanted, "each of the boxes has a place in it", got)
         if anchor == "left_bottom":
             across, down = boxes[..., 0], boxes[..., 3]
         else:
             wide = boxes if boxes.is_floating_point() else boxes.double()
             across, down = wide[..., [0, 2]].mean(-1), wide[..., [1, 3]].mean(-1)
-        whole = not across.is_floating_point() and not text.is_floating_point()
+        whole = not across.is_floating_point()
         ids = torch.stack(
             [each.long() if whole else each.double() for each in (text.expand_as(across), across, down)], -1
         )
-        return Positions.explicit(ids if valid is None else ids.masked_fill(~valid.unsqueeze(-1), 0), valid=valid)
+        if valid is not None:
+            require.valid(valid)
+            require.one_a_token("valid", valid, ids)
+            ids = ids.masked_fill(~valid.unsqueeze(-1), 0)
+        return Positions.explicit(ids, valid=valid)
 
 
 def _counted(offset: Tensor, step: float) -> Tensor:

@@ -184,7 +184,15 @@ class OffsetScore(ScoreEncoding):
         q, k = query.to(dtype), share_heads(key.to(dtype), query.shape[1])
         if scale is None:
             scale = self.scale_for(query.shape[-1])
-        return scale * self._term(q, k, of_queries, of_keys)
+        return scale * self._among_placed(self._term(q, k, of_queries, of_keys), k, of_queries, of_keys)
+
+    def _among_placed(self, term: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        """Leave the offset out where the query or the key has no position: what every key meets remains."""
+        if (query.placed is None and key.placed is None) or not term.numel():
+            return term
+        both = _placed(query).unsqueeze(-1) & _placed(key).unsqueeze(-2)  # (batch or 1, query, key)
+        alone = _every_key(self.vectors(_whole_span(0, k.device), k.dtype), k)
+        return torch.where(both.unsqueeze(1), term, alone)
 
     def _term(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
         if not query.length or not key.length:
@@ -245,6 +253,12 @@ def _every_key(vectors: OffsetVectors, k: Tensor) -> Tensor:
     if vectors.for_every_key is None:
         return k.new_zeros(())
     return (k @ vectors.for_every_key.unsqueeze(-1)).transpose(-2, -1)
+
+
+def _placed(positions: Positions) -> Bool[Tensor, "#batch sequence"]:
+    if positions.placed is not None:
+        return positions.placed
+    return torch.ones(1, positions.length, dtype=torch.bool, device=positions.device)
 
 
 def _whole_span(span: int, device: torch.device) -> Int[Tensor, "offsets"]:

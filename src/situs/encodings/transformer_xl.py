@@ -11,7 +11,8 @@ r is sinusoidal, all sines before all cosines. Conformers (wav2vec2, Parakeet) i
 biases (``biases=False``); it computes in chunks, but a frame sees a fixed number of frames, which is a sliding window.
 
 Segment memory needs nothing of its own: pass more keys than queries, and queries are the last of them. Distances may be
-negative, so encoders (XLNet) need no other formula, and no shift that assumes a causal mask.
+negative, so encoders (XLNet) need no other formula, and no shift that assumes a causal mask. Pairs with a token that
+has no position keep (a) and (c) alone, as Funnel's [CLS] does: ``Positions.explicit(ids, placed=...)``.
 
 Departures: ``clamp_len`` bounds distances on both sides, as XLNet does; Transformer-XL's code meets only distances
 behind. The biases belong to this encoding; a model that shares u and v among layers assigns the same parameters.
@@ -49,6 +50,7 @@ from situs.registry import register
         "Transformer-XL": "the defaults; its evaluation scripts set clamp_len to 400 .. 1000",
         "XLNet": "the same; its segment term is no position encoding",
         "wav2vec2-conformer, Parakeet, FastSpeech2-conformer": 'layout="interleaved"',
+        "Funnel": "the same, with positions that say that [CLS] has none; its token types are no position encoding",
         "Gemma 3n audio": 'spacing="inclusive", biases=False; its chunks are a sliding window',
     },
 )
@@ -61,6 +63,8 @@ class TransformerXL(OffsetScore):
     >>> situs.attend(query, key, value, encoding=conformer).shape
     torch.Size([1, 2, 6, 8])
     """
+
+    takes_unplaced = True
 
     def __init__(
         self,

@@ -36,8 +36,7 @@ class RotationTable:
         made_by: Any = None,
         channels: Channels = "leading",
     ) -> None:
-        if not isinstance(channels, str) or channels != "leading":
-            require_channels(channels)
+        require_channels(channels)
         if not _belong_together(cos, sin):
             require_floating("cos", cos, "vectors are rotated by it")
             require_floating("sin", sin, "vectors are rotated by it")

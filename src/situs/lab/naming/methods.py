@@ -21,8 +21,8 @@ from situs.lab.naming.scalings import (
 )
 from situs.registry import SCALINGS, entry, names, require_options
 
-OF_IMAGES = {"learned_grid": "learned", "rope_mixed": "rotary", "swin": "t5"}
-"""Encodings of images, which text has no use for, and what would serve it."""
+OF_IMAGES = {"boxes": "t5", "learned_grid": "learned", "rope_mixed": "rotary", "swin": "t5", "vitdet": "shaw"}
+"""Encodings of images and pages, which text has no use for, and what would serve it."""
 
 
 @dataclass(frozen=True)

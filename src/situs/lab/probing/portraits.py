@@ -25,7 +25,7 @@ from situs.encodings.rotation import RotationEncoding
 from situs.encodings.score import OffsetScore, ScoreEncoding
 from situs.encodings.sinusoidal import Sinusoidal
 from situs.functional.pairing import pairing_permutation
-from situs.lab.probing.sitters import HEAD_DIM, Sitter, still
+from situs.lab.probing.sitters import HEAD_DIM, Sitter, patches_of, still
 from situs.positions import Positions
 
 CONTENTS = 48  # random contents that a mean is taken of
@@ -172,10 +172,26 @@ def bias_behind(encoding: BiasEncoding, length: int) -> Float[Tensor, "heads dis
 
 def bias_around(encoding: BiasEncoding, size: tuple[int, int]) -> Float[Tensor, "heads height width"]:
     """Give what the patch in the middle of a window adds to the scores of all others."""
-    positions = Positions.grid(*size)
-    middle = size[0] // 2 * size[1] + size[1] // 2
+    positions, middle = patches_of([encoding], size), size[0] // 2 * size[1] + size[1] // 2
     with still([encoding]):
         added: Tensor = encoding(positions[middle : middle + 1], positions)[0, :, 0]
+    return added.view(-1, *size)
+
+
+def term_around(sitter: Sitter, size: tuple[int, int]) -> Float[Tensor, "heads height width"]:
+    """Give what the query of the patch in the middle of a window adds to the scores of all others: that of an image
+    where the sitter has one, else a random one."""
+    (encoding,), positions = sitter.encodings, Positions.grid(*size)
+    middle = size[0] // 2 * size[1] + size[1] // 2
+    if sitter.sample is None:
+        generator = torch.Generator().manual_seed(0)
+        query = torch.randn(sitter.heads, 1, sitter.head_dim, generator=generator)
+    else:
+        shown = sitter.sample[0]
+        query = shown[:, shown.shape[1] // 2 : shown.shape[1] // 2 + 1]
+    keys = torch.zeros(1, sitter.heads, positions.length, sitter.head_dim)
+    with still([encoding]):
+        added: Tensor = encoding(query[None], keys, positions[middle : middle + 1], positions)[0, :, 0]
     return added.view(-1, *size)
 
 

@@ -58,6 +58,7 @@ class Recipe:
 RECIPES = {
     recipe.encoding: recipe
     for recipe in (
+        Recipe("boxes", "fields", (7, 7), steps=500, batch=32),
         Recipe("cope"),
         Recipe("deberta"),
         Recipe("fire"),
@@ -72,6 +73,7 @@ RECIPES = {
         Recipe("t5"),
         Recipe("transformer_xl"),
         Recipe("tupe"),
+        Recipe("vitdet", "fields", (7, 7), steps=500, batch=32),
     )
 }
 """One for each registered encoding that has parameters."""
@@ -81,7 +83,7 @@ RECIPES = {
 class Training:
     """Hold what a recipe made.
 
-    query, key: of a text that was not trained on, (heads, tokens, head_dim); for terms by content only.
+    query, key: of a text or an image that was not trained on, (heads, tokens, head_dim); for terms by content only.
     loss: on texts or fields that were not trained on: nats per byte, or squared error (1 where nothing is learnt).
     """
 

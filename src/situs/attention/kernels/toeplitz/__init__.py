@@ -33,6 +33,10 @@ def cannot(request: Request) -> str | None:
     for content in request.contents:
         if not isinstance(content, OffsetScore):
             return f"{type(content).__name__} is no function of offsets and their vectors"
+    if request.acts_on_scores and (
+        request.query_positions.placed is not None or request.key_positions.placed is not None
+    ):
+        return "tokens without a position have no offset"
     if request.products and not request.scale:
         return "a scale of 0 hides products of positions"
     if request.dropout:
