@@ -50,6 +50,15 @@ class Memory(NamedTuple):
         """Tokens of the longest row, as far as the host may know."""
         return self.length if self.lengths is None or is_deferred(self.lengths) else int(self.lengths.max())
 
+    def shared_length(self) -> int:
+        """Tokens of all rows; raise where they differ."""
+        lengths = [self.length] if self.lengths is None else self.lengths.tolist()
+        if len(set(lengths)) > 1:
+            raise ValueError(
+                f"rows must be as long as each other to be evicted, since they move together; got lengths {lengths}."
+            )
+        return int(lengths[0])
+
     def positions(self) -> Positions:
         """Where the tokens stand that are held."""
         if self.lengths is None:
