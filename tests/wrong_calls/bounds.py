@@ -17,7 +17,7 @@ NATURAL = frozenset(
         "length of Positions.*", "length of KVCache.crop", "length of range_unit_circle", "count", "offset", "prefix",
         "padding_row", "first_head", "sinks", "rank", "index", "axis", "head", "pair", "sequence_length", "segments",
         "lengths", "channels", "sizes of Sections", "sizes of grid_coordinates", "sections", "high",
-        "batch of Positions.*", "max_ahead",
+        "batch of Positions.*", "max_ahead", "rows of KVCache.reorder",
         "rotary_dim of convert_pairing", "rotary_dim of pairing_permutation",
     }
 )  # fmt: skip
@@ -90,7 +90,8 @@ BESIDE: dict[str, tuple[Any, ...]] = {
     "world_size": (3,),
     "rank": (4,),
     "count of KVCache.evict": (99,),
-    "length of KVCache.crop": (99,),
+    "length of KVCache.crop": (99, [99, 1], [1], torch.ones(2)),
+    "rows of KVCache.reorder": ([], [2], torch.ones(2), torch.tensor([-1]), Positions.range(3)),
     "head": (99,),
     "pair": (99,),
     "index": (99,),

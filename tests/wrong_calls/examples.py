@@ -30,6 +30,9 @@ CALLS = example_modules.CALLS | example_functions.CALLS
 
 ALSO: dict[str, Callable[[], dict[str, Any]]] = {
     "Attention.forward": lambda: {"x": tokens(), "cache": cache(), "mask": torch.ones(5, 8, dtype=torch.bool)},
+    "KVCache": lambda: {"batch": 1, "num_heads": HEADS, "head_dim": HEAD_DIM, "window": 4},
+    "KVCache.crop": lambda: {"length": [2, 3]},
+    "KVCache.reorder": lambda: {"rows": torch.tensor([1, 0])},
     "Positions.packed": lambda: {"cu_seqlens": torch.tensor([0, 2, 5]), "length": 5},
     "Positions.range": lambda: {"length": 4, "start": torch.tensor([1, 2])},
     "Positions.with_sequence_length": lambda: {"sequence_length": torch.tensor([[9]])},

@@ -339,7 +339,7 @@ class KVCache:
                 "positions must count the tokens in the cache to be evicted, since the rest moves up by as many; got "
                 "tokens that were given others."
             )
-        length = self._shared_length()
+        length = self.memory.shared_length()
         if not 0 <= count <= length - sinks:
             raise ValueError(
                 f"count must lie in 0 .. {max(0, length - sinks)}, since {length} tokens are cached and {sinks} stay; "
@@ -391,17 +391,6 @@ class KVCache:
             first, tables = start, [whole.at(step) for step in range(STEPS)]
             self._tables[name] = first, tables
         return tables[start - first]
-
-    def _shared_length(self) -> int:
-        """The length that all rows have; raise where they differ, or only a device knows."""
-        if self.lengths is None:
-            return self.length
-        lengths = self.lengths.tolist()
-        if len(set(lengths)) > 1:
-            raise ValueError(
-                f"rows must be as long as each other to be evicted, since they move together; got lengths {lengths}."
-            )
-        return int(lengths[0])
 
     def _with_room(self, keys: Any, values: Any, *names: str) -> Memory:
         """The memory that new keys and values fit, which the caller may have called otherwise."""

@@ -52,6 +52,15 @@ class Memory(NamedTuple):
         """Tokens of the longest row, as far as the host may know."""
         return self.length if self.lengths is None or is_deferred(self.lengths) else int(self.lengths.max())
 
+    def shared_length(self) -> int:
+        """Tokens of all rows; raise where they differ."""
+        lengths = [self.length] if self.lengths is None else self.lengths.tolist()
+        if len(set(lengths)) > 1:
+            raise ValueError(
+                f"rows must be as long as each other to be evicted, since they move together; got lengths {lengths}."
+            )
+        return int(lengths[0])
+
     def positions(self) -> Positions:
         """Where the tokens stand that are held."""
         if self.lengths is None:
@@ -98,7 +107,7 @@ class Memory(NamedTuple):
         """Make room for ``count`` tokens behind the longest row; with a window, let go of what they cannot see."""
         memory = self if self.lengths is None else self.without_padding()
         size, learns = memory.held + count, memory.keys.requires_grad or memory.values.requires_grad
-        if size <= memory.keys.shape[2] and not learns:
+        if size <= memory.keys.shape[2] and not learns and (memory.window is None or _is_writable(memory.keys)):
             return memory
         if size <= memory.room or memory.window is None:
             return memory.last(memory.held, size if learns and torch.is_grad_enabled() else memory.room)
@@ -193,10 +202,15 @@ class Memory(NamedTuple):
 
 def in_new_memory(tensor: Tensor, size: int) -> Tensor:
     """Copy slots to the front of new memory. What is allocated in inference mode could not be written to outside."""
-    if torch.is_inference_mode_enabled():
+    if not torch.compiler.is_compiling() and torch.is_inference_mode_enabled():
         with torch.inference_mode(False), torch.no_grad():
             return _copied(tensor, size)
     return _copied(tensor, size)
+
+
+def _is_writable(tensor: Tensor) -> bool:
+    """Whether a tensor was not allocated in inference mode, which graphs cannot leave, or that mode is on."""
+    return torch.compiler.is_compiling() or not tensor.is_inference() or torch.is_inference_mode_enabled()
 
 
 def _copied(tensor: Tensor, size: int) -> Tensor:

@@ -97,7 +97,9 @@ class Request:
         """Whether one query meets a range of keys, and every bias is known by offset, so that one row tells all."""
         if self.query.shape[2] != 1 or self.mask is not None or not self.are_ranges:
             return False
-        return all(isinstance(each, (OffsetBias, PositionProduct)) and each.axes == 1 for each in self.biases)
+        return not self.biases or all(
+            isinstance(each, (OffsetBias, PositionProduct)) and each.axes == 1 for each in self.biases
+        )
 
 
 def _offset_bounds(query: Positions, key: Positions, span: int | None) -> tuple[int, int] | None:

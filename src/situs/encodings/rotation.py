@@ -153,7 +153,7 @@ class RotationEncoding(QueryKeyEncoding):
         if self._forward_hooks or self._forward_pre_hooks:
             return self(query, of_queries), self(key, of_keys, role="key")
         of_query = self._table_for(query, of_queries, "query", "query")
-        shared = not self.treats_roles_apart and self.num_heads is None and not self.reaches  # so one look is enough
+        shared = not self.treats_roles_apart and self.num_heads is None and len(self.reaches) == 0  # one look is enough
         if of_keys is of_queries and alike and shared and query.device == key.device:
             return self._rotate_both(query, key, of_query)
         of_key = self._table_for(key, of_keys, "key", "key")
