@@ -39,11 +39,11 @@ ENCODINGS: dict[str, Callable[[], list[Encoding]]] = {
     "none": lambda: [situs.NoPE()],
     "rotary": lambda: [situs.Rotary(head_dim=WIDTH)],
     "partly rotary": lambda: [situs.Rotary(head_dim=WIDTH, rotary_dim=4, pairing="interleaved")],
-    "trailing rotary and temperature": lambda: [
+    "rotary with values and temperature": lambda: [
         situs.Rotary(head_dim=WIDTH, rotary_dim=4, channels="trailing"),
+        situs.RotaryValue(head_dim=WIDTH, rotary_dim=4, channels="trailing"),
         situs.Temperature(dialect="inkling", original_length=3),
     ],
-    "rotary values": lambda: [situs.RotaryValue(head_dim=WIDTH, rotary_dim=4, channels="trailing")],
     "pope": lambda: [situs.PoPE(head_dim=WIDTH, num_heads=HEADS)],
     "xpos": lambda: [situs.XPos(head_dim=WIDTH)],
     "lerope": lambda: [situs.LeRoPE(head_dim=WIDTH)],

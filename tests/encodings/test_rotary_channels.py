@@ -108,8 +108,8 @@ def test_keys_with_a_shared_part_are_those_that_every_head_would_rotate(pairing:
 def test_keys_that_do_not_fit_are_refused() -> None:
     rotary = both("halves")[0]
     words = (
-        "plain and shared must be (batch, heads, sequence, 14) and (batch, 1, sequence, 6) of one dtype, since all "
-        "heads share the rotated channels; got shapes (1, 2, 3, 14) and (1, 2, 3, 6) of torch.float32 and "
+        "plain and shared must be (batch, heads, sequence, 14) and (batch, 1, sequence, 6) of one dtype, since "
+        "all heads share the rotated channels; got shapes (1, 2, 3, 14) and (1, 2, 3, 6) of torch.float32 and "
         "torch.float32."
     )
     with raises_exactly(ValueError, words):
@@ -128,10 +128,7 @@ def test_keys_that_do_not_fit_are_refused() -> None:
 def test_keys_of_other_channels_are_not_moved() -> None:
     trailing, leading = both("halves")
     source: RotationEncoding = leading
-    words = (
-        "source must rotate the same channels, since keys are moved pair by pair; got channels='leading' for "
-        "'trailing'."
-    )
+    words = "source must rotate the same channels, since keys are moved pair by pair; got channels='leading' for "
     with raises_exactly(ValueError, words + "'trailing'."):
         trailing.rerotate(torch.ones(1, 1, 3, 20), 0, 4, source=source)
     words = "channels must be one of 'leading', 'trailing', since the rotated channels of a head stand first or last; "

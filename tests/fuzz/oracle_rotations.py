@@ -226,9 +226,7 @@ def pope(encoding: Any, x: Tensor, tokens: Tokens, role: str, read: Any) -> Tens
     w = torch.tensor([encoding.base ** (-channel / dim) for channel in range(dim)], dtype=torch.float64)
     phase = (tokens.ids.double()[..., None] * w)[:, None]
     if role == "query" and encoding.delta is not None:
-        delta = read(encoding.delta)
-        delta = delta.clamp(-2 * math.pi, 0).detach() + delta - delta.detach()
-        phase = phase - delta[:, None]
+        phase = phase - read(encoding.delta)[:, None]
     size = torch.log1p(torch.exp(-x.abs())) + x.clamp(min=0)
     return torch.cat((size * phase.cos(), size * phase.sin()), -1)
 

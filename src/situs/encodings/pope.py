@@ -11,13 +11,12 @@ are mixed. Here each channel is a length alone, and the angle is the position's 
 complex numbers, which are 2d channels, cosines first.
 
 Departures: delta is subtracted from the phase of queries instead of added to that of keys. Scores are the same, and
-each query head has its own also where heads share a key. delta is clamped to -2 pi .. 0 where it is used, as released
-code does, with a gradient that leads back.
+each query head has its own also where heads share a key. delta is not clamped to -2 pi .. 0, as released code does,
+since a turn more or less changes nothing; of a checkpoint made there, load ``delta.clamp(-2 * math.pi, 0)``.
 """
 
 from __future__ import annotations
 
-import math
 from typing import final
 
 import torch
@@ -107,13 +106,8 @@ class PoPE(QueryKeyEncoding):
         table = self.phases.table(where, dtype=dtype)
         cos, sin = table.cos, table.sin  # (batch or 1, 1, sequence, head_dim)
         if role == "query" and self.delta is not None:
-            delta = _clamped(self.delta.to(dtype))[:, None]  # (heads, 1, head_dim)
+            delta = self.delta.to(dtype)[:, None]  # (heads, 1, head_dim)
             of_cos, of_sin = delta.cos(), delta.sin()
             cos, sin = cos * of_cos + sin * of_sin, sin * of_cos - cos * of_sin
         magnitude = nn.functional.softplus(x.to(dtype))
         return torch.cat((magnitude * cos, magnitude * sin), -1).to(x.dtype)
-
-
-def _clamped(delta: Tensor) -> Tensor:
-    """Clamp phases to one turn, with a gradient that leads back into it from outside."""
-    return delta.clamp(-2 * math.pi, 0).detach() + (delta - delta.detach())
