@@ -10,7 +10,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 from torch.nn import Parameter
 
-from situs.arguments import require_axes_of, require_count, require_floating, require_same_shape
+from situs.arguments import is_word, require_axes_of, require_count, require_floating, require_same_shape
 from situs.functional.rotation import Channels, Pairing, require_channels
 from situs.rotation.fused import planning
 from situs.rotation.watching import count_of_modes, dispatch_keys, has_derivative
@@ -36,7 +36,7 @@ class RotationTable:
         made_by: Any = None,
         channels: Channels = "leading",
     ) -> None:
-        if not isinstance(channels, str) or channels != "leading":
+        if not is_word(channels, ("leading",)):
             require_channels(channels)
         if not _belong_together(cos, sin):
             require_floating("cos", cos, "vectors are rotated by it")
