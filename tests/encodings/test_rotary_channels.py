@@ -70,7 +70,7 @@ def test_a_checkpoint_with_trailing_channels_is_carried_to_the_other_pairing() -
 
     def scores(encoding: Rotary, *weights: Tensor) -> Tensor:
         heads = [(x @ weight.T).unflatten(-1, (2, 20)).transpose(1, 2) for weight in weights]
-        query, key = encoding.both(*heads, START)
+        query, key = encoding.both(heads[0], heads[1], START)
         return query @ key.mT
 
     there: dict[str, Any] = {"head_dim": 20, "rotary_dim": 6, "channels": "trailing"}
