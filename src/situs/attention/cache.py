@@ -8,7 +8,7 @@ own dtype; attention with it is computed in that dtype.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, final
 
@@ -22,6 +22,7 @@ from situs.arguments import (
     require_dtype,
     require_instance,
 )
+from situs.attention.features import features_of, require_features
 from situs.attention.fitting import require_new_keys, require_queries, require_valid
 from situs.attention.offsets import OffsetCache
 from situs.attention.request import softmax_scale
@@ -48,6 +49,8 @@ class Step(NamedTuple):
     scale: float
     before: tuple[int, Tensor | None, tuple[QueryKeyEncoding, ...] | None, int | Tensor | None, bool]
     """What a cache held before this step."""
+    features: Mapping[str, Tensor]
+    """Those of the new queries, and those of all keys."""
 
 
 @final
@@ -95,6 +98,8 @@ class KVCache:
         with torch.inference_mode(False):  # what is allocated in inference mode could not be written to outside
             self.keys = torch.zeros(*shape, head_dim, dtype=dtype, device=device)
             self.values = torch.zeros(*shape, value_dim, dtype=dtype, device=device)
+        self.features: dict[str, Tensor] = {}
+        """Features of keys, which lie as these do; allocated when the first come."""
         self.max_length = max_length
         self.length = 0
         """Slots in use: tokens of the longest row, and what padding came with the last; where reading the rows'
@@ -152,12 +157,16 @@ class KVCache:
         value: Float[Tensor, "batch kv_heads new value_dim"],
         positions: PositionsLike,
         encodings: Encodings,
+        features: Mapping[str, Float[Tensor, "batch heads new width"]] | None = None,
     ) -> Step:
         """Take new tokens in, and give what their attention computes with. What is refused changes nothing."""
         self._require_room(key, value, "key", "value")
         count, dtype = key.shape[2], self.dtype
         require_queries(query, self.keys, count)
         listed = as_encodings(encodings, "encodings")
+        given = {name: each.to(dtype) for name, each in require_features(listed, features, query, count).items()}
+        of_new_keys = {name: given[name] for name in features_of(listed, "key")}
+        self._require_held(of_new_keys)
         if not query.dtype == key.dtype == value.dtype == dtype:
             query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
         admitted = self.admit(positions, count)
@@ -172,11 +181,12 @@ class KVCache:
         if not self.length:
             self.rotated_by, self.sequence_length = tuple(rotations), admitted.sequence_length
         self.is_counted = is_counted
-        keys, values = self._append(key, value, admitted.valid)
+        keys, values, *of_held_keys = self._append([key, value, *of_new_keys.values()], admitted.valid, of_new_keys)
+        given |= dict(zip(of_new_keys, of_held_keys, strict=True))
         of_keys = self.positions()
         if not rotations and any(isinstance(each, RotationEncoding) for each in left):  # keys are rotated in each step
             of_keys = replace(of_keys, sequence_length=admitted.sequence_length)
-        return Step(query, keys, values, left, admitted, of_keys, scale, before)
+        return Step(query, keys, values, left, admitted, of_keys, scale, before, given)
 
     def admit(self, positions: PositionsLike, count: int) -> Positions:
         """Give positions the slots behind those in the cache, of which padding takes none; raise where they tell other
@@ -224,28 +234,40 @@ class KVCache:
         self._require_room(keys, values)
         if valid is not None:
             require_valid(valid, self.keys, keys.shape[2])
-        return self._append(keys.to(self.dtype), values.to(self.dtype), valid)
+        self._require_held(())
+        held = self._append([keys.to(self.dtype), values.to(self.dtype)], valid)
+        return held[0], held[1]
 
-    def _append(self, keys: Tensor, values: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Write keys and values that fit, in the cache's dtype."""
-        count = keys.shape[2]
+    def _append(self, new: list[Tensor], valid: Tensor | None, features: Iterable[str] = ()) -> list[Tensor]:
+        """Write keys, values and features of those names, which fit, in the cache's dtype; give all so far."""
+        count = new[0].shape[2]
         if valid is not None:
-            keys, values = (each.masked_fill(~valid[:, None, :, None], 0) for each in (keys, values))
+            new = [each.masked_fill(~valid[:, None, :, None], 0) for each in new]
             if is_ahead_of_tokens(valid):
                 order = (~valid).int().argsort(dim=-1, stable=True)[:, None, :, None]
-                keys, values = (each.gather(2, order.expand(each.shape)) for each in (keys, values))
+                new = [each.gather(2, order.expand(each.shape)) for each in new]
+        if not self.length:
+            self.features = {}
+        for name, each in zip(features, new[2:], strict=True):
+            if name not in self.features:
+                with torch.inference_mode(False):
+                    room = self.batch, each.shape[1], self.max_length, each.shape[3]
+                    self.features[name] = torch.zeros(room, dtype=self.dtype, device=self.keys.device)
+        held = [self.keys, self.values, *(self.features[name] for name in features)]
         if self.lengths is None:
             here = slice(self.length, self.length + count)
-            self.keys[:, :, here], self.values[:, :, here] = keys, values
+            for stored, each in zip(held, new, strict=True):
+                stored[:, :, here] = each
             if valid is not None:
                 self.lengths = self.length + valid.sum(-1).expand(self.batch)
         else:
             self.length = self.longest
             rows, slots = torch.arange(self.batch, device=self.keys.device)[:, None], self._slots_of_next(count)
-            self.keys[rows, :, slots], self.values[rows, :, slots] = keys.transpose(1, 2), values.transpose(1, 2)
+            for stored, each in zip(held, new, strict=True):
+                stored[rows, :, slots] = each.transpose(1, 2)
             self.lengths = self.lengths + (count if valid is None else valid.sum(-1))
         self.length += count
-        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
+        return [each[:, :, : self.length] for each in held]
 
     def crop(self, length: int) -> None:
         """Forget all tokens behind the first ``length`` of each row, as after a rejected draft."""
@@ -262,7 +284,7 @@ class KVCache:
         """Forget everything, and begin anew in the same memory."""
         self.length, self.lengths = 0, None
         self.rotated_by, self.sequence_length, self.is_counted = None, None, True
-        self.keys, self.values = self.keys.detach(), self.values.detach()
+        self.keys, self.values, self.features = self.keys.detach(), self.values.detach(), {}
         self.offsets.clear()
         self._tables.clear()
 
@@ -290,7 +312,8 @@ class KVCache:
             for start in (sinks + count, sinks)
         )
         self.keys[:, :, new] = moved_keys(keys, self.rotated_by or (), before, after)
-        self.values[:, :, new] = self.values[:, :, old].clone()
+        for each in (self.values, *self.features.values()):
+            each[:, :, new] = each[:, :, old].clone()
         self.length, self.lengths = length - count, None
 
     def withdraw(self, step: Step) -> None:
@@ -348,6 +371,15 @@ class KVCache:
                 f"rows must be as long as each other to be evicted, since they move together; got lengths {lengths}."
             )
         return int(lengths[0])
+
+    def _require_held(self, features: Iterable[str]) -> None:
+        """Raise if features of new keys are others than those of the keys in the cache."""
+        if self.length and set(features) != set(self.features):
+            held, given = (", ".join(map(repr, each)) or "none" for each in (self.features, features))
+            raise ValueError(
+                f"features of new keys must be those of the keys in the cache, {held}, since attention needs them of "
+                f"all; got {given}. Use a cache for each layer, or reset()."
+            )
 
     def _require_room(self, keys: Any, values: Any, *names: str) -> None:
         """Raise unless new keys and values, which the caller may have called otherwise, fit the cache."""

@@ -21,7 +21,7 @@ def rotations_and_others(
     rotations: list[QueryKeyEncoding] = []
     others: list[Encoding] = []
     for each in encodings:
-        if isinstance(each, ScoreEncoding):
+        if isinstance(each, ScoreEncoding) and not each.by_features_alone:
             return (), encodings
         if isinstance(each, QueryKeyEncoding):
             rotations.append(each)

@@ -47,6 +47,11 @@ ENCODINGS: dict[str, Listed] = {
         "arXiv:2310.04418",
         "q_i . k_j / sqrt(d) + f_h(log(1 + c |i - j|) / log(1 + c max(L, i)))",
     ),
+    "forgetting": Listed(
+        "situs.encodings.forgetting", "Forgetting", "score", False,
+        "Lin et al. 2025, Forgetting Transformer: Softmax Attention with a Forget Gate, arXiv:2503.02130",
+        "q_i . k_j / sqrt(d) + sum of log sigmoid(f_l) over l from j + 1 to i, f_l = W x_l + b",
+    ),
     "kerple": Listed(
         "situs.encodings.kerple", "Kerple", "score", True,
         "Chi et al. 2022, KERPLE: Kernelized Relative Positional Embedding for Length Extrapolation, "
@@ -67,6 +72,11 @@ ENCODINGS: dict[str, Listed] = {
         "situs.encodings.nope", "NoPE", "nowhere", False,
         "Kazemnejad et al. 2023, The Impact of Positional Encoding on Length Generalization, arXiv:2305.19466",
         "score[i, j] = q_i . k_j / sqrt(d)",
+    ),
+    "projected": Listed(
+        "situs.encodings.projected", "ProjectedBias", "score", True,
+        "Inkling (released code, no paper)",
+        "q_i . k_j / d + W x_i . P[:, i - j] for 0 <= i - j < distances",
     ),
     "rotary": Listed(
         "situs.encodings.rotary", "Rotary", "query and key", False,

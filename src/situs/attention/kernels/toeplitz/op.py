@@ -40,6 +40,9 @@ class Given(NamedTuple):
     for_key: Tensor | None
     for_value: Tensor | None
     mask: Tensor | None
+    query_sums: Tensor | None
+    """What tokens add up to, (batch, heads, sequence) in float64: scores get the query's less the key's."""
+    key_sums: Tensor | None
     sinks: Tensor | None
     """A logit per head that takes part in the softmax."""
     query_tokens: Tensor | None
@@ -68,7 +71,8 @@ DIFFERENTIABLE = TENSORS - 2  # all but the tokens, which stand last
 
 _TENSORS = (
     "Tensor query, Tensor key, Tensor value, Tensor? plain_query, Tensor? plain_key, Tensor? bias, Tensor? for_query, "
-    "Tensor? for_key, Tensor? for_value, Tensor? mask, Tensor? sinks, Tensor? query_tokens, Tensor? key_tokens"
+    "Tensor? for_key, Tensor? for_value, Tensor? mask, Tensor? query_sums, Tensor? key_sums, Tensor? sinks, "
+    "Tensor? query_tokens, Tensor? key_tokens"
 )
 _SETTINGS = (
     "SymInt query_start, SymInt key_start, SymInt lowest, SymInt? span, float scale, bool causal, SymInt? window, "
@@ -127,7 +131,7 @@ def _attended(given: Given, settings: Settings) -> tuple[Tensor, Tensor]:
 
 def _is_plain_attention(given: Given, settings: Settings) -> bool:
     """Whether nothing is added or hidden but by the causal rule, between ranges that begin alike."""
-    if given.bias is not None or given.mask is not None or given.query_tokens is not None:
+    if any(each is not None for each in (given.bias, given.mask, given.query_sums, given.query_tokens)):
         return False
     if settings.window is not None or settings.softcap is not None or not serves_flash(*given[:3]):
         return False
@@ -163,7 +167,8 @@ def _gradients(
     found = attend_tiles_backward(gradient, inputs, attended, term, settings.scale, settings.softcap)
     dq = found.query if given.plain_query is not None else found.query + found.plain_query
     dk = found.key if given.plain_key is not None else found.key + found.plain_key
-    gradients = (dq, dk, found.value, found.plain_query, found.plain_key, *term.gradients)
+    sums = found.query_sums, found.key_sums
+    gradients = (dq, dk, found.value, found.plain_query, found.plain_key, *term.gradients, *sums)
     return tuple(
         _as_given(each, source) if want and source is not None and each is not None else _nothing(given.query)
         for each, source, want in zip(gradients, given, wanted, strict=False)
@@ -278,6 +283,7 @@ def _is_bias_alone(given: Given, settings: Settings) -> bool:
         and given.for_key is None
         and given.for_value is None
         and given.mask is None
+        and given.query_sums is None
     )
 
 
@@ -310,6 +316,8 @@ def _inputs(given: Given, tiling: Tiling | None) -> Inputs:
         share_heads(value, heads),
         query if plain_query is None else plain_query,
         key if plain_key is None else share_heads(plain_key, heads),
+        given.query_sums,
+        given.key_sums,
     )
 
 
