@@ -187,9 +187,18 @@ class Term(ABC):
     tails: Tails | None = None
     """Which far keys need no term, where some do not."""
 
+    def is_causal_square(self, tile: Tile) -> bool:
+        """Whether a kernel's causal flag hides what is hidden by rule in this tile."""
+        return False
+
     @abstractmethod
     def form(self, tile: Tile, q: Tensor, k: Tensor, scratch: Scratch) -> Tensor | None:
         """Form the term, -inf where a query may not see a key. It may lie in ``scratch``."""
+
+    def form_behind_flag(self, tile: Tile, q: Tensor, k: Tensor, scratch: Scratch) -> Tensor | None:
+        """Form the term for a kernel whose causal flag hides all that is hidden in this tile; None where nothing is
+        left."""
+        return self.form(tile, q, k, scratch)
 
     @abstractmethod
     def form_with_vjp(self, tile: Tile, q: Tensor, k: Tensor, scratch: Scratch) -> tuple[Tensor | None, Vjp]:
@@ -269,13 +278,15 @@ def attend_tiles(
             asked = tile, own.plain_query, own.plain_key, scratch
             if keeps:
                 formed[number] = term.form_with_vjp(*asked)
-            added = formed[number][0] if keeps else term.form(*asked)
+            flagged = scale > 0 and softcap is None and not (keeps or term.gathers) and term.is_causal_square(tile)
+            form = term.form_behind_flag if flagged else term.form
+            added = formed[number][0] if keeps else form(*asked)
             seen = None if once else term.sees(tile, added)
             added = _with_sums(own, added, scratch)
             if term.gathers or softcap is not None:
                 found = _with_weights(term, tile, own, added, scale, softcap)
             else:
-                found = partial(*own[:3], added, scale)
+                found = partial(*own[:3], added, scale, causal=flagged)
             if seen is not None:
                 found = found[0], found[1].masked_fill(~seen, -math.inf)
         if begins.get((tile.rows.start, tile.first_query)) != tile.first_key:

@@ -65,7 +65,7 @@ def by_offset(request: Request) -> tuple[Given, Settings]:
     dtype, device = computing_dtype(query.dtype), query.device
     where = lowest, highest, dtype, device
     biases = [each for each in request.biases if isinstance(each, (OffsetBias, PositionProduct))]
-    bias = bias_over_offsets(biases, *where, request.offsets)
+    bias = bias_over_offsets(biases, *where, request.offsets) if biases else None
     of_queries: Tensor | None = None
     of_keys: Tensor | None = None
     of_values: Tensor | None = None
@@ -81,11 +81,11 @@ def by_offset(request: Request) -> tuple[Given, Settings]:
                 of_features.append((request.features[each.meets], vectors.for_query))
         of_keys = _sum(of_keys, vectors.for_key)
         if vectors.alone is not None:
-            bias = bias + request.scale * vectors.alone
+            bias = _sum(bias, request.scale * vectors.alone)
         if vectors.for_every_key is not None:
             every = vectors.for_every_key.unsqueeze(-2)
             if request.rotations:
-                of_keys = every.expand(-1, bias.shape[-1], -1) if of_keys is None else of_keys + every
+                of_keys = every.expand(-1, highest - lowest + 1, -1) if of_keys is None else of_keys + every
             else:  # u . k_j is what a query that is longer by u meets
                 query = query + _wide(every, query.shape[-1]).to(query.dtype)
     for value_encoding in request.values:

@@ -119,19 +119,20 @@ def _attended(given: Given, settings: Settings) -> tuple[Tensor, Tensor]:
         query, key, value = grouped(given.query, given.key, given.value)
         out, logsumexp = partial(query, key, value, None, settings.scale, causal=settings.causal)
         return out.reshape(*given.query.shape[:3], value.shape[-1]), logsumexp.reshape(given.query.shape[:3])
+    unbiased = given.bias is None
     given, settings, tiling = _resolved(given, settings)
     if tiling is not None and _is_bias_alone(given, settings):
         query, key, value, bias, by_key_head = _grouped(given, tiling)
         out, logsumexp = strided.forward(query, key, value, bias, settings.lowest, settings.scale, by_key_head)
         return out.reshape(*given.query.shape[:3], value.shape[-1]), logsumexp.reshape(given.query.shape[:3])
-    term, blocks = _term(given, settings, tiling)
+    term, blocks = _term(given, settings, tiling, unbiased)
     out, logsumexp, *_ = attend_tiles(_inputs(given, tiling), blocks, term, settings.scale, settings.softcap)
     return out, logsumexp
 
 
 def _is_plain_attention(given: Given, settings: Settings) -> bool:
     """Whether nothing is added or hidden but by the causal rule, between ranges that begin alike."""
-    if any(each is not None for each in (given.bias, given.mask, given.query_sums, given.query_tokens)):
+    if any(each is not None for each in given[3:12]) or given.query_tokens is not None:  # all but sinks
         return False
     if settings.window is not None or settings.softcap is not None or not serves_flash(*given[:3]):
         return False
@@ -155,10 +156,11 @@ def _gradients(
     know of them."""
     if _is_plain_attention(given, settings):
         return _plain_backward(gradient, out, logsumexp, given, settings, wanted)
+    unbiased = given.bias is None
     given, settings, tiling = _resolved(given, settings)
     if tiling is not None and _is_bias_alone(given, settings):
         return _strided_backward(gradient, out, logsumexp, given, settings, wanted, tiling)
-    term, blocks = _term(given, settings, tiling)
+    term, blocks = _term(given, settings, tiling, unbiased)
     term.want([wanted[5], *wanted[6:10]])
     inputs = _inputs(given, tiling)
     if tiling is None:
@@ -254,9 +256,11 @@ def _resolved(given: Given, settings: Settings) -> tuple[Given, Settings, Tiling
     else:
         tiling = _tiling_of_tokens(given, settings)
     if given.bias is None:
-        lowest, highest = (0, 0) if tiling is None else (tiling.lowest, tiling.highest)
-        dtype = computing_dtype(given.query.dtype)
-        zeros = torch.zeros(1, highest - lowest + 1, dtype=dtype, device=given.query.device)
+        vectors = _over_offsets(given)
+        lowest, offsets = (0, 1) if tiling is None else (tiling.lowest, tiling.highest - tiling.lowest + 1)
+        if vectors is not None:
+            lowest, offsets = settings.lowest, vectors.shape[1]
+        zeros = torch.zeros(1, offsets, dtype=computing_dtype(given.query.dtype), device=given.query.device)
         given, settings = given._replace(bias=zeros), settings._replace(lowest=lowest)
     return given, settings, tiling
 
@@ -269,11 +273,18 @@ def _tiling_of_tokens(given: Given, settings: Settings) -> Tiling | None:
     if tiles is None:
         return None
     tiling = Tiling(tiles, settings.causal, settings.window)
-    if given.bias is None or not tiles:
+    known = _over_offsets(given)
+    if known is None or not tiles:
         return tiling
-    highest = settings.lowest + given.bias.shape[-1] - 1
+    highest = settings.lowest + known.shape[1] - 1
     # far offsets that are all alike may be left out: then each pair looks up the nearest that is there
     return tiling if settings.lowest <= tiling.lowest and tiling.highest <= highest else None
+
+
+def _over_offsets(given: Given) -> Tensor | None:
+    """A tensor whose second axis are the offsets that all such tensors have; None where there is none."""
+    tensors = given.bias, given.for_query, given.for_key, given.for_value
+    return next((each for each in tensors if each is not None), None)
 
 
 def _is_bias_alone(given: Given, settings: Settings) -> bool:
@@ -325,15 +336,18 @@ def _without_padding(tensor: Any, tokens: Tensor | None) -> Any:
     return None if tensor is None else tensor.masked_fill(tokens[:, None, 3, :, None] == 0, 0)  # type: ignore[index]
 
 
-def _term(given: Given, settings: Settings, tiling: Tiling | None) -> tuple[OffsetTerm, list[Tile]]:
-    """The term, and the blocks of queries that it is formed for."""
+def _term(
+    given: Given, settings: Settings, tiling: Tiling | None, unbiased: bool
+) -> tuple[OffsetTerm, list[Tile]]:
+    """The term, and the blocks of queries that it is formed for; ``unbiased`` where its bias is 0 everywhere."""
     assert given.bias is not None
     added = ByOffset(given.bias, *given[6:10])
     if tiling is not None:
         # without the flash kernel tails are not faster, and a window has none
         tailed = settings.window is None and settings.scale != 0 and given.mask is None
         tailed = tailed and settings.softcap is None and serves_flash(given.query, given.query, given.value)
-        term = SkewedTerm(added, settings.lowest, settings.scale, tiling, settings.span if tailed else None)
+        span = settings.span if tailed else None
+        term = SkewedTerm(added, settings.lowest, settings.scale, tiling, span, unbiased=unbiased)
         return term, tiling.cut(term.queries)
     assert given.query_tokens is not None
     assert given.key_tokens is not None

@@ -83,12 +83,20 @@ class OffsetTerm(Term):
 class SkewedTerm(OffsetTerm, Tails):
     """A term between neighbouring positions."""
 
-    def __init__(self, added: ByOffset, lowest: int, scale: float, tiling: Tiling, span: int | None) -> None:
-        """``span`` is the distance from which on all vectors are alike, where tails gain by it."""
+    def __init__(
+        self, added: ByOffset, lowest: int, scale: float, tiling: Tiling, span: int | None, *, unbiased: bool = False
+    ) -> None:
+        """
+        span: the distance from which on all vectors are alike, where tails gain by it.
+        unbiased: the bias is 0 everywhere, and only hides.
+        """
         super().__init__(added, lowest, scale)
-        self.tiling, self.span = tiling, span
+        self.tiling, self.span, self.unbiased = tiling, span, unbiased
         self.tails = None if span is None else self
         self._bias_of = tiling.masked(added.bias, lowest)
+
+    def is_causal_square(self, tile: Tile) -> bool:
+        return self.tiling.is_causal_square(tile)
 
     def split(self, tile: Tile, inputs: Inputs) -> list[Tile]:
         """Keys before and behind the span are tails, where all queries of the tile see them."""
@@ -124,7 +132,11 @@ class SkewedTerm(OffsetTerm, Tails):
         vectors, of_keys = self._window(self.added.for_query, tile), self._window(self.added.for_key, tile)
         if vectors is not None:
             products = scratch.take("products", (*q.shape[:3], bias.shape[-1]))
-            _multiply_and_add(bias, q.to(dtype), vectors, self.scale, products)
+            if self.unbiased and vectors.shape[0] == 1:
+                seen = self.tiling.seen_offsets(tile)
+                _multiply(q.to(dtype), vectors[0, seen], self.scale, products, seen)
+            else:
+                _multiply_and_add(bias, q.to(dtype), vectors, self.scale, products)
             term = skew(products, tile.keys)
         else:
             term = toeplitz(bias, tile.keys).expand(shape)
@@ -136,6 +148,12 @@ class SkewedTerm(OffsetTerm, Tails):
                 products = _times(some, near.transpose(-2, -1))
                 term[..., keys].add_(skew_keys(products, tile.queries), alpha=self.scale)
         return self._with_mask(tile, term)
+
+    def form_behind_flag(self, tile: Tile, q: Tensor, k: Tensor, scratch: Scratch) -> Tensor | None:
+        _, of_queries, of_keys, _, mask = self.added
+        if self.unbiased and of_queries is None and of_keys is None and mask is None:
+            return None
+        return self.form(tile, q, k, scratch)
 
     def form_with_vjp(self, tile: Tile, q: Tensor, k: Tensor, scratch: Scratch) -> tuple[Tensor, Vjp]:
         window, gradients = offsets_of(tile, self.lowest), self.gradients
@@ -324,6 +342,14 @@ def _unskew_keys(change: Tensor) -> Tensor:
 def _times(x: Tensor, vectors: Tensor) -> Tensor:
     """A product with each head's own matrix; one that all share makes it one large product."""
     return x @ (vectors[0] if vectors.shape[0] == 1 else vectors)
+
+
+def _multiply(queries: Tensor, vectors: Tensor, scale: float, out: Tensor, seen: slice) -> None:
+    """``scale queries . vectors`` for offsets that are seen, -inf for the others."""
+    rows = out.flatten(0, 2)
+    rows[:, : seen.start] = -math.inf
+    rows[:, seen.stop :] = -math.inf
+    torch.mm(queries.flatten(0, 2), vectors.T * scale, out=rows[:, seen])
 
 
 def _multiply_and_add(bias: Tensor, queries: Tensor, vectors: Tensor, scale: float, out: Tensor) -> None:
