@@ -32,7 +32,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-from situs.attention.kernels.softmax import Scratch, cap_, finite, merge, partial, partial_backward, softmax
+from situs.attention.kernels.softmax import Scratch, cap_, finite, merge_, partial, partial_backward, softmax
 from situs.attention.kernels.tiling import Tile, meets_each_query_once
 from situs.encodings.base import computing_dtype
 
@@ -205,8 +205,8 @@ class Term(ABC):
         """Form the term for a backward pass."""
 
     @abstractmethod
-    def sees(self, tile: Tile, term: Tensor | None) -> Bool[Tensor, "#batch #heads query"]:
-        """Whether each query sees any key of the tile."""
+    def sees(self, tile: Tile, term: Tensor | None) -> Bool[Tensor, "#batch #heads query"] | None:
+        """Whether each query sees any key of the tile; None where all do."""
 
     @abstractmethod
     def gathered(self, tile: Tile, weights: Tensor) -> Tensor:
@@ -290,9 +290,10 @@ def attend_tiles(
             if seen is not None:
                 found = found[0], found[1].masked_fill(~seen, -math.inf)
         if begins.get((tile.rows.start, tile.first_query)) != tile.first_key:
-            found = merge(tile.of_queries(out), tile.of_queries(logsumexp), *found)
-        tile.of_queries(out).copy_(found[0])
-        tile.of_queries(logsumexp).copy_(found[1])
+            merge_(tile.of_queries(out), tile.of_queries(logsumexp), *found)
+        else:
+            tile.of_queries(out).copy_(found[0])
+            tile.of_queries(logsumexp).copy_(found[1])
     return Attended(out, finite(logsumexp), tiles, formed)
 
 
@@ -354,9 +355,14 @@ def _with_sums(inputs: Inputs, added: Tensor | None, scratch: Scratch) -> Tensor
     """A tile's term with the differences of cumulated numbers."""
     if inputs.query_sums is None or inputs.key_sums is None:
         return added
-    shape = *inputs.query_sums.shape, inputs.key_sums.shape[-1]
-    apart = scratch.take("sums", shape)
-    torch.sub(inputs.query_sums.unsqueeze(-1), inputs.key_sums.unsqueeze(-2), out=apart)
+    first = inputs.query_sums[..., :1]
+    sums = (inputs.query_sums - first).unsqueeze(-1), (inputs.key_sums - first).unsqueeze(-2)
+    apart = scratch.take("sums", (*first.shape[:2], sums[0].shape[2], sums[1].shape[3]))
+    high = [each.to(apart.dtype) for each in sums]
+    torch.sub(*high, out=apart)
+    if apart.dtype != first.dtype:  # a difference of rounded numbers, and that of what was rounded off
+        low = [(each - rounded).to(apart.dtype) for each, rounded in zip(sums, high, strict=True)]
+        apart.add_(low[0]).sub_(low[1])
     return apart if added is None else apart.add_(added)
 
 
