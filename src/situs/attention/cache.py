@@ -22,7 +22,7 @@ from situs.arguments import (
     require_dtype,
     require_instance,
 )
-from situs.attention.features import features_of, require_features
+from situs.attention.features import features_of, require_features, require_key_features
 from situs.attention.fitting import require_new_keys, require_queries, require_valid
 from situs.attention.offsets import OffsetCache
 from situs.attention.request import softmax_scale
@@ -228,14 +228,17 @@ class KVCache:
         keys: Float[Tensor, "batch heads new head_dim"],
         values: Float[Tensor, "batch heads new value_dim"],
         valid: Bool[Tensor, "#batch new"] | None = None,
+        features: Mapping[str, Float[Tensor, "batch query_heads new width"]] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Add tokens behind each row's last, and give all keys and values so far. ``valid`` tells real tokens of padded
-        rows: those are stored one after another, and the next ones of a row go right behind them."""
+        rows: those are stored one after another, and the next ones of a row go right behind them. ``features`` are
+        those of the keys, by name, which encodings declare."""
         self._require_room(keys, values)
         if valid is not None:
             require_valid(valid, self.keys, keys.shape[2])
-        self._require_held(())
-        held = self._append([keys.to(self.dtype), values.to(self.dtype)], valid)
+        given = require_key_features(features, self.features if self.length else None, keys)
+        self._require_held(given)
+        held = self._append([each.to(self.dtype) for each in (keys, values, *given.values())], valid, given)
         return held[0], held[1]
 
     def _append(self, new: list[Tensor], valid: Tensor | None, features: Iterable[str] = ()) -> list[Tensor]:

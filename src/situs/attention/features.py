@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from situs.arguments import refuse, told
+from situs.arguments import refuse, require_floating, require_same_device, told
 from situs.encodings.base import Encoding, Feature, QueryKeyEncoding, Role, computing_dtype
 from situs.encodings.features import feature_of
 from situs.positions import Positions
@@ -48,6 +48,25 @@ def require_features(encodings: Sequence[Encoding], features: Any, query: Tensor
         for each in encodings
         for name, feature in each.features.items()
     }
+
+
+def require_key_features(features: Any, held: Mapping[str, Tensor] | None, keys: Tensor) -> dict[str, Tensor]:
+    """Raise unless features of new keys have one number or more for each, and are such as a cache holds, if it does."""
+    if features is None:
+        return {}
+    if not isinstance(features, Mapping):
+        refuse(TypeError, "features", "be a mapping of names to tensors", "encodings take them by name", told(features))
+    for name, given in features.items():
+        called = f"features[{name!r}]"
+        require_floating(called, given, "the cache holds fractions")
+        sizes = given.shape[1::2] if held is None or name not in held else held[name].shape[1::2]
+        wanted = (keys.shape[0], sizes[0], keys.shape[2], sizes[1]) if given.ndim == 4 else ()
+        if tuple(given.shape) != wanted:
+            batch, _, count, _ = keys.shape
+            shown = wanted or f"({batch}, query heads, {count}, width)"
+            refuse(ValueError, called, f"have shape {shown}", "each key has its own", f"shape {tuple(given.shape)}")
+        require_same_device(called, given, "keys", keys)
+    return dict(features)
 
 
 def of_real_tokens(
