@@ -48,6 +48,7 @@ class Forgetting(CumulatedScore):
     torch.Size([1, 4, 6, 8])
     """
 
+    tags = frozenset({"relative", "far", "learned"})
     features = {"gate": Feature(width=1, role="key")}
 
     def __init__(self, *, num_heads: int, dim: int | None = None, init_std: float = 0.02) -> None:
@@ -61,7 +62,8 @@ class Forgetting(CumulatedScore):
         self.dim = None if dim is None else require_count("dim", dim, "it sizes the projection", least=1)
         self.init_std = require_spread(init_std)
         self.projection = None if self.dim is None else nn.Linear(self.dim, self.num_heads)
-        self.tags = frozenset({"relative", "far"} | ({"learned"} if dim is not None else set()))
+        if dim is None:
+            self.tags = self.tags - {"learned"}
         self.reset_parameters()
 
     @torch.no_grad()

@@ -48,7 +48,7 @@ ENCODINGS: dict[str, Listed] = {
         "q_i . k_j / sqrt(d) + f_h(log(1 + c |i - j|) / log(1 + c max(L, i)))",
     ),
     "forgetting": Listed(
-        "situs.encodings.forgetting", "Forgetting", "score", False,
+        "situs.encodings.forgetting", "Forgetting", "score", True,
         "Lin et al. 2025, Forgetting Transformer: Softmax Attention with a Forget Gate, arXiv:2503.02130",
         "q_i . k_j / sqrt(d) + sum of log sigmoid(f_l) over l from j + 1 to i, f_l = W x_l + b",
     ),

@@ -61,9 +61,11 @@ RECIPES = {
         Recipe("cope"),
         Recipe("deberta"),
         Recipe("fire"),
+        Recipe("forgetting"),
         Recipe("kerple"),
         Recipe("learned"),
         Recipe("learned_grid", "fields", (10, 10), steps=500, batch=32),
+        Recipe("projected"),
         Recipe("shaw"),
         Recipe("swin", "fields", (7, 7), steps=500, batch=32),
         Recipe("t5"),
@@ -78,7 +80,7 @@ RECIPES = {
 class Training:
     """Hold what a recipe made.
 
-    query, key: of a text that was not trained on, (heads, tokens, head_dim); for terms by content only.
+    query, key: of a text that was not trained on, (heads, tokens, head_dim); for terms of queries and keys only.
     loss: on texts or fields that were not trained on: nats per byte, or squared error (1 where nothing is learnt).
     """
 
