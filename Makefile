@@ -41,8 +41,9 @@ bench: $(READY) ## measure against peers; ARGS is passed on to the benchmarks
 figures: $(READY) ## remake every committed figure
 	$(BIN)/python docs/make.py figures
 
-docs: $(READY) ## write docs/encodings.md from the registry, and the table of the course
+docs: $(READY) ## write docs/encodings.md and docs/which-call.md from the registry, and the table of the course
 	$(BIN)/python docs/make.py encodings
+	$(BIN)/python docs/make.py models
 	$(BIN)/python docs/make.py course
 
 trained: $(READY) ## train again the parameters that figures show; ARGS="t5 shaw" trains some of them

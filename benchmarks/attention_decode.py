@@ -81,12 +81,12 @@ def _layers(length: int, dtype: torch.dtype, steps: int) -> dict[str, Run]:
         for name, encoding in _chosen().items()
     }
     cache = layers[PLAIN].make_cache(batch=1, max_length=length + steps)
-    for tensor in (cache.keys, cache.values):
-        tensor.normal_()
+    prompt = torch.randn(2, 1, HEADS, length, HEAD_DIM).to(dtype)
+    cache.append(prompt[0], prompt[1])
     token = torch.randn(1, 1, HEADS * HEAD_DIM).to(dtype)
 
     def decode(layer: situs.Attention) -> None:
-        cache.length = length
+        cache.crop(length)
         for _ in range(steps):
             layer(token, cache=cache)
 

@@ -1,9 +1,10 @@
-"""Remake what is committed and computed: the figures, the page of encodings, which is written from the registry, the
-course's table of encodings, the page of torch features, which is written from what their tests record, and the trained
-parameters that figures show.
+"""Remake what is committed and computed: the figures, the pages of encodings and of models, which are written from the
+registry, the course's table of encodings, the page of torch features, which is written from what their tests record,
+and the trained parameters that figures show.
 
 python docs/make.py figures
 python docs/make.py encodings
+python docs/make.py models
 python docs/make.py course
 python docs/make.py torch
 python docs/make.py trained [NAME ...]
@@ -43,6 +44,7 @@ from situs.lab.probing.training import train
 from situs.lab.settings import Settings
 from situs.plots import KINDS, suiting
 from situs.plots.style import png
+from situs.registry.families import FAMILIES
 
 FOLDER = Path(__file__).parent
 DPI = 150  # twice what most screens show, and still small files
@@ -133,6 +135,27 @@ def encodings() -> str:
     return "\n".join([head, contents, "", *_more(""), *sections, *_strategies()])
 
 
+def models() -> str:
+    """The page that says which call stands for a released model."""
+    lines = [
+        "# Which call for which model\n",
+        "Written by `make docs` from `situs.registry.families`. Every line is run by the tests, and frequencies of\n"
+        "each model type are compared with those that transformers computes from its default configuration. Names in\n"
+        "lines stand for numbers of a `config.json`: `head_dim`, `rope_theta`, `rotary_dim` (head_dim x\n"
+        "partial_rotary_factor), `qk_rope_head_dim` and so on. Numbers are those of a released model of the family.\n\n"
+        "The encoding goes to `situs.attend(q, k, v, encoding=...)` or `situs.Attention(encoding=...)`, or, where it\n"
+        "acts on the input, stands before the first layer.\n",
+    ]
+    for each in FAMILIES:
+        call = f"encoding = {each.encoding}"
+        if each.attend:
+            call += f"\nsitus.attend(q, k, v, encoding=encoding, {each.attend})"
+        lines += [f"## {each.models}\n", f"```text\n{call}\n```\n"]
+        lines += [f"{each.note[0].upper()}{each.note[1:]}.\n"] if each.note else []
+        lines += [f"Model types: {', '.join(f'`{name}`' for name in each.types)}.\n"] if each.types else []
+    return "\n".join(lines)
+
+
 def _strategies() -> list[str]:
     """What rotary takes as ``scaling`` and ``split``."""
     lines = []
@@ -191,7 +214,8 @@ def _card(name: str) -> list[str]:
 
 
 def _of_image(name: str) -> dict[str, Finding]:
-    own, size, known = {"dim": images.DIM, "num_heads": images.HEADS}, (7, 7), situs.entry(name).options
+    own = {"dim": images.DIM, "num_heads": images.HEADS, "head_dim": images.DIM // images.HEADS}
+    size, known = (7, 7), situs.entry(name).options
     sizes = {"size": size, "window": size, **own}
     options = {option: value for option, value in sizes.items() if option in known}
     (sitter,) = sitters_of([parse(name)], options, length=2, untrained=True)
@@ -284,6 +308,9 @@ def main() -> int:
         return 0
     if what == ["encodings"]:
         (FOLDER / "encodings.md").write_text(encodings(), encoding="utf-8")
+        return 0
+    if what == ["models"]:
+        (FOLDER / "which-call.md").write_text(models(), encoding="utf-8")
         return 0
     if what == ["course"]:
         page = loaded(FOLDER / "course" / "table_of_encodings.py").page()

@@ -39,8 +39,8 @@ MEMORY = f"{M}sinusoids-take-max_len--d-numbers-of-memory-like-a-learned-table"
 PADDING = f"{M}position-ids-are-cumsummask--mask---1-so-padding-gets-0"
 ANEW = f"{M}a-longer-sequence-needs-a-table-that-is-initialised-anew"
 SWAPPED = f"{M}cos-and-sin-repeated-for-neighbours-with-a-swap-of-halves"
-GATHERED = f"{M}turned-even-channels-concatenated-with-turned-odd-ones"
-EMBEDDINGS = f"{M}rotary-turns-the-embeddings"
+GATHERED = f"{M}rotated-even-channels-concatenated-with-rotated-odd-ones"
+EMBEDDINGS = f"{M}rotary-rotates-the-embeddings"
 APPROXIMATE = f"{M}the-score-of-rotary-is-approximately-a-function-of-m---n-x_m-w_q-rn---m-w_k-x_n"
 DECAY = f"{M}scores-of-rotary-decay-with-distance"
 EXTRAPOLATES = f"{M}rotary-extrapolates-since-it-is-relative"
@@ -165,7 +165,7 @@ ITEMS = [
     Item("E", "40", "parallel work is why Transformers lose order", (f"{ORDER}what-people-get-wrong",)),
     Item("E", "41-43", "input = word + position", (f"{PLACES}the-formula", f"{PLACES}what-people-get-wrong")),
     Item("E", "44-48", "four requirements",
-         (f"{PLACES}four-wishes-measured", f"{PLACES}the-fourth-wish-takes-training")),
+         (f"{PLACES}four-requirements-measured", f"{PLACES}the-fourth-requirement-takes-training")),
     Item("E", "49-60", "the formula, with i up to d/2", (WAVELENGTHS, f"{WAVES}the-formula")),
     Item("E", "61-95", "sinusoids in NumPy; first positions printed", (f"{WAVES}the-table",)),
     Item("E", "96-121", "figures: heat map and channels", (f"{WAVES}the-picture",)),

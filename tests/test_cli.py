@@ -10,6 +10,7 @@ import pytest
 import situs
 from situs.cli import main
 from situs.cli.check import SIZES, load
+from situs.cli.listing import summary
 from situs.registry import SCALINGS
 from tests.raising import raises_exactly
 
@@ -56,7 +57,11 @@ def test_a_reader_may_stop_before_the_end() -> None:
 def test_list_as_json_can_be_read_by_a_program(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [row["name"] for row in rows] == situs.names()
+    assert [row["name"] for row in rows] == [*situs.names(), *(f"rotary+{name}" for name in SCALINGS)]
+    for row in rows:
+        facts = summary(situs.entry(row["name"]))
+        assert row == {**{key: facts[key] for key in row}, "learned": bool(facts["learned"])}
+    assert list(rows[0]) == ["name", "class", "place", "learned", "paper", "formula"]
 
 
 @pytest.mark.parametrize("name", situs.names())
@@ -89,6 +94,12 @@ def test_show_names_learned_parameters_and_dialects(capsys: pytest.CaptureFixtur
     assert "         MPNet: softmax_scale=None" in text
 
 
+def test_show_lists_the_models_that_have_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "alibi"]) == 0
+    text = capsys.readouterr().out
+    assert "models   BLOOM, MPT:\n           situs.ALiBi(num_heads=8)\n         Falcon with ALiBi:\n" in text
+
+
 def test_a_misspelt_name_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "rotery"]) == 2
     expected = f"situs show: name must be one of {', '.join(situs.names())}; got 'rotery'. Did you mean 'rotary'?\n"
@@ -116,7 +127,8 @@ def test_check_passes_ours_and_names_the_failures_of_others(
         (["rotary", "head_dim"], "options must be written NAME=VALUE, such as head_dim=64; got 'head_dim'."),
         (
             ["rotary", "headdim=16"],
-            "rotary takes head_dim, base, rotary_dim, pairing, scaling, split; got 'headdim'. Did you mean 'head_dim'?",
+            "rotary takes head_dim, base, rotary_dim, pairing, channels, reverse, scaling, split; got 'headdim'. Did "
+            "you mean 'head_dim'?",
         ),
         (
             ["nowhere_to_be_found:Thing"],
@@ -202,7 +214,13 @@ print(status, loaded, file=sys.stderr)
 @pytest.mark.once
 @pytest.mark.parametrize(
     "arguments",
-    [["--version"], ["--help"], ["list"], *([name, "--help"] for name in ("list", "show", "plot", "check", "compare"))],
+    [
+        ["--version"],
+        ["--help"],
+        ["list"],
+        ["list", "--json"],
+        *([name, "--help"] for name in ("list", "show", "plot", "check", "compare")),
+    ],
     ids=" ".join,
 )
 def test_help_version_and_list_need_no_torch(arguments: list[str]) -> None:

@@ -9,12 +9,16 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from situs.cli import main
+from situs.lab.comparing.records import Comparison
+from situs.lab.comparing.store import Store, read_record, read_stopped
+from situs.lab.plain import to_json
 
 pytestmark = pytest.mark.once
 
@@ -196,6 +200,55 @@ def test_the_report_of_a_comparison_that_was_stopped_says_how_to_go_on(
     )
 
 
+def test_the_report_of_a_comparison_that_was_stopped_says_how_many_trials_are_missing(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = read_record(Comparison, folder / "records.json")
+    planned = {record.key: record.trial for record in whole.trials}
+    there, (damaged, *others) = whole.trials[:-3], whole.trials[-3:]
+    store = Store(tmp_path)
+    store.write("plan.json", to_json(replace(whole, trials=[], costs={}, properties={}, planned=planned)))
+    for record in there:
+        store.save(record)
+    (tmp_path / "trials" / f"{damaged.key}.json").write_text("{}")
+    before = trials(tmp_path)
+    assert main(["compare", "--report", str(tmp_path)]) == 1
+    assert trials(tmp_path) == before
+    shown = capsys.readouterr().out
+    total = len(planned)
+    said = f"Stopped before the end: 3 of {total} trials missing. "
+    assert shown.startswith(said)
+    assert "1 trial missing" in shown
+    first, second, third = (record.trial.label for record in (damaged, *others))
+    sentence = f"Not run before the comparison was stopped: {first}, {second} and {third}."
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    for text in (
+        said,
+        sentence,
+        f"of {total} done, 3 missing; ",
+        f"Of {total} trials, 3 missing; they are listed below.",
+    ):
+        assert text in page
+    assert sentence in shown.replace("\n", " ")
+    store.write("records.json", to_json(whole))  # named, it is shown instead
+    assert main(["compare", "--report", str(tmp_path / "records.json"), "--out", str(tmp_path / "other")]) == 0
+
+
+def test_a_comparison_that_was_stopped_while_measuring_says_so(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = read_record(Comparison, folder / "records.json")
+    planned = {record.key: record.trial for record in whole.trials}
+    asked = replace(whole, trials=[], costs={}, properties={}, planned=planned)
+    Store(tmp_path).write("plan.json", to_json(asked))
+    (tmp_path / "trials").rmdir()
+    (tmp_path / "trials").symlink_to(folder / "trials")
+    assert main(["compare", "--report", str(tmp_path), "--out", str(tmp_path / "other")]) == 1
+    shown = capsys.readouterr().out
+    assert shown.startswith("Stopped before the end: costs and properties not measured. ")
+    assert "Costs and properties are measured last. The same command goes on where it was stopped." in shown
+
+
 def test_a_reader_that_stops_reading_ends_the_command_quietly(folder: Path) -> None:
     situs = str(Path(sys.executable).with_name("situs"))
     reader, writer = os.pipe()
@@ -237,13 +290,17 @@ def test_stopped_at_any_moment_it_goes_on_where_it_was(stop: signal.Signals, tmp
     assert 2 <= len(kept) < 12
     if stop != signal.SIGKILL:
         assert process.returncode == 128 + stop
-        assert "What is finished is kept; the same command goes on from here." in said
+        assert "trials missing. What is finished is kept; the same command goes on from here." in said
         assert "Traceback" not in said
+    stopped = read_stopped(tmp_path / "out")
+    assert stopped is not None
+    assert (len(stopped.planned), len(stopped.trials)) == (12, len(kept))
     again = subprocess.run(arguments, capture_output=True, text=True, check=True, env=environment, timeout=300)
     assert f"12 trials, {len(kept)} of them finished before." in again.stderr
     assert kept.items() <= trials(tmp_path / "out").items()
     found: Any = json.loads((tmp_path / "out" / "records.json").read_text())
-    assert len(found["trials"]) == 12
+    assert (len(found["trials"]), found["planned"]) == (12, {})
+    assert read_stopped(tmp_path / "out") is None
 
 
 def test_names_in_any_spelling_are_recorded_under_one_and_options_of_a_scaling_are_told(

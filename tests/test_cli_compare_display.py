@@ -95,6 +95,12 @@ def test_whoever_stops_it_is_told_what_is_kept(kind: type[LineWatcher] | type[Li
         with pytest.raises(problem), kind(where):
             raise problem
         assert ("Stopped. What is finished is kept; the same command goes on from here." in shown(where)) == said
+    where = console(force_terminal=True)
+    watcher = kind(where)
+    watcher.planned([TRIAL] * 8, 3)
+    with pytest.raises(KeyboardInterrupt), watcher:
+        raise KeyboardInterrupt
+    assert "Stopped, with 5 of 8 trials missing. What is finished is kept; the same" in shown(where)
 
 
 def test_a_reason_is_told_once_and_its_first_line_only() -> None:

@@ -199,6 +199,11 @@ def test_page_of_encodings_is_what_the_registry_and_the_probes_say() -> None:
     assert all(f"\n## {name}\n" in committed for name in situs.names())
 
 
+def test_page_of_models_is_what_the_registry_says() -> None:
+    committed = (ROOT / "docs" / "which-call.md").read_text(encoding="utf-8")
+    assert committed == maker().models(), "run make docs"
+
+
 def test_committed_figures_are_those_that_make_figures_makes() -> None:
     folder = ROOT / "docs"
     wanted = {*maker().wanted(), *maker().course()}

@@ -90,7 +90,7 @@ def test_every_encoding_tells_its_sizes(name: str) -> None:
     assert encoding.num_heads == (2 if "num_heads" in options else None)
     assert encoding.head_dim == (8 if "head_dim" in options else None)
     assert encoding.usable_length == {"learned": 12, "learned_grid": 6, "tupe": 12}.get(name)
-    assert encoding.extent == ((7, 7) if name == "swin" else None)
+    assert encoding.extent == {"swin": (7, 7), "vitdet": (14, 14)}.get(name)
 
 
 @pytest.mark.parametrize("name", [name for name in situs.names() if name != "none"])
@@ -124,7 +124,8 @@ def test_options_of_ones_own_encoding_may_be_assigned(monkeypatch: pytest.Monkey
 def test_creating_takes_known_options_alone() -> None:
     with raises_exactly(
         TypeError,
-        "rotary takes head_dim, base, rotary_dim, pairing, scaling, split; got 'headdim'. Did you mean 'head_dim'?",
+        "rotary takes head_dim, base, rotary_dim, pairing, channels, reverse, scaling, split; got 'headdim'. Did "
+        "you mean 'head_dim'?",
     ):
         situs.create("rotary", headdim=16)
     assert isinstance(situs.create("nope"), situs.NoPE)

@@ -36,7 +36,7 @@ def order(*, dark: bool = False) -> Figure:
     left, wide, gap, high = 0.62, 2.14, 0.13, 1.3
     with style.figure(
         "The same words in two orders",
-        "each row is a word that asks, each column a word it looks at; colour and number: the attention weight",
+        "rows: words as queries; columns: words as keys; colour and number: the attention weight",
         "Without positions both maps hold the same weights: each word looks at each other word as before, wherever the "
         "two stand. A causal mask hides what comes later, and so tells the two sentences apart; positions do, too.",
         height=2 * high + 0.75,
@@ -133,7 +133,7 @@ def sinusoids(*, dark: bool = False) -> Figure:
         "Sinusoidal positions: many waves, fast to slow",
         "left: position (down) and channel of 64 (right); right: single channels, and the cosine with position 64",
         "Fast channels on the left tell neighbours apart; those on the right hardly move within 128 positions. Near "
-        "positions are alike, and the likeness falls with distance, not evenly.",
+        "positions are similar, and the similarity falls with distance, though not steadily.",
         height=height,
         dark=dark,
     ) as sheet:

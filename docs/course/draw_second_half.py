@@ -117,7 +117,7 @@ def reach(*, dark: bool = False) -> Figure:
         "ALiBi: how far each head sees",
         "left: the bias of eight heads over the distance; right: the distance at which it passes \u22125",
         "A bias of \u22125 leaves a key less than a hundredth of the weight of an equal key at distance 0. At a "
-        "distance of 1024 one head of eight is not yet blind.",
+        "distance of 1024 only head 8 has a bias above \u22125.",
         height=2.9,
         dark=dark,
     ) as sheet:
@@ -230,8 +230,8 @@ def practice(*, dark: bool = False) -> Figure:
     with style.figure(
         "The index of a token is not its position",
         "left: tokens as they lie in memory, with their positions; right: which keys (columns) a query (row) sees",
-        "The position of padding is never used, and nobody sees it. Packed documents count from 0 each, and do not see "
-        "each other. Six patches of an image take three positions, and the text goes on behind the largest number.",
+        "The position of padding is never used, and no query sees it. Packed documents count from 0 each, and do not "
+        "see each other. Six patches of an image take three positions, and the text goes on behind the largest number.",
         height=3.3,
         dark=dark,
     ) as sheet:

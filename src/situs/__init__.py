@@ -28,6 +28,7 @@ _ON_DEMAND = {
     "situs.encodings.schedule": ("schedule",),
     "situs.encodings.score": ("OffsetScore", "OffsetVectors", "ScoreEncoding", "ValueEncoding"),
     "situs.encodings.split": ("Axial", "Sections", "Split"),
+    "situs.encodings.value_map": ("ValueMap",),
     "situs.functional.grids": ("Vision",),
     "situs.functional.pairing": ("convert_pairing",),
     "situs.positions": ("Positions",),
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from situs.encodings.bias import OffsetBias as OffsetBias
     from situs.encodings.bias import PairBias as PairBias
     from situs.encodings.bias import PositionProduct as PositionProduct
+    from situs.encodings.boxes import Boxes as Boxes
     from situs.encodings.cope import CoPE as CoPE
     from situs.encodings.cumulated import CumulatedScore as CumulatedScore
     from situs.encodings.deberta import Deberta as Deberta
@@ -70,9 +72,13 @@ if TYPE_CHECKING:
     from situs.encodings.kerple import Kerple as Kerple
     from situs.encodings.learned import Learned as Learned
     from situs.encodings.learned_grid import LearnedGrid as LearnedGrid
+    from situs.encodings.lerope import LeRoPE as LeRoPE
     from situs.encodings.nope import NoPE as NoPE
+    from situs.encodings.pope import PoPE as PoPE
     from situs.encodings.projected import ProjectedBias as ProjectedBias
+    from situs.encodings.rope_mixed import RoPEMixed as RoPEMixed
     from situs.encodings.rotary import Rotary as Rotary
+    from situs.encodings.rotary_value import RotaryValue as RotaryValue
     from situs.encodings.rotation import RotationEncoding as RotationEncoding
     from situs.encodings.sandwich import Sandwich as Sandwich
     from situs.encodings.scaling import DynamicNTKScaling as DynamicNTKScaling
@@ -97,8 +103,11 @@ if TYPE_CHECKING:
     from situs.encodings.split import Split as Split
     from situs.encodings.swin import SwinBias as SwinBias
     from situs.encodings.t5 import T5Bias as T5Bias
+    from situs.encodings.temperature import Temperature as Temperature
     from situs.encodings.transformer_xl import TransformerXL as TransformerXL
     from situs.encodings.tupe import Tupe as Tupe
+    from situs.encodings.value_map import ValueMap as ValueMap
+    from situs.encodings.vitdet import ViTDet as ViTDet
     from situs.encodings.xpos import XPos as XPos
     from situs.functional.grids import Vision as Vision
     from situs.functional.pairing import convert_pairing as convert_pairing

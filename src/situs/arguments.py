@@ -117,9 +117,9 @@ def require_spread(given: object) -> float | int:
     return require_number("init_std", given, "weights are drawn with that standard deviation", least=0)
 
 
-def require_base(given: object) -> float | int:
+def require_base(given: object, name: str = "base") -> float | int:
     """The base that wavelengths grow by."""
-    return require_number("base", given, "wavelengths grow by its powers", above=1)
+    return require_number(name, given, "wavelengths grow by its powers", above=1)
 
 
 def require_bases(given: object) -> float | int | tuple[float, ...]:

@@ -44,9 +44,20 @@ def test_every_kernel_equals_the_reference(name: str, places: str, monkeypatch: 
 
 
 def test_every_encoding_that_acts_in_attention_is_among_the_cases() -> None:
-    tested = {type(each) for name in ENCODINGS for each in build(name)} | {situs.SwinBias}
+    images = {situs.SwinBias, situs.RoPEMixed, situs.Boxes, situs.ViTDet}
+    tested = {type(each) for name in ENCODINGS for each in build(name)} | images
     acting = {situs.entry(name).cls for name in situs.names() if situs.entry(name).place != "input"}
     assert acting <= tested
+
+
+def test_encodings_of_pages_and_images_equal_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_small_blocks(monkeypatch)
+    qkv = tensors(12, 12, kv_heads=2)
+    cells, page = Positions.grid(3, 4), Positions.explicit(torch.randint(-300, 300, (1, 12, 3)))
+    vectors = situs.ViTDet(num_heads=HEADS, head_dim=qkv[0].shape[-1], window=(3, 4), init_std=1.0).double()
+    for encoding, positions in ((vectors, cells), (situs.Boxes(num_heads=HEADS, init_std=1.0).double(), page)):
+        call: dict[str, Any] = {"encoding": encoding, "positions": positions}
+        assert_kernels_give(reference(*qkv, **call), *qkv, **call)
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
@@ -59,11 +70,16 @@ def test_a_bias_of_two_axes_equals_the_reference(version: Any, monkeypatch: pyte
 
 
 def test_rotations_of_several_axes_equal_the_reference() -> None:
-    axial = situs.Rotary(head_dim=WIDTH, split=situs.Axial()).double()
-    qkv = tensors(12, 12)
-    call: dict[str, Any] = {"encoding": axial, "positions": Positions.grid(3, 4)}
-    assert_kernels_give(reference(*qkv, **call), *qkv, **call)
-    assert explain(*qkv, **call).impl == "flash"
+    blocks = situs.Axial(dims=(2, 6), halves="axis")
+    for encoding in (
+        situs.Rotary(head_dim=WIDTH, split=situs.Axial()),
+        situs.Rotary(head_dim=WIDTH, split=blocks),
+        situs.RoPEMixed(head_dim=WIDTH, num_heads=HEADS),
+    ):
+        qkv = tensors(12, 12)
+        call: dict[str, Any] = {"encoding": encoding.double(), "positions": Positions.grid(3, 4)}
+        assert_kernels_give(reference(*qkv, **call), *qkv, **call)
+        assert explain(*qkv, **call).impl == "flash"
 
 
 def test_input_encodings_have_acted_before() -> None:

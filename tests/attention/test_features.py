@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ class Counting(situs.ScoreEncoding):
     """A term of one's own, of a feature of queries and one of keys, which only tiles can be asked for."""
 
     num_heads = HEADS
-    features = {"asked": Feature(width=2), "told": Feature(width=2, role="key")}
+    features = MappingProxyType({"asked": Feature(width=2), "told": Feature(width=2, role="key")})
 
     def forward(self, query, key, query_positions=None, key_positions=None, *, scale=None, visible=None, features=None):  # type: ignore[no-untyped-def]
         """Multiply both."""
@@ -56,11 +57,15 @@ ENCODINGS: dict[str, Callable[[], list[Encoding]]] = {
     ],
 }
 # window, key heads, and other rules
-RULES: list[tuple[int | None, int, dict[str, Any]]] = [(None, 2, {"sinks": True}), (3, 1, {}), (None, 4, {"softcap": 2.0})]
+RULES: list[tuple[int | None, int, dict[str, Any]]] = [
+    (None, 2, {"sinks": True}),
+    (3, 1, {}),
+    (None, 4, {"softcap": 2.0}),
+]
 
 
 def drawn(
-    encodings: list[Encoding], query_positions: Positions, key_positions: Positions, kv_heads: int = HEADS,
+    encodings: Sequence[Encoding], query_positions: Positions, key_positions: Positions, kv_heads: int = HEADS,
     dtype: torch.dtype = torch.float64,
 ) -> tuple[list[Tensor], dict[str, Tensor]]:  # fmt: skip
     """Queries, keys and values, and features for the encodings."""
@@ -97,7 +102,7 @@ def test_every_kernel_gives_what_the_reference_gives(name: str, place: str, monk
         for impl in ("toeplitz", "blockwise", "dense"):
             if impl != served.impl and served.others[impl].startswith("cannot"):
                 continue
-            out = attend(*tensors, impl=impl, **rules)  # type: ignore[arg-type]
+            out = attend(*tensors, impl=impl, **rules)
             torch.testing.assert_close(out, expected, atol=1e-10, rtol=0)
             found = torch.autograd.grad(out, leaves, upstream, allow_unused=True, materialize_grads=True)
             for one, other in zip(found, wanted, strict=True):
@@ -107,16 +112,32 @@ def test_every_kernel_gives_what_the_reference_gives(name: str, place: str, monk
 def test_who_serves() -> None:
     text = Positions.range(9)
     (q, k, v), features = drawn([projected(), Forgetting(num_heads=HEADS)], text, text)
-    both: dict[str, Any] = {"causal": True, "encoding": [projected().double(), Forgetting(num_heads=HEADS)], "features": features}
+    both: dict[str, Any] = {
+        "causal": True,
+        "encoding": [projected().double(), Forgetting(num_heads=HEADS)],
+        "features": features,
+    }
     assert explain(q, k, v, **both).impl == "toeplitz"
-    gate: dict[str, Any] = {"causal": True, "encoding": Forgetting(num_heads=HEADS), "features": {"gate": features["gate"]}}
+    gate: dict[str, Any] = {
+        "causal": True,
+        "encoding": Forgetting(num_heads=HEADS),
+        "features": {"gate": features["gate"]},
+    }
     assert explain(q, k, v, **gate).impl == "toeplitz"
     assert explain(q[:, :, :1], k, v, **gate).impl == "dense"  # a decode step
     assert explain(q, k, v, **gate).others["flash"] == "cannot: Forgetting acts on scores or values"
-    nothing = {"causal": True, "encoding": projected().double(), "features": {"relative": features["relative"]}, "scale": 0.0}
-    assert explain(q, k, v, **nothing).others["toeplitz"] == "cannot: a scale of 0 hides products of positions and features"
-    out = attend(q, k, v, **nothing)  # type: ignore[arg-type]
-    torch.testing.assert_close(out, reference(q, k, v, **nothing))  # type: ignore[arg-type]
+    nothing: dict[str, Any] = {
+        "causal": True,
+        "encoding": projected().double(),
+        "features": {"relative": features["relative"]},
+        "scale": 0.0,
+    }
+    assert (
+        explain(q, k, v, **nothing).others["toeplitz"]
+        == "cannot: a scale of 0 hides products of positions and features"
+    )
+    out = attend(q, k, v, **nothing)
+    torch.testing.assert_close(out, reference(q, k, v, **nothing))
 
 
 def test_padding_may_hold_anything() -> None:
@@ -152,7 +173,9 @@ LAYERS: dict[str, Callable[[], list[Encoding]]] = {
 
 
 def layer_of(name: str, **options: Any) -> Attention:
-    return Attention(dim=DIM, num_heads=HEADS, head_dim=WIDTH, num_kv_heads=2, encoding=LAYERS[name](), **options).eval()
+    return Attention(
+        dim=DIM, num_heads=HEADS, head_dim=WIDTH, num_kv_heads=2, encoding=LAYERS[name](), **options
+    ).eval()
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -272,9 +295,7 @@ def test_features_that_do_not_fit_are_refused() -> None:
         "'relative'?",
     ):
         call({"relativ": torch.randn(1, 2, 4, 3)})
-    with raises_exactly(
-        ValueError, "features must be left out, since these encodings declare none; got 'gate'."
-    ):
+    with raises_exactly(ValueError, "features must be left out, since these encodings declare none; got 'gate'."):
         call({"gate": torch.randn(1, 2, 4, 3)}, situs.ALiBi(num_heads=2))
     with raises_exactly(
         TypeError, "features must be a mapping of names to tensors, since encodings take them by name; got 3."

@@ -154,13 +154,20 @@ def test_tokens_of_another_dtype_than_the_weights_are_refused_but_under_autocast
 def test_options_of_a_layer_that_were_spoilt_later_are_refused() -> None:
     layer, x = layer_with("t5"), tokens()
     cache = layer.make_cache(batch=2, max_length=LENGTH)
-    layer.window = 2.5  # type: ignore[assignment]
     with raises_exactly(
         TypeError,
         "window must be a whole number, since it counts the keys that a query sees, itself included; got 2.5.",
     ):
-        layer(x, cache=cache)
-    assert cache.length == 0
+        layer.window = 2.5  # type: ignore[assignment]
+    with raises_exactly(TypeError, "causal must be True or False, since later keys are hidden or not; got 'yes'."):
+        layer.causal = "yes"  # type: ignore[assignment]
+    with raises_exactly(
+        ValueError, "dropout must be at least 0 and below 1, since it is a probability and 1 leaves nothing; got 1.5."
+    ):
+        layer.dropout = 1.5
+    assert (layer.window, layer.causal, layer.dropout) == (None, True, 0.0)
+    layer.window = 4
+    torch.testing.assert_close(layer(x, cache=cache), layer_with("t5", window=4)(x))
 
 
 PADDED = {

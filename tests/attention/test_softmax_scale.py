@@ -107,3 +107,19 @@ def test_a_layer_has_the_scale_that_its_encodings_declare() -> None:
         )
         wanted = reference(query, key, value, encoding=layer.encodings, causal=True, scale=scale)
         torch.testing.assert_close(layer(x), layer.out(wanted.transpose(1, 2).flatten(2)), atol=1e-5, rtol=0)
+
+
+def test_a_scale_that_the_caller_gives_is_used_as_it_is() -> None:
+    yarn = situs.YaRN(factor=40.0, original_length=64, mscale=1.0, mscale_all_dim=1.0)
+    rotary = situs.Rotary(head_dim=8, scaling=yarn)  # which multiplies the usual scale by 1.87
+    q, k, v = torch.randn(3, 1, HEADS, 6, 8, dtype=torch.float64)
+    rotated = rotary.both(q, k)
+    own = rotary.softmax_factor / 8**0.5
+    for given, taken in ((0.3, 0.3), (own, own), (None, own)):
+        expected = torch.softmax(taken * rotated[0] @ rotated[1].mT, -1) @ v
+        torch.testing.assert_close(situs.attend(q, k, v, encoding=rotary, scale=given), expected)
+        torch.testing.assert_close(situs.attention.reference(q, k, v, encoding=rotary, scale=given), expected)
+    biased = t5(1.0).double()  # whose own is 1
+    where = situs.Positions.range(6)
+    expected = torch.softmax(0.3 * q @ k.mT + biased(where, where, dtype=torch.float64), -1) @ v
+    torch.testing.assert_close(situs.attend(q, k, v, encoding=biased, scale=0.3), expected)

@@ -97,6 +97,11 @@ REFUSED: dict[Any, list[tuple[dict[str, Any], str]]] = {
         ),
         ({"num_heads": 0}, "num_heads must be 1 or more, since it sizes the parameters; got 0."),
         ({"width": 0}, "width must be 1 or more, since it sizes the parameters; got 0."),
+        (
+            {"version": "v2", "cls": True},
+            "version must be 'v1' for cls=True or signed=False, since they are rows of a table; got version='v2', "
+            "cls=True, signed=True.",
+        ),
     ],
     T5Bias: [
         (

@@ -45,9 +45,8 @@ def test_equal_gates_are_alibi() -> None:
     slopes = -alibi.by_offset(torch.tensor([-1]))[:, 0]
     gate = -torch.log(torch.expm1(slopes.double()))  # whose log sigmoid is -slope
     q, k, v = (torch.randn(1, 4, 300, 8, dtype=torch.float64) for _ in range(3))
-    out = attend(
-        q, k, v, encoding=Forgetting(num_heads=4), causal=True, features={"gate": gate.view(1, 4, 1, 1).expand(1, 4, 300, 1)}
-    )  # fmt: skip
+    features = {"gate": gate.view(1, 4, 1, 1).expand(1, 4, 300, 1)}
+    out = attend(q, k, v, encoding=Forgetting(num_heads=4), causal=True, features=features)
     torch.testing.assert_close(out, attend(q, k, v, encoding=alibi, causal=True), atol=1e-6, rtol=0)
 
 

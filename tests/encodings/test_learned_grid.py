@@ -79,6 +79,23 @@ def test_bilinear_resizing_is_the_formula(height: int, width: int, new_height: i
             assert torch.allclose(resized[row * new_width + column].double(), expected, rtol=0, atol=1e-5)
 
 
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(2, 9), st.integers(2, 9))
+def test_aligned_corners_stay_as_they_are(height: int, width: int, new_height: int, new_width: int) -> None:
+    """A new patch's place between the outer patches is the same share of the way as in the old image."""
+    encoding = LearnedGrid(dim=2, size=(height, width), prefix=1).double()
+    other = encoding.resize((new_height, new_width), mode="bilinear", align_corners=True)
+    old, new = (each.table.detach()[1:].view(*each.size, 2) for each in (encoding, other))
+    for row in range(new_height):
+        for column in range(new_width):
+            down, across = row * (height - 1) / (new_height - 1), column * (width - 1) / (new_width - 1)
+            expected = sum(
+                max(0.0, 1 - abs(down - top)) * max(0.0, 1 - abs(across - left)) * old[top, left]
+                for top in range(height)
+                for left in range(width)
+            )
+            assert torch.allclose(new[row, column], expected, rtol=0, atol=1e-9)  # type: ignore[arg-type]
+
+
 def test_height_and_width_are_not_confused() -> None:
     encoding = LearnedGrid(dim=1, size=(2, 4))
     with torch.no_grad():

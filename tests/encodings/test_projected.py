@@ -48,29 +48,16 @@ def test_one_profile_and_equal_tokens_are_a_bias_of_the_offset() -> None:
     torch.testing.assert_close(out, situs.attend(q, k, v, mask=added, causal=True), atol=1e-5, rtol=0)
 
 
-class Growing(situs.QueryKeyEncoding):
-    """Multiply queries by their position, as a temperature does."""
-
-    head_dim = 8
-
-    def forward(self, x, positions=None, *, role="query"):  # type: ignore[no-untyped-def]
-        """Multiply queries."""
-        return x * self.factors(positions) if role == "query" else x
-
-    def factors(self, positions, *, dtype=torch.float32):  # type: ignore[no-untyped-def]
-        """One more for each position."""
-        return (1 + positions.ids).to(dtype)[:, None, :, None]
-
-
 @pytest.mark.parametrize("tempered", [False, True])
 def test_a_temperature_multiplies_the_bias_where_it_shall(tempered: bool) -> None:
     encoding = ProjectedBias(num_heads=HEADS, rank=RANK, distances=DISTANCES, init_std=1.0, tempered=tempered)
     q, k, v = (torch.randn(1, HEADS, 9, 8) for _ in range(3))
     relative, text = torch.randn(1, HEADS, 9, RANK), Positions.range(9)
-    growth = (1 + text.ids)[:, None, :, None].float()
+    temperature = situs.Temperature(dialect="inkling", original_length=2)
+    growth = temperature.factors(text)
     for impl in ("toeplitz", "reference"):
         out = situs.attend(
-            q, k, v, encoding=[Growing(), encoding], causal=True, features={"relative": relative}, impl=impl
+            q, k, v, encoding=[temperature, encoding], causal=True, features={"relative": relative}, impl=impl
         )
         alone = {"relative": relative * growth if tempered else relative}
         expected = situs.attend(q * growth, k, v, encoding=encoding, causal=True, features=alone)
@@ -80,11 +67,14 @@ def test_a_temperature_multiplies_the_bias_where_it_shall(tempered: bool) -> Non
 def test_what_cannot_be_is_refused() -> None:
     with raises_exactly(ValueError, "distances must be 1 or more, since it sizes the profiles; got 0."):
         ProjectedBias(num_heads=2, distances=0)
-    with raises_exactly(TypeError, "tempered must be True or False, since a temperature multiplies the bias or not; got 1."):
+    with raises_exactly(
+        TypeError, "tempered must be True or False, since a temperature multiplies the bias or not; got 1."
+    ):
         ProjectedBias(num_heads=2, tempered=1)  # type: ignore[arg-type]
     encoding = ProjectedBias(num_heads=2, dim=4, rank=3)
     with raises_exactly(
-        ValueError, "x must have shape (batch, sequence, 4), since ProjectedBias was made with dim=4; got shape (1, 2, 5)."
+        ValueError,
+        "x must have shape (batch, sequence, 4), since ProjectedBias was made with dim=4; got shape (1, 2, 5).",
     ):
         encoding.project(torch.randn(1, 2, 5))
     with raises_exactly(

@@ -145,7 +145,7 @@ def test_a_scalings_frequencies_and_factor_are_applied(pairing: Pairing, scaling
     resolved = scaling.resolve(8, 10_000.0, length)
     encoding = Rotary(head_dim=8, scaling=scaling, pairing=pairing)
     ids = torch.arange(1_000_003, 1_000_006).unsqueeze(0)
-    expected = by_paper(x, ids, resolved.frequencies.numpy(), pairing, resolved.rotation_factor)
+    expected = by_paper(x, ids, resolved.frequencies.numpy(), pairing, float(resolved.rotation_factor))
     assert_close(encoding(x, Positions.range(3, start=1_000_003, sequence_length=length)), expected)
     assert encoding.rotation_factor == resolved.rotation_factor
     assert ("norm" in encoding.tags) == (resolved.rotation_factor == 1.0)
@@ -202,7 +202,8 @@ def test_describe_hides_nothing() -> None:
     assert described.pop("softmax_factor") == pytest.approx((1 + 0.1 * math.log(40)) ** 2)
     assert described == {
         "encoding": "Rotary", "place": "query and key", "head_dim": 8, "base": 100.0, "rotary_dim": 8,
-        "pairing": "halves", "scaling": scaling, "split": None, "axes": 1, "dialect": "hf",
+        "pairing": "halves", "channels": "leading", "reverse": False, "scaling": scaling, "split": None, "axes": 1,
+        "dialect": "hf",
         "short_context": "changed at every length: frequencies x0.7562 to x1, cos and sin x0.921, softmax scale x1.874",
         "softmax_scale": "1/sqrt(head_dim)", "parameters": 0, "tags": ["bounded", "far", "real", "relative", "unique"],
     }  # fmt: skip

@@ -174,10 +174,6 @@ ERRORS: list[tuple[Make, str]] = [
         "factor must be 1 or more, since a context is stretched by it; got 0.5.",
     ),
     (
-        lambda: Axial(axes=4),
-        "axes must be one of 2, 3, since images have two and videos three; got 4.",
-    ),
-    (
         lambda: Axial(ladder="borrowed"),  # type: ignore[arg-type]
         "ladder must be one of 'own', 'shared', since axes repeat a ladder or share one; got 'borrowed'.",
     ),
@@ -187,8 +183,8 @@ ERRORS: list[tuple[Make, str]] = [
     ),
     (
         lambda: Sections(sizes=(2, 2), order="shuffled"),  # type: ignore[arg-type]
-        "order must be one of 'contiguous', 'interleaved', since sections are dealt in blocks or in turns; got "
-        "'shuffled'.",
+        "order must be one of 'contiguous', 'interleaved', 'time_last', since sections are dealt in blocks or in "
+        "turns; got 'shuffled'.",
     ),
     (
         lambda: Sections(sizes=(4,)),

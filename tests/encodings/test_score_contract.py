@@ -9,7 +9,7 @@ from torch import Tensor
 from torch._dynamo.backends.debugging import aot_eager
 
 import situs
-from situs import CoPE, Deberta, Positions, ScoreEncoding, Shaw, TransformerXL
+from situs import CoPE, Deberta, Positions, ScoreEncoding, Shaw, TransformerXL, ViTDet
 from situs.attention import reference
 from situs.encodings.deberta import TERMS
 from situs.positions import PositionsLike
@@ -67,7 +67,7 @@ half_dtypes = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], 
 def test_every_content_based_encoding_of_the_package_is_among_these() -> None:
     classes = {situs.entry(name).cls for name in situs.names()}
     own = {each for each in classes if each.__module__.startswith("situs.") and issubclass(each, ScoreEncoding)}
-    assert own == set(VARIANTS)
+    assert own == {*VARIANTS, ViTDet}  # which has two axes, and tests of its own
     assert all("relative" in made(cls, {}).tags for cls in VARIANTS)
 
 

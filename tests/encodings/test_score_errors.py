@@ -37,6 +37,16 @@ REFUSED: dict[Any, list[tuple[dict[str, Any], str]]] = {
         ({"clamp_len": 0}, "clamp_len must be 1 or more, since it bounds distances; got 0."),
         ({"clamp_len": -1}, "clamp_len must be 1 or more, since it bounds distances; got -1."),
         ({"base": 1.0}, "base must be more than 1, since wavelengths grow by its powers; got 1.0."),
+        (
+            {"layout": "mixed"},
+            "layout must be one of 'interleaved', 'concatenated', since sines alternate with cosines or precede them; "
+            "got 'mixed'.",
+        ),
+        (
+            {"spacing": "even"},
+            "spacing must be one of 'exclusive', 'inclusive', since the slowest wavelength is left out or reached; got "
+            "'even'.",
+        ),
     ],
     Deberta: [
         ({"dim": 0}, f"dim {SIZES} the table and the projections; got 0."),

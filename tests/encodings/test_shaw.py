@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from situs import Shaw
-from situs.attention import reference, visibility
+from situs import Positions, Shaw
+from situs.attention import attend, reference, visibility
 from situs.positions import PositionsLike, align
 from tests.encodings.score_situations import (
     HEAD_DIM,
@@ -23,6 +23,7 @@ from tests.encodings.score_situations import (
     situated,
     stirred,
 )
+from tests.raising import raises_exactly
 from tests.references import attention as formula
 from tests.references import shaw
 
@@ -65,7 +66,7 @@ def test_values_gain_what_the_paper_adds(data: st.DataObject, max_distance: int,
 @settings(max_examples=150)
 @given(st.data(), st.sampled_from(VARIANTS[Shaw]), st.sampled_from([1, 2, 4]), st.booleans())
 def test_attention_is_the_papers_with_keys_values_or_both(
-    data: st.DataObject, options: dict[str, bool], kv_heads: int, causal: bool
+    data: st.DataObject, options: dict[str, Any], kv_heads: int, causal: bool
 ) -> None:
     situation = situated(data)
     encoding = stirred(Shaw(num_heads=HEADS, head_dim=HEAD_DIM, max_distance=3, **options))
@@ -92,6 +93,55 @@ def test_attention_is_the_papers_with_keys_values_or_both(
                 weights = np.nan_to_num(weights / weights.sum(-1, keepdims=True))
             expected = expected + shaw.value_term(weights, *at, table_of(encoding.value_table))
         np.testing.assert_allclose(actual[row], expected, atol=1e-10, rtol=0)
+
+
+RELEASED: list[dict[str, Any]] = [
+    {"max_distance": 5, "max_ahead": 2},
+    {"max_distance": 1, "max_ahead": 0, "beyond": "nothing"},
+    {"max_distance": 3, "max_ahead": 4, "rows": "query_minus_key"},
+    {"max_distance": 2, "beyond": "nothing", "rows": "query_minus_key", "per_head": True},
+]
+
+
+@settings(max_examples=60)
+@given(st.data(), st.sampled_from(RELEASED))
+def test_released_bounds_and_orders_are_told_apart(data: st.DataObject, options: dict[str, Any]) -> None:
+    situation = situated(data)
+    encoding = stirred(Shaw(num_heads=HEADS, head_dim=HEAD_DIM, **options))
+    read: dict[str, Any] = {
+        "ahead": options.get("max_ahead"), "nothing": encoding.beyond == "nothing",
+        "mirrored": encoding.rows == "query_minus_key",
+    }  # fmt: skip
+    table, of_values = table_of(encoding.key_table), table_of(encoding.value_table)
+
+    def by_formula(q: Array, k: Array, query_ids: Array, key_ids: Array) -> Array:
+        return shaw.key_term(q, query_ids, key_ids, table, **read)
+
+    assert_follows(encoding, situation, by_formula)
+    shape = situation.batch, HEADS, situation.query_ids.shape[1], situation.key_ids.shape[1]
+    weights = torch.rand(shape, dtype=torch.float64)
+    for row in range(situation.batch):
+        weights[row, :, torch.from_numpy(~situation.compared(row))] = 0
+    actual = encoding.gathered(weights, situation.query, situation.key).detach().numpy()
+    for row in range(situation.batch):
+        expected = shaw.value_term(weights[row].numpy(), *situation.row(row), of_values, **read)
+        np.testing.assert_allclose(actual[row], expected, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("options", RELEASED, ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+def test_every_kernel_minds_bounds_and_orders(options: dict[str, Any], causal: bool) -> None:
+    encoding = stirred(Shaw(num_heads=2, head_dim=HEAD_DIM, **options))
+    given = [torch.randn(1, 2, 600, HEAD_DIM, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    told: dict[str, Any] = {"encoding": encoding, "causal": causal, "positions": Positions.range(600, start=70_000)}
+    learnt = [*given, *encoding.parameters()]
+    expected = reference(*given, **told)
+    weights = torch.randn_like(expected)
+    wanted = torch.autograd.grad((expected * weights).sum(), learnt)
+    out = attend(*given, **told)
+    torch.testing.assert_close(out, expected, atol=1e-10, rtol=0)
+    found = torch.autograd.grad((out * weights).sum(), learnt)
+    torch.testing.assert_close(found, wanted, atol=1e-9, rtol=0)
 
 
 @ranges_and_bare_ids
@@ -137,3 +187,24 @@ def test_each_heads_table_starts_by_glorots_rule() -> None:
     before = table_of(encoding.key_table).copy()
     encoding.reset_parameters()
     assert not np.allclose(table_of(encoding.key_table), before)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_ahead": -1}, "max_ahead must be 0 or more, since it sizes the tables; got -1."),
+        (
+            {"beyond": "clipped"},
+            "beyond must be one of 'last', 'nothing', since far offsets share the last vector or have none; got "
+            "'clipped'.",
+        ),
+        (
+            {"rows": "reversed"},
+            "rows must be one of 'key_minus_query', 'query_minus_key', since tables are written from behind to ahead "
+            "or the other way round; got 'reversed'.",
+        ),
+    ],
+)
+def test_bounds_and_orders_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+    with raises_exactly(ValueError, message):
+        shaw_of(**options)

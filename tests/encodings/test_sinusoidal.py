@@ -48,6 +48,40 @@ def test_it_is_the_papers_table_near_and_far_for_odd_widths_too(
 
 
 @every_layout
+@pytest.mark.parametrize("dim", [6, 7])
+def test_cosines_may_stand_first(layout: Any, dim: int) -> None:
+    encoding = Sinusoidal(dim=dim, layout=layout, cosines_first=True)
+    ids = torch.tensor(NEAR_AND_FAR)
+    expected = reference.table(ids.double().numpy(), dim, layout=layout, cosines_first=True)
+    assert torch.allclose(encoded(encoding, ids, torch.float64), torch.from_numpy(expected), rtol=0, atol=5e-9)
+    if dim == 6:
+        moved = encoded(encoding, ids, torch.float64) @ encoding.shift_matrix(5.0).T
+        assert torch.allclose(moved, encoded(encoding, ids + 5, torch.float64), rtol=0, atol=5e-9)
+
+
+@pytest.mark.parametrize("length", [1, 5, 140])
+def test_an_offset_moves_every_position(length: int) -> None:
+    plain, moved, x = Sinusoidal(dim=8), Sinusoidal(dim=8, offset=2), torch.randn(2, length, 8)
+    ids = torch.randint(0, 1_000_003, (2, length))
+    assert torch.equal(moved(x, ids), plain(x, ids + 2))
+    assert torch.equal(moved(x, 65_537), plain(x, 65_539))
+    grid = Positions.grid(3, 2).ids
+    assert torch.equal(
+        Sinusoidal(dim=8, axes=2, offset=-1).encode(Positions.explicit(grid)),
+        Sinusoidal(dim=8, axes=2).encode(Positions.explicit(grid - 1)),
+    )
+
+
+def test_padding_gets_a_position_or_zeros() -> None:
+    mask = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]])
+    positions, x = Positions.from_mask(mask), torch.randn(2, 4, 8)
+    plain, zeros = Sinusoidal(dim=8, offset=2), Sinusoidal(dim=8, offset=2, padding="zeros")
+    assert torch.equal(zeros(x, positions), torch.where(mask.bool()[..., None], plain(x, positions), x))
+    assert torch.equal(plain(x, positions)[1, 3], plain(x[:, 3:])[1, 0])
+    assert torch.equal(zeros(x), plain(x))
+
+
+@every_layout
 @pytest.mark.parametrize("start", NEAR_AND_FAR)
 @pytest.mark.parametrize("length", [1, 5, 140])
 def test_a_range_and_its_ids_written_out_agree(layout: Any, start: int, length: int) -> None:
@@ -148,6 +182,7 @@ def test_its_wavelengths_are_told() -> None:
         {"dim": 8},
         {"dim": 9, "base": 500.0, "layout": "concatenated", "spacing": "inclusive", "dropout": 0.1},
         {"dim": 12, "axes": 3, "scale_embeddings": True},
+        {"dim": 8, "offset": 2, "padding": "zeros", "cosines_first": True},
     ],
     ids=str,
 )
@@ -170,6 +205,10 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
         {"dim": 8, "spacing": "even"},
         "spacing must be one of 'exclusive', 'inclusive', since the slowest wavelength is left out or reached; got "
         "'even'.",
+    ),
+    (
+        {"dim": 8, "padding": "none"},
+        "padding must be one of 'position', 'zeros', since padding gets an encoding or none; got 'none'.",
     ),
     ({"dim": 8, "axes": 4}, "axes must be one of 1, 2, 3, since positions have that many coordinates; got 4."),
     ({"dim": 1}, "dim must be at least 2, since every axis needs a sine and a cosine; got 1."),
@@ -217,6 +256,12 @@ def test_what_is_of_another_kind_is_refused() -> None:
         Sinusoidal(dim=8, base=[1e4])  # type: ignore[arg-type]
     with raises_exactly(TypeError, "dim must be a whole number, since it counts channels; got 8.0."):
         Sinusoidal(dim=8.0)  # type: ignore[arg-type]
+    with raises_exactly(TypeError, "offset must be a whole number, since it is added to positions; got 0.5."):
+        Sinusoidal(dim=8, offset=0.5)  # type: ignore[arg-type]
+    with raises_exactly(
+        TypeError, "cosines_first must be True or False, since cosines precede sines or follow them; got 1."
+    ):
+        Sinusoidal(dim=8, cosines_first=1)  # type: ignore[arg-type]
     with raises_exactly(
         TypeError,
         "x must be of a real floating-point dtype, since Sinusoidal computes with real fractions; got torch.int64. "

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import interpolate
 
 from situs import Positions, SwinBias
+from situs.attention import attend, reference
 from situs.functional.windows import window_offsets
 from tests.encodings.bias_places import assert_follows
 from tests.raising import raises_exactly
@@ -223,3 +224,59 @@ def test_a_compiled_bias_still_refuses_positions_beyond_the_window(version: str)
         RuntimeError, match="positions must span at most 2 cells along axis 0, since SwinBias ends there"
     ):
         compiled(2 * cells)
+
+
+@given(windows, st.data())
+def test_tokens_without_a_cell_have_rows_of_their_own(window: tuple[int, int], data: st.DataObject) -> None:
+    encoding = SwinBias(num_heads=2, window=window, cls=True, init_std=1.0).double()
+    cell = st.tuples(st.integers(0, window[0] - 1), st.integers(0, window[1] - 1))
+    sides = [data.draw(st.lists(st.none() | cell, min_size=1, max_size=6)) for _ in range(2)]
+    both = [
+        Positions.explicit(
+            torch.tensor([[each or (0, 0) for each in side]]) + 70_000,
+            placed=torch.tensor([each is not None for each in side]),
+        )
+        for side in sides
+    ]
+    expected = torch.from_numpy(paper.bias_with_cls(encoding.table.detach().numpy(), window, *sides))
+    bias = encoding(*both)[0]
+    assert torch.equal(bias, expected)
+    add = encoding.score_mod(*both)
+    at = torch.tensor(0)
+    for i, j in ((0, 0), (len(sides[0]) - 1, len(sides[1]) - 1)):
+        one = add(torch.zeros((), dtype=torch.float64), at, at + 1, at + i, at + j)
+        assert torch.equal(one, expected[1, i, j])
+
+
+def test_attention_in_every_kernel_sees_tokens_without_a_cell() -> None:
+    encoding = SwinBias(num_heads=2, window=(3, 4), cls=True, init_std=1.0).double()
+    q, k, v = torch.randn(3, 2, 2, 13, 8, dtype=torch.float64)
+    images = Positions.batch([Positions.grid(3, 4, prefix=1), Positions.grid(2, 3, prefix=2)])
+    expected = reference(q, k, v, encoding=encoding, positions=images)
+    for impl in ("auto", "blockwise", "dense"):
+        torch.testing.assert_close(attend(q, k, v, encoding=encoding, positions=images, impl=impl), expected)
+    learnt = torch.autograd.grad(attend(q, k, v, encoding=encoding, positions=images).square().sum(), encoding.table)
+    torch.testing.assert_close(learnt, torch.autograd.grad(expected.square().sum(), encoding.table))
+    assert bool((learnt[0][-3:] != 0).all())
+
+
+@given(windows, st.data())
+def test_distances_without_a_sign_share_rows(window: tuple[int, int], data: st.DataObject) -> None:
+    encoding = SwinBias(num_heads=2, window=window, signed=False, init_std=1.0).double()
+    cell = st.tuples(st.integers(0, window[0] - 1), st.integers(0, window[1] - 1))
+    sides = [torch.tensor([data.draw(st.lists(cell, min_size=1, max_size=6))]) for _ in range(2)]
+    expected = paper.bias_of_distances(encoding.table.detach().numpy(), window, *(side[0].numpy() for side in sides))
+    assert torch.equal(encoding(*map(Positions.explicit, sides))[0], torch.from_numpy(expected))
+
+
+@pytest.mark.parametrize(("options", "grid"), [({"cls": True}, (5, 7)), ({"signed": False, "cls": True}, (3, 4))])
+@pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
+def test_rows_of_tokens_without_a_cell_are_not_resized(options: dict[str, bool], grid: Any, mode: Any) -> None:
+    encoding = SwinBias(num_heads=5, window=(3, 4), init_std=1.0, **options)  # type: ignore[arg-type]
+    larger = encoding.resize((6, 5), mode=mode)
+    image = encoding.table.detach()[:-3].T.reshape(1, 5, *grid)
+    size = (11, 9) if encoding.signed else (6, 5)
+    expected = interpolate(image, size=size, mode=mode, align_corners=False)[0].flatten(1).T
+    torch.testing.assert_close(larger.table.detach()[:-3], expected)
+    assert torch.equal(larger.table[-3:], encoding.table[-3:])
+    assert larger.config == {**encoding.config, "window": (6, 5)}

@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from situs import Positions, TransformerXL
-from situs.attention import reference
+from situs.attention import attend, explain, reference
 from tests.encodings.score_situations import (
     FAR,
     HEAD_DIM,
@@ -32,12 +33,15 @@ def made(**options: Any) -> TransformerXL:
 
 
 def by_paper(encoding: TransformerXL) -> Formula:
-    u, v, w = (
-        each.detach().double().numpy() for each in (encoding.content_bias, encoding.position_bias, encoding.projection)
+    u, v = (
+        np.zeros((HEADS, HEAD_DIM)) if each is None else each.detach().double().numpy()
+        for each in (encoding.content_bias, encoding.position_bias)
     )
+    w = encoding.projection.detach().double().numpy()
+    waves = encoding.clamp_len, encoding.base, encoding.layout, encoding.spacing
 
     def term(q: Array, k: Array, query_ids: Array, key_ids: Array) -> Array:
-        return transformer_xl.term(q, k, query_ids, key_ids, u, v, w, encoding.clamp_len, encoding.base)
+        return transformer_xl.term(q, k, query_ids, key_ids, u, v, w, *waves)
 
     return term
 
@@ -55,6 +59,17 @@ def test_the_term_is_the_papers(
 ) -> None:
     encoding = made(clamp_len=clamp_len, base=base)
     assert_follows(encoding, situated(data), by_paper(encoding), kv_heads=kv_heads, scale=scale, tolerance=1e-7)
+
+
+@settings(max_examples=40)
+@given(st.data(), st.sampled_from([("interleaved", "exclusive", True), ("concatenated", "inclusive", False)]))
+def test_the_term_is_that_of_conformers_and_of_gemmas_audio(
+    data: st.DataObject, options: tuple[Any, Any, bool]
+) -> None:
+    layout, spacing, biases = options
+    encoding = made(layout=layout, spacing=spacing, biases=biases)
+    assert_follows(encoding, situated(data), by_paper(encoding), tolerance=1e-7)
+    assert ("content_bias" in encoding.state_dict()) == biases
 
 
 reals = st.floats(-1000, 1000, width=32)
@@ -124,15 +139,39 @@ def test_each_bias_does_what_its_letter_says() -> None:
     with torch.no_grad():
         encoding.projection.zero_()
     only_c = encoding(q, k, scale=1.0)
+    assert encoding.content_bias is not None
     u_with_keys = (k * encoding.content_bias[:, None]).sum(-1)
     torch.testing.assert_close(only_c, u_with_keys[:, :, None].expand(-1, -1, 5, -1))
     other = made()
     without_queries = other(torch.zeros_like(q), torch.zeros_like(k), scale=1.0)
+    assert other.position_bias is not None
+    assert other.content_bias is not None
     with torch.no_grad():
         swapped = other.position_bias.double()[None, :, None].expand(1, -1, 5, -1)
         other.content_bias.zero_()
         other.position_bias.zero_()
     torch.testing.assert_close(other(swapped, torch.zeros_like(k), scale=1.0), without_queries)
+
+
+@pytest.mark.parametrize("biases", [True, False])
+def test_pairs_with_a_token_without_a_position_keep_what_every_key_meets(biases: bool) -> None:
+    encoding = made(biases=biases)
+    q, k, v = torch.randn(3, 2, HEADS, 7, HEAD_DIM, dtype=torch.float64)
+    placed = torch.tensor([[False, True, True, False, True, True, True], [True] * 7])
+    at = Positions.explicit(torch.arange(7) + 70_000, placed=placed)
+    term, plain = encoding(q, k, at, at, scale=1.0), encoding(q, k, at.ids + 0, at.ids + 0, scale=1.0)
+    both = (placed[:, None, :, None] & placed[:, None, None, :]).expand_as(term)
+    assert torch.equal(term[both], plain[both])
+    u = torch.zeros(HEADS, HEAD_DIM) if encoding.content_bias is None else encoding.content_bias
+    of_keys = (k * u[:, None]).sum(-1)[:, :, None].expand_as(term)
+    torch.testing.assert_close(term[~both], of_keys[~both].to(term.dtype), rtol=0, atol=1e-12)
+    told: dict[str, Any] = {"encoding": encoding, "positions": at}
+    expected, out = reference(q, k, v, **told), attend(q, k, v, **told)
+    torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
+    found, wanted = (torch.autograd.grad(each.square().sum(), encoding.projection) for each in (out, expected))
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-10)
+    chosen = explain(q, k, v, **told)
+    assert chosen.others["toeplitz"] == "cannot: tokens without a position have no offset"
 
 
 def test_the_biases_of_several_layers_can_be_one_parameter() -> None:

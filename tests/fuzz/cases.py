@@ -10,7 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tests.fuzz import draw_encodings
+from situs import Positions
+from tests.fuzz import draw_encodings, made_positions
 from tests.fuzz.draw_encodings import RECIPES, draw_recipes
 from tests.fuzz.draw_positions import Drawn, Limits, draw_positions, draw_whole
 from tests.fuzz.needs import Needs, Sizes
@@ -53,7 +54,10 @@ class Case:
     causal: bool = True
     window: int | None = None
     mask: str | None = None
+    chunk: int | None = None
     scale: float | None = None
+    softcap: float | None = None
+    sinks: bool = False
     layout: str = "contiguous"
     padding: str | None = None
     """What padded tokens hold: "nan", "inf", "large" or "anything"; None for numbers like others."""
@@ -111,7 +115,26 @@ def draw(seed: int) -> Case:
         case = replace(case, mask=_mask(rng, case))
     if case.scale is None and not scales_agree(encodings):
         case = replace(case, scale=0.3)
-    return case
+    return _with_softmax(case)
+
+
+def _with_softmax(case: Case) -> Case:
+    """Draw chunks, a cap and sinks for some cases."""
+    rng = Random(f"softmax of {case.seed}")
+    chunk = rng.choice((None, None, None, None, None, 1, 5, 32, 100))
+    return replace(
+        case,
+        chunk=chunk if _are_counted(case.positions) and _are_counted(case.key_positions) else None,
+        softcap=rng.choice((None, None, None, None, 0.5, 2.0, 30.0)),
+        sinks=rng.random() < 0.3,
+    )
+
+
+def _are_counted(written: str | None) -> bool:
+    """Whether positions are whole numbers on one axis, which chunks are counted by."""
+    given = made_positions.make(written)
+    ids = given.ids if isinstance(given, Positions) else given
+    return not isinstance(ids, Tensor) or (ids.ndim < 3 and not ids.is_floating_point())
 
 
 def needs_of(names: tuple[str, ...]) -> Needs:

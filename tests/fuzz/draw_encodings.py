@@ -62,13 +62,26 @@ def _swin(rng: Random, sizes: Sizes) -> str:
     return f"situs.SwinBias(num_heads={sizes.heads}, window=(18, 18), version={version})"
 
 
+def _boxes(rng: Random, sizes: Sizes) -> str:
+    buckets, farthest = rng.choice((((32, 64, 64), (128, 256, 256)), ((8, 4, 12), (20, 9, 300))))
+    factor = rng.choice((1.0, 0.3))
+    return f"situs.Boxes(num_heads={sizes.heads}, num_buckets={buckets}, max_distance={farthest}, factor={factor})"
+
+
+def _vitdet(rng: Random, sizes: Sizes) -> str:
+    scaled = rng.random() < 0.5
+    return f"situs.ViTDet(num_heads={sizes.heads}, head_dim={sizes.head_dim}, window=(18, 18), scaled={scaled})"
+
+
 def _shaw(keys: bool, values: bool) -> Recipe:
     needs = Needs(whole=True, same_width=values)
     return (
         needs,
         lambda rng, sizes: (
             f"situs.Shaw(num_heads={sizes.heads}, head_dim={sizes.head_dim}, keys={keys}, values={values}, "
-            f"max_distance={rng.choice((1, 3, 16, 100))}, per_head={rng.random() < 0.5})"
+            f"max_distance={rng.choice((1, 3, 16, 100))}, per_head={rng.random() < 0.5}, "
+            f"max_ahead={rng.choice((None, None, 0, 20))}, "
+            f"rows={rng.choice(('key_minus_query', 'query_minus_key'))!r})"
         ),
     )
 
@@ -135,6 +148,8 @@ RECIPES: dict[str, Recipe] = {
     "sandwich": (Needs(), _sandwich),
     "fire": (Needs(pairs=1 << 19), _fire),
     "swin": (Needs(axes=(2,), whole=True, window=(18, 18), pairs=1 << 19), _swin),
+    "boxes": (Needs(axes=(3,), whole=True, pairs=1 << 19), _boxes),
+    "vitdet": (Needs(axes=(2,), whole=True, window=(18, 18), pairs=1 << 19), _vitdet),
     "shaw": _shaw(True, True),
     "shaw of keys": _shaw(True, False),
     "shaw of values": _shaw(False, True),
@@ -150,8 +165,14 @@ RECIPES: dict[str, Recipe] = {
     "gain": (Needs(), lambda rng, sizes: f"Gain(head_dim={sizes.head_dim})"),
 }
 
-APART = {"blocked": {"cope"}, "cope": {"blocked", "cope"}}
-"""Pairs that no formula settles: whether CoPE counts keys that a bias hides."""
+APART = {
+    "blocked": {"cope"},
+    "cope": {"blocked", "cope"},
+    "pope": {*ROTATIONS, "gain"} - {"temperature", "rotary value"},
+    "rotary value": {"rotary value"},
+}
+"""Pairs that no formula settles: whether CoPE counts keys that a bias hides, what rotates the channels that PoPE has
+added, and how values that were rotated twice are moved."""
 
 
 def draw_recipes(rng: Random, number: int) -> tuple[str, ...]:

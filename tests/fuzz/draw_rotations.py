@@ -1,4 +1,4 @@
-"""Rotary and xPos drawn at random, with every scaling, pairing and split."""
+"""What acts on queries, keys and values, drawn at random: rotary with every scaling, pairing and split, and others."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ def _rotary(needs: Needs, scaling: Callable[[Random, int], str] | None = None) -
             "base": rng.choice(("10000.0", "10000.0", "100.0", "500000.0")),
             "rotary_dim": str(rotary_dim),
             "pairing": repr(rng.choice(PAIRINGS)),
+            "channels": repr(rng.choice(("leading", "trailing"))),
+            "reverse": rng.choice(("False", "False", "True")),
         }
         if scaling is not None:
             given["scaling"] = scaling(rng, rotary_dim)
@@ -52,7 +54,12 @@ def _parts(name: str) -> Callable[[Random, int], str]:
             given["truncate"] = rng.choice(("True", "False"))
         if name == "situs.YaRN" and rng.random() < 0.6:
             given |= rng.choice(
-                ({"attention_factor": "1.3"}, {"mscale": "0.7", "mscale_all_dim": "1.0"}, {"mscale_all_dim": "0.8"})
+                (
+                    {"attention_factor": "1.3"},
+                    {"mscale": "0.7", "mscale_all_dim": "1.0"},
+                    {"mscale_all_dim": "0.8"},
+                    {"mscale": "0.7", "mscale_all_dim": "1.0", "mscale_dialect": "'ministral3'"},
+                )
             )
         return written(name, given)
 
@@ -62,6 +69,7 @@ def _parts(name: str) -> Callable[[Random, int], str]:
 def _longrope(rng: Random, rotary_dim: int) -> str:
     short, long = (tuple(round(rng.uniform(1, most), 2) for _ in range(rotary_dim // 2)) for most in (1.5, 8.0))
     given = {"factor": "4.0", "original_length": rng.choice(("32", "64", "250"))}
+    given |= rng.choice(({}, {"short_mscale": "1.2", "long_mscale": "0.8"}))
     return written("situs.LongRoPE", {**given, "short_factors": str(short), "long_factors": str(long)})
 
 
@@ -84,11 +92,32 @@ def _axial(axes: int) -> Recipe:
     return needs, write
 
 
+def _uneven(rng: Random, sizes: Sizes) -> str:
+    first = rng.choice(range(2, sizes.head_dim - 1, 2))
+    bases = rng.choice((None, (100.0, 10000.0)))
+    scalings = rng.choice(("None", "(NTKScaling(factor=2.0), None)", "(None, LinearScaling(factor=4.0))"))
+    pairing = rng.choice(PAIRINGS)
+    halves = rng.choice(("head", "axis")) if pairing == "halves" else "head"
+    split = (
+        f"situs.Axial(dims={(first, sizes.head_dim - first)}, bases={bases}, scalings={scalings}, halves={halves!r})"
+    )
+    return f"situs.Rotary(head_dim={sizes.head_dim}, split={split}, pairing={pairing!r})"
+
+
+def _lerope(rng: Random, sizes: Sizes) -> str:
+    scaling = rng.choice(("None", "LinearScaling(factor=2.0)"))
+    return f"situs.LeRoPE(head_dim={sizes.head_dim}, pairing={rng.choice(PAIRINGS)!r}, scaling={scaling})"
+
+
+def _rope_mixed(rng: Random, sizes: Sizes) -> str:
+    return f"situs.RoPEMixed(head_dim={sizes.head_dim}, num_heads={sizes.heads}, pairing={rng.choice(PAIRINGS)!r})"
+
+
 def _sections(rng: Random, sizes: Sizes) -> str:
     third = sizes.head_dim // 6
-    order = rng.choice(("contiguous", "interleaved"))
+    order = rng.choice(("contiguous", "interleaved", "time_last"))
     dealt = (
-        (third, third, third) if order == "interleaved" else rng.choice(((2 * third, third, 0), (third, third, third)))
+        (third, third, third) if order != "contiguous" else rng.choice(((2 * third, third, 0), (third, third, third)))
     )
     return f"situs.Rotary(head_dim={sizes.head_dim}, split=situs.Sections(sizes={dealt}, order={order!r}))"
 
@@ -102,6 +131,26 @@ def _xpos(centre: str) -> Recipe:
             f"scale_base={rng.choice((512.0, 300.0))})"
         ),
     )
+
+
+def _value(rng: Random, sizes: Sizes) -> str:
+    given = {"head_dim": str(sizes.head_dim), "rotary_dim": str(max(2, sizes.head_dim // 4 * 2))}
+    given |= {"pairing": repr(rng.choice(PAIRINGS)), "channels": repr(rng.choice(("leading", "trailing")))}
+    return written("situs.RotaryValue", {**given, "rotate_back": rng.choice(("True", "True", "False"))})
+
+
+def _temperature(rng: Random, sizes: Sizes) -> str:
+    dialect = rng.choice(("llama4", "ministral3", "inkling", "log_n", "power", "ssmax"))
+    given = {"dialect": repr(dialect), "original_length": rng.choice(("3", "17", "200"))}
+    if dialect in ("log_n", "ssmax"):
+        return written("situs.Temperature", {**given, "num_heads": str(sizes.heads)})
+    return written("situs.Temperature", {**given, "factor": rng.choice(("0.1", "0.5"))})
+
+
+def _pope(rng: Random, sizes: Sizes) -> str:
+    given = {"head_dim": str(sizes.head_dim), "base": rng.choice(("10000.0", "100.0"))}
+    learned = rng.random() < 0.7
+    return written("situs.PoPE", given | ({"num_heads": str(sizes.heads)} if learned else {"learned": "False"}))
 
 
 EVEN = Needs(multiple=2)
@@ -120,8 +169,14 @@ ROTATIONS: dict[str, Recipe] = {
     "proportional": _rotary(EVEN, _proportional),
     "axial": _axial(2),
     "axial of videos": _axial(3),
+    "axial of unequal axes": (Needs(axes=(2,), multiple=4), _uneven),
+    "lerope": (EVEN, _lerope),
+    "rope mixed": (Needs(axes=(2,), multiple=4, own_keys=True), _rope_mixed),
     "sections": (Needs(axes=(1, 3), multiple=6), _sections),
     "xpos": _xpos("'origin'"),
     "xpos around the middle": _xpos("'middle'"),
     "xpos around a number": _xpos("30.0"),
+    "rotary value": (Needs(multiple=2, same_width=True), _value),
+    "temperature": (Needs(), _temperature),
+    "pope": (Needs(), _pope),
 }

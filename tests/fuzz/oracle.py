@@ -1,7 +1,10 @@
 """The oracle: attention with any encodings, in float64, dense, from formulas alone.
 
-    score[i, j] = scale q'_i . k'_j + terms(i, j) + biases(i, j) + mask[i, j]
-    out[i]      = sum over the keys that i sees of softmax(score)[i, j] (v_j + r(i, j));   0 where i sees none
+    score[i, j] = scale q'_i . k'_j + terms(i, j) + biases(i, j)
+    capped      = softcap tanh(score / softcap), or the score; -inf stays
+    out[i]      = sum over the keys that i sees of softmax(capped + mask)[i, j] (v_j + r(i, j));   0 where i sees none
+
+A sink is one more score of each row, whose value is 0.
 
 It reads options and parameters of encodings and the fields of positions, and calls no code of the package: neither a
 kernel, nor the reference attention, nor an encoding. Gradients are torch's own, of these formulas.
@@ -19,7 +22,7 @@ from torch import Tensor
 
 import situs
 from tests.fuzz.oracle_biases import BIASES, fire_margin
-from tests.fuzz.oracle_rotations import rotary, softmax_factor, xpos
+from tests.fuzz.oracle_rotations import lerope, pope, rope_mixed, rotary, softmax_factor, temperature, xpos
 from tests.fuzz.oracle_scores import TERMS, Inputs, cope_margin, shaw_gathered
 from tests.fuzz.oracle_tokens import Pairs, visible
 from tests.fuzz.own_encodings import Gain
@@ -37,6 +40,9 @@ class Call:
     window: int | None = None
     mask: Tensor | None = None
     scale: float | None = None
+    chunk: int | None = None
+    softcap: float | None = None
+    sinks: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,7 @@ def attention(
     query, key, value = _real(query, pairs.query.valid), _real(key, pairs.key.valid), _real(value, pairs.key.valid)
     group = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
-    seen = visible(pairs.query, pairs.key, causal=call.causal, window=call.window)[:, None]
+    seen = visible(pairs.query, pairs.key, causal=call.causal, window=call.window, chunk=call.chunk)[:, None]
     added = torch.zeros((), dtype=torch.float64)
     if call.mask is not None:
         mask = call.mask.reshape((1,) * (4 - call.mask.ndim) + tuple(call.mask.shape))
@@ -88,16 +94,27 @@ def attention(
             continue
         scores = scores + (term if rounding is None else rounding.of_term(term))
         margin = min(margin, _margin(each, inputs, read))
+    if call.softcap is not None:
+        scores = scores if rounding is None else rounding.of_wide(scores)
+        hidden = scores == -math.inf  # by a bias
+        scores = torch.where(hidden, scores, call.softcap * torch.tanh(scores / call.softcap))
     scores = scores + added
     if rounding is not None:
         scores = rounding.of_wide(scores)
-    weights = _softmax(torch.where(seen, scores, -math.inf))
+    sinks = None if call.sinks is None else call.sinks[None, :, None, None]
+    weights = _softmax(torch.where(seen, scores, -math.inf), sinks)
+
+    maps = [each for each in encodings if isinstance(each, situs.RotaryValue)]
+    for each in maps:
+        value = rotary(each.rotary, value, pairs.key)
 
     def gather(weights: Tensor, value: Tensor) -> Tensor:
         out = weights @ value
         for each in encodings:
             if isinstance(each, situs.Shaw) and each.values:
                 out = out + shaw_gathered(each, weights, pairs, read)
+        for each in maps:
+            out = rotary(each.rotary, out, pairs.query, back=True) if each.rotate_back else out
         return out
 
     out = gather(weights, value) if rounding is None else rounding.of_gathered(scores, weights, value, gather)
@@ -133,19 +150,30 @@ def _real(x: Tensor, valid: Tensor | None) -> Tensor:
 def _encoded(encoding: Any, x: Tensor, tokens: Any, role: str, read: Reader) -> Tensor:
     if isinstance(encoding, situs.Rotary):
         return rotary(encoding, x, tokens)
+    if isinstance(encoding, situs.LeRoPE):
+        return lerope(encoding, x, tokens, read)
+    if isinstance(encoding, situs.RoPEMixed):
+        return rope_mixed(encoding, x, tokens, read)
     if isinstance(encoding, situs.XPos):
         return xpos(encoding, x, tokens, role)
+    if isinstance(encoding, situs.Temperature):
+        return temperature(encoding, x, tokens, read) if role == "query" else x
+    if isinstance(encoding, situs.PoPE):
+        return pope(encoding, x, tokens, role, read)
     if isinstance(encoding, Gain):
         wave: Tensor = tokens.ids.double().cos()[:, None, :, None]
         return x * (1 + read(encoding.gain) * wave)
-    assert type(encoding) in TERMS or type(encoding) in BIASES or isinstance(encoding, BEFORE), type(encoding)
+    assert type(encoding) in TERMS or type(encoding) in BIASES or isinstance(encoding, (*BEFORE, situs.RotaryValue))
     return x
 
 
-def _softmax(scores: Tensor) -> Tensor:
-    """Softmax over the last axis; a row of -inf gives zeros."""
+def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
+    """Softmax over the last axis and a sink; a row of -inf gives zeros."""
     if not scores.shape[-1]:
         return scores
+    if sinks is not None:
+        joined = torch.cat((scores, sinks.expand(*scores.shape[:3], 1)), -1)
+        return torch.softmax(joined, -1)[..., :-1]
     largest = scores.detach().amax(-1, keepdim=True)
     weights = torch.exp(scores - torch.where(largest == -math.inf, 0.0, largest))
     total = weights.sum(-1, keepdim=True)

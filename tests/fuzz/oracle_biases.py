@@ -138,6 +138,15 @@ def swin(encoding: Any, pairs: Pairs, read: Reader) -> Tensor:
     return (16 * torch.sigmoid(hidden @ read(encoding.out.weight).T)).movedim(-1, 1)
 
 
+def boxes(encoding: Any, pairs: Pairs, read: Reader) -> Tensor:
+    tables, total = read(encoding.table).split(list(encoding.num_buckets)), torch.zeros((), dtype=torch.float64)
+    for axis, (table, farthest) in enumerate(zip(tables, encoding.max_distance, strict=True)):
+        offsets, where = pairs.offsets[..., axis].unique(return_inverse=True)
+        rows = torch.tensor([log_row(each, len(table), farthest, True) for each in offsets.tolist()], dtype=torch.int64)
+        total = total + encoding.factor * table[rows][where].movedim(-1, 1)
+    return total
+
+
 def blocked(encoding: Any, pairs: Pairs, read: Reader) -> Tensor:
     offsets = pairs.offsets[:, None]
     hidden = {
@@ -165,6 +174,7 @@ BIASES: dict[type, Callable[[Any, Pairs, Reader], Tensor]] = {
     situs.Sandwich: sandwich,
     situs.Fire: fire,
     situs.SwinBias: swin,
+    situs.Boxes: boxes,
     Blocked: blocked,
     Ripple: ripple,
 }

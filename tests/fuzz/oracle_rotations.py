@@ -1,4 +1,4 @@
-"""Queries and keys, rotated: rotary with every scaling and split, and xPos.
+"""Queries and keys, rotated: rotary with every scaling and split, and xPos; temperatures and PoPE.
 
     rotary    channels (a, b) of pair i at position p become m (a cos pw - b sin pw, a sin pw + b cos pw),   w = w_i
     xPos      the same, times z_i^((p - c) / B) for queries and z_i^(-(p - c) / B) for keys
@@ -21,6 +21,7 @@ from torch import Tensor
 
 import situs
 from tests.fuzz.oracle_tokens import Tokens
+from tests.fuzz.rounding import Reader
 
 
 class Ladder(NamedTuple):
@@ -59,6 +60,8 @@ def ladder(scaling: Any, dim: int, base: float, whole: int | None) -> Ladder:
         factors = scaling.long_factors if whole is not None and whole > original else scaling.short_factors
         magnitude = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
         magnitude = magnitude if scaling.attention_factor is None else scaling.attention_factor
+        if scaling.short_mscale is not None:
+            magnitude = scaling.long_mscale if whole is not None and whole > original else scaling.short_mscale
         return Ladder([w / each for w, each in zip(frequencies, factors, strict=True)], magnitude)
     assert name in ("NTKByParts", "YaRN"), name
     if scaling.dialect == "paper":
@@ -95,7 +98,8 @@ def _temperature(yarn: Any) -> tuple[float, float]:
     def magnitude(weight: float) -> float:
         return 0.1 * weight * math.log(yarn.factor) + 1 if yarn.factor > 1 else 1.0
 
-    softmax_factor = magnitude(yarn.mscale_all_dim) ** 2 if yarn.mscale_all_dim else 1.0
+    on_softmax = yarn.mscale_all_dim and yarn.mscale_dialect == "deepseek"
+    softmax_factor = magnitude(yarn.mscale_all_dim) ** 2 if on_softmax else 1.0
     if yarn.attention_factor is not None:
         return yarn.attention_factor, softmax_factor
     if yarn.mscale and yarn.mscale_all_dim:
@@ -110,16 +114,23 @@ def dealt(split: Any, scaling: Any, rotary_dim: int, base: float, whole: int | N
         return found, [0] * len(found.frequencies)
     if isinstance(split, situs.Axial):
         if split.ladder == "own":
-            found = ladder(scaling, rotary_dim // split.axes, base, whole)
-            blocks = [found.frequencies] * split.axes
+            count = len(split.dims or split.bases or ()) or split.axes or 2
+            dims = split.dims or (rotary_dim // count,) * count
+            bases = split.bases or (base,) * count
+            scalings = split.scalings or (scaling,) * count
+            found, *others = [ladder(scalings[axis], dims[axis], bases[axis], whole) for axis in range(count)]
+            blocks = [each.frequencies for each in (found, *others)]
         else:
             found = ladder(scaling, rotary_dim, base, whole)
-            blocks = [found.frequencies[axis :: split.axes] for axis in range(split.axes)]
+            count = split.axes or 2
+            blocks = [found.frequencies[axis::count] for axis in range(count)]
         axes = [axis for axis, block in enumerate(blocks) for _ in block]
         return found._replace(frequencies=[w for block in blocks for w in block]), axes
     found, count = ladder(scaling, rotary_dim, base, whole), len(split.sizes)
     if split.order == "contiguous":
         return found, [axis for axis, size in enumerate(split.sizes) for _ in range(size)]
+    if split.order == "time_last":
+        return found, [1 + pair % (count - 1) for pair in range(sum(split.sizes[1:]))] + [0] * split.sizes[0]
     axes = [pair % count if pair // count < split.sizes[pair % count] else 0 for pair in range(sum(split.sizes))]
     return found, axes
 
@@ -132,8 +143,8 @@ def softmax_factor(encoding: Any) -> float:
     return dealt(encoding.split, encoding.scaling, encoding.rotary_dim, base, None)[0].softmax_factor
 
 
-def rotary(encoding: Any, x: Tensor, tokens: Tokens) -> Tensor:
-    """Shapes: x (b, h, n, d) -> the same."""
+def rotary(encoding: Any, x: Tensor, tokens: Tokens, *, back: bool = False) -> Tensor:
+    """Shapes: x (b, h, n, d) -> the same; ``back`` rotates the other way."""
     bases = [encoding.base] if isinstance(encoding.base, (int, float)) else list(encoding.base)
     by_head = []
     for base in bases:
@@ -144,17 +155,80 @@ def rotary(encoding: Any, x: Tensor, tokens: Tokens) -> Tensor:
                 for each in set(lengths.flatten().tolist())
             }
             found = next(iter(by_length.values()))
+            magnitudes = [[by_length[each][0].magnitude for each in row] for row in lengths.tolist()]
+            magnitude: Any = torch.tensor(magnitudes, dtype=torch.float64)[:, None, :, None]
             w = torch.tensor(
                 [[by_length[each][0].frequencies for each in row] for row in lengths.tolist()], dtype=torch.float64
             )
         else:
             found = dealt(encoding.split, encoding.scaling, encoding.rotary_dim, base, lengths)
-            w = torch.tensor(found[0].frequencies, dtype=torch.float64)[None, None]
+            w, magnitude = torch.tensor(found[0].frequencies, dtype=torch.float64)[None, None], found[0].magnitude
         ids = tokens.ids.double()
         coordinates = ids[..., None] if ids.ndim == 2 else ids[..., found[1]]
-        by_head.append((coordinates * w, found[0].magnitude))  # angles (rows, n, pairs)
+        by_head.append((coordinates * w, magnitude))  # angles (rows, n, pairs)
     angles = torch.stack([angle for angle, _ in by_head], 1)
+    angles = -angles if back != encoding.reverse else angles
+    if encoding.split is not None and getattr(encoding.split, "halves", "head") == "axis":
+        return _rotate_blocks(x, angles, by_head[0][1], encoding)
+    if encoding.channels == "trailing":
+        still, moving = x[..., : x.shape[-1] - encoding.rotary_dim], x[..., x.shape[-1] - encoding.rotary_dim :]
+        return torch.cat((still, _rotate(moving, angles, by_head[0][1], encoding.rotary_dim, encoding.pairing)), -1)
     return _rotate(x, angles, by_head[0][1], encoding.rotary_dim, encoding.pairing)
+
+
+def _rotate_blocks(x: Tensor, angles: Tensor, magnitude: float, encoding: Any) -> Tensor:
+    """Each axis by itself: the halves of its channels are paired."""
+    split, parts = encoding.split, []
+    dims = split.dims or [encoding.rotary_dim // split.axes] * split.axes
+    first = 0
+    for dim in dims:
+        here = angles[..., first // 2 : (first + dim) // 2]
+        parts.append(_rotate(x[..., first : first + dim], here, magnitude, dim, "halves"))
+        first += dim
+    return torch.cat((*parts, x[..., first:]), -1)
+
+
+def lerope(encoding: Any, x: Tensor, tokens: Tokens, read: Reader) -> Tensor:
+    """Shapes: x (b, h, n, d) -> the same."""
+    found = ladder(encoding.scaling, encoding.head_dim, encoding.base, None)
+    w = torch.tensor(found.frequencies, dtype=torch.float64) * torch.exp(read(encoding.alpha))
+    angles = (tokens.ids.double()[..., None] * w)[:, None]
+    return _rotate(x, angles, found.magnitude, encoding.head_dim, encoding.pairing)
+
+
+def rope_mixed(encoding: Any, x: Tensor, tokens: Tokens, read: Reader) -> Tensor:
+    """Shapes: x (b, h, n, d) -> the same."""
+    down, right = tokens.ids.double().unbind(-1)  # (rows, n)
+    of_rows, of_columns = read(encoding.frequencies)  # (h, pairs)
+    angles = down[:, None, :, None] * of_rows[:, None] + right[:, None, :, None] * of_columns[:, None]
+    return _rotate(x, angles, 1.0, encoding.head_dim, encoding.pairing)
+
+
+def temperature(encoding: Any, x: Tensor, tokens: Tokens, read: Any) -> Tensor:
+    """Queries times t(i). Shapes: x (b, h, n, d) -> the same."""
+    i, length, a = tokens.ids.double().clamp(min=0)[:, None, :, None], encoding.original_length, encoding.factor
+    if encoding.dialect == "ssmax":
+        return x * (read(encoding.s)[:, None, None] * torch.log(i + 1) + read(encoding.b)[:, None, None])
+    factors = {
+        "llama4": lambda: 1 + a * torch.log(1 + torch.floor((i + 1) / length)),
+        "ministral3": lambda: 1 + a * torch.log(1 + torch.floor(i / length)),
+        "inkling": lambda: 1 + a * torch.log(torch.clamp((i + 1) / length, min=1)),
+        "log_n": lambda: torch.clamp(torch.log(i + 1) / math.log(length), min=1),
+        "power": lambda: (1 + (i + 1) / length) ** a,
+    }
+    found: Tensor = x * factors[encoding.dialect]()
+    return found
+
+
+def pope(encoding: Any, x: Tensor, tokens: Tokens, role: str, read: Any) -> Tensor:
+    """Magnitudes and phases. Shapes: x (b, h, n, d) -> (b, h, n, 2d)."""
+    dim = x.shape[-1]
+    w = torch.tensor([encoding.base ** (-channel / dim) for channel in range(dim)], dtype=torch.float64)
+    phase = (tokens.ids.double()[..., None] * w)[:, None]
+    if role == "query" and encoding.delta is not None:
+        phase = phase - read(encoding.delta)[:, None]
+    size = torch.log1p(torch.exp(-x.abs())) + x.clamp(min=0)
+    return torch.cat((size * phase.cos(), size * phase.sin()), -1)
 
 
 def xpos(encoding: Any, x: Tensor, tokens: Tokens, role: str) -> Tensor:

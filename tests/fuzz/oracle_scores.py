@@ -4,6 +4,7 @@
     Transformer-XL   scale (q_i . W r(i - j) + u . k_j + v . W r(i - j))
     TUPE             scale p_i U . p_j U' + b[j - i];  t_h where the key is [CLS], 0 where the query is
     DeBERTa          scale (q_i . K[d(i, j)] + k_j . Q[d(i, j)] + Q[d(j, i)] . K[d(i, j)])
+    ViTDet           q_i . R_h[y_i - y_j] + q_i . R_w[x_i - x_j], times scale if so made
     CoPE             scale q_i . e[p_ij],  p_ij = sum of sigmoid(scale q_i . k_l) over the visible l not before j
 
 Shapes: q (b, h, n, d) and k (b, h, m, d), keys shared already; terms (b, h, n, m).
@@ -56,8 +57,19 @@ def shaw_gathered(encoding: Any, weights: Tensor, pairs: Pairs, read: Reader) ->
 
 
 def _shaw_rows(encoding: Any, pairs: Pairs) -> Tensor:
-    far: int = encoding.max_distance
-    return pairs.offsets.clamp(-far, far) + far
+    behind: int = encoding.max_distance
+    ahead: int = behind if encoding.max_ahead is None else encoding.max_ahead
+    clipped = pairs.offsets.clamp(-behind, ahead)
+    return clipped + behind if encoding.rows == "key_minus_query" else ahead - clipped
+
+
+def vitdet(encoding: Any, inputs: Inputs, read: Reader) -> Tensor:
+    total = torch.zeros((), dtype=torch.float64)
+    for axis, table in enumerate((encoding.down_table, encoding.across_table)):
+        cells = (len(table) + 1) // 2
+        rows = (cells - 1 - inputs.pairs.offsets[..., axis]).clamp(0, 2 * cells - 2)  # only padding can lie outside
+        total = total + _met(inputs.q, read(table)[None], rows)
+    return inputs.scale * total if encoding.scaled else total
 
 
 def _met(x: Tensor, table: Tensor, rows: Tensor) -> Tensor:
@@ -208,6 +220,7 @@ def swell(encoding: Any, inputs: Inputs, read: Reader) -> Tensor:
 TERMS: dict[type, Callable[[Any, Inputs, Reader], Tensor]] = {
     situs.Shaw: shaw,
     situs.TransformerXL: transformer_xl,
+    situs.ViTDet: vitdet,
     situs.Tupe: tupe,
     situs.Deberta: deberta,
     situs.CoPE: cope,

@@ -2,7 +2,8 @@
 
     a query sees a key    if both are real tokens of one document,
                           the key's slot is not past the query's (causal),
-                          and the two slots are less than ``window`` apart
+                          the two slots are less than ``window`` apart,
+                          and both positions lie in one chunk of so many
 
 Slots tell the order of tokens, ids what encodings compute with. Bare ids have no slots: keys then count from 0, each
 document for itself, and queries are the last of the keys.
@@ -75,7 +76,7 @@ def own_slots(tokens: Tokens) -> Tensor:
     return (same & (memory[:, None, :] < memory[:, :, None])).sum(-1)
 
 
-def visible(query: Tokens, key: Tokens, *, causal: bool, window: int | None) -> Tensor:
+def visible(query: Tokens, key: Tokens, *, causal: bool, window: int | None, chunk: int | None = None) -> Tensor:
     """True where a query may see a key. Shape: (rows, n, m)."""
     allowed = torch.ones(1, query.count, key.count, dtype=torch.bool)
     if query.valid is not None:
@@ -94,6 +95,8 @@ def visible(query: Tokens, key: Tokens, *, causal: bool, window: int | None) -> 
         allowed = allowed & (behind >= 0)
     if window is not None:
         allowed = allowed & (behind.abs() < window)
+    if chunk is not None:
+        allowed = allowed & ((query.ids // chunk)[:, :, None] == (key.ids // chunk)[:, None, :])
     return allowed
 
 

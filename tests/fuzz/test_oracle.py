@@ -20,7 +20,22 @@ from tests.fuzz.oracle_rotations import ladder, rotary, xpos
 from tests.fuzz.oracle_scores import TERMS, Inputs, shaw_gathered
 from tests.fuzz.oracle_tokens import Pairs, Tokens, tokens_of, visible
 from tests.fuzz.rounding import Reader
-from tests.references import alibi, cope, deberta, fire, kerple, sandwich, scaling, shaw, swin, t5, transformer_xl, tupe
+from tests.references import (
+    alibi,
+    boxes,
+    cope,
+    deberta,
+    fire,
+    kerple,
+    sandwich,
+    scaling,
+    shaw,
+    swin,
+    t5,
+    transformer_xl,
+    tupe,
+    vitdet,
+)
 from tests.references import attention as dot_product
 from tests.references import rotary as rotation
 from tests.references import xpos as xpos_reference
@@ -99,6 +114,22 @@ def test_windows_are_those_of_the_reference() -> None:
     weights = array(mlp.hidden.weight), array(mlp.hidden.bias), array(mlp.out.weight)
     wanted = swin.bias_v2((4, 5), (3, 2), cells.astype(float), cells.astype(float), *weights)
     assert_same(BIASES[situs.SwinBias](mlp, both, READ)[0], wanted)
+
+
+def test_boxes_and_two_axes_are_those_of_the_references() -> None:
+    grid = Positions.explicit(torch.randint(-400, 400, (1, 7, 3)))
+    ids, both = grid.ids[0].double().numpy(), Pairs(tokens_of(grid), tokens_of(grid))
+    made = drawn(f"situs.Boxes(num_heads={HEADS}, num_buckets=(8, 32, 12), max_distance=(20, 128, 300), factor=0.5)")
+    tables = [array(each) for each in made.table.split((8, 32, 12))]
+    wanted = boxes.bias(tables, [20, 128, 300], [1.0] * 3, 0.5, ids, ids)
+    assert_same(BIASES[situs.Boxes](made, both, READ)[0], wanted)
+    cells = Positions.grid(3, 4)
+    vectors = drawn(f"situs.ViTDet(num_heads={HEADS}, head_dim=4, window=(4, 5))")
+    q = torch.randn(1, HEADS, 12, 4, dtype=torch.float64)
+    seen = Inputs(q, q, Pairs(tokens_of(cells), tokens_of(cells)), 0.7, torch.ones(1, 1, 12, 12, dtype=torch.bool))
+    at = cells.ids[0].numpy()
+    wanted = vitdet.term(q[0].numpy(), at, at, array(vectors.down_table), array(vectors.across_table))
+    assert_same(TERMS[situs.ViTDet](vectors, seen, READ)[0], wanted)
 
 
 def test_terms_by_content_are_those_of_the_references() -> None:

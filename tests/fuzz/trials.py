@@ -37,7 +37,8 @@ class Built:
     @property
     def sources(self) -> dict[str, Tensor]:
         """All that gradients are wanted of."""
-        return dict(zip(("query", "key", "value"), self.tensors, strict=True)) | self.parameters
+        sinks = {} if self.call["sinks"] is None else {"sinks": self.call["sinks"]}
+        return dict(zip(("query", "key", "value"), self.tensors, strict=True)) | sinks | self.parameters
 
 
 def build(case: Case) -> Built:
@@ -71,9 +72,19 @@ def build(case: Case) -> Built:
         "key_positions": key_positions,
         "mask": make_mask(case),
         "window": case.window,
+        "chunk": case.chunk,
         "scale": case.scale,
+        "softcap": case.softcap,
+        "sinks": _sinks(case),
     }
     return Built(case, encodings, draw_encodings.parameters_of(encodings), (q, k, v), call, pairs, order, upstream)
+
+
+def _sinks(case: Case) -> Tensor | None:
+    if not case.sinks:
+        return None
+    drawn = torch.randn(case.heads, generator=torch.Generator().manual_seed(case.seed + 1), dtype=torch.float64)
+    return (2 * drawn).to(DTYPES[case.dtype]).requires_grad_()
 
 
 def _placed(case: Case) -> tuple[Any, Any, Pairs, Tensor | None]:
@@ -143,7 +154,8 @@ def ask(built: Built, rounding: Rounding | None) -> tuple[dict[str, Tensor], flo
         back = built.order.argsort()
         key, value = key[:, :, back], value[:, :, back]
         mask = mask[..., back] if mask is not None and mask.ndim and mask.shape[-1] > 1 else mask
-    call = Call(built.case.causal, built.case.window, mask, built.case.scale)
+    case = built.case
+    call = Call(case.causal, case.window, mask, case.scale, case.chunk, case.softcap, leaves.get("sinks"))
     found = attention(
         query, key, value, built.encodings, built.pairs, call, lambda parameter: leaves_of[id(parameter)], rounding
     )

@@ -111,3 +111,20 @@ def test_what_is_kept_of_our_own_encodings_does_not_name_a_source() -> None:
     assert sources["alibi"] is None
     assert len(str(sources["compared_of_ones_own:Own"])) == 16
     assert sources["compared_of_ones_own:Own"] == sources["rotary&compared_of_ones_own:Own"]
+
+
+def test_a_class_that_is_named_in_several_ways_is_trained_once() -> None:
+    Path("named_twice.py").write_text(OWN)
+    names = "named_twice.py, named_twice.py:Own/none, ./named_twice.py:Own & alibi, named_twice:Own, alibi"
+    size = Size(dim=8, layers=1, heads=2)
+    asked = make_plan(encodings=names, tasks="copy", train_length=12, multiples=(1,), steps=1, size=size, seeds=1)
+    tried = try_out(asked, Here())
+    found = ["named_twice.py", "named_twice.py/none", "named_twice.py&alibi", "alibi"]
+    assert [method.name for method in tried.methods] == found
+    assert [trial.method.name for trial in tried.trials] == found
+    assert tried.renamed == {
+        "named_twice.py:Own/none": "named_twice.py/none",
+        "./named_twice.py:Own&alibi": "named_twice.py&alibi",
+        "named_twice:Own": "named_twice.py",
+    }
+    assert [name for name, source in tried.sources.items() if source] == found[:-1]

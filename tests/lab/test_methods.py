@@ -98,8 +98,8 @@ def test_what_cannot_be_is_said_in_full(text: str, message: str) -> None:
 
 def test_an_option_that_nobody_takes_is_refused_as_everywhere() -> None:
     message = (
-        "shaw takes num_heads, head_dim, max_distance, keys, values, per_head; got 'distance'. Did you mean "
-        "'max_distance'?"
+        "shaw takes num_heads, head_dim, max_distance, max_ahead, keys, values, per_head, beyond, rows; got "
+        "'distance'. Did you mean 'max_distance'?"
     )
     with raises_exactly(TypeError, message):
         parse_methods("shaw(distance=3)")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 import situs
 from situs.lab.model import Decoder
@@ -209,3 +210,63 @@ def test_a_proportional_scaling_is_drawn() -> None:
     (rotary,) = sitter.encodings
     assert isinstance(rotary, situs.Rotary)
     assert rotary.scaling == situs.ProportionalScaling(fraction=0.25)
+
+
+SUBCLASS = """
+import torch
+import situs
+
+class Own(situs.Rotary):
+    def __init__(self, *, head_dim, base=500.0, scaling=None):
+        super().__init__(head_dim=head_dim, base=base, scaling=scaling)
+        self.gain = torch.nn.Parameter(torch.zeros(3))
+
+class Fixed(situs.Rotary):
+    def __init__(self, *, head_dim):
+        super().__init__(head_dim=head_dim)
+"""
+
+
+@pytest.fixture
+def subclasses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "subclasses.py").write_text(SUBCLASS)
+
+
+@pytest.mark.usefixtures("subclasses")
+def test_a_subclass_of_rotary_is_scaled_and_keeps_its_parameters() -> None:
+    (method,) = parse_methods("subclasses.py:Own+yarn")
+    assert method.trained.name == "subclasses.py:Own"
+    model = Decoder(method, vocabulary=2, size=Size(dim=16, layers=1, heads=1), train_length=8, seed=0).eval()
+    (plain,) = model.encodings
+    with torch.no_grad():
+        plain.get_parameter("gain").fill_(7.0)
+    model.scaled_to(method, 32, RAMPS[0])
+    (made,) = model.encodings
+    assert isinstance(made, situs.Rotary)
+    assert type(made) is type(plain)
+    assert (made.config["base"], made.training) == (500.0, False)
+    assert made.config["scaling"] == make_scaling("yarn", factor=4.0, train_length=8, ramp=RAMPS[0])
+    assert made.get_parameter("gain").tolist() == [7.0] * 3
+    (sitter,) = sitters_of(parse_all("subclasses.py:Own+linear"), {}, length=2)
+    assert sitter.encodings[0].config["scaling"] == situs.LinearScaling(factor=4.0)
+
+
+@pytest.mark.usefixtures("subclasses")
+def test_a_subclass_of_rotary_that_takes_no_scaling_is_told_how_to() -> None:
+    message = (
+        "{} must take the option {}, since it is made again with another; got a class that takes {}. Add {}=None to "
+        "its __init__, and pass it on to super().__init__."
+    )
+    name = "subclasses.py:Fixed"
+    with raises_exactly(ValueError, message.format(f"{name}+yarn: {name}", "scaling", "head_dim", "scaling")):
+        parse_methods(f"{name}+yarn")
+    with raises_exactly(ValueError, message.format("Fixed", "scaling", "head_dim", "scaling")):
+        sitters_of(parse_all(f"{name}+yarn"), {}, length=2)
+    with raises_exactly(ValueError, message.format("Own", "split", "head_dim, base, scaling", "split")):
+        sitters_of(parse_all("subclasses.py:Own+axial"), {}, length=2)
+
+
+def test_a_scaling_is_fitted_to_the_channels_that_are_rotated() -> None:
+    (method,) = parse_methods("rotary(rotary_dim=4)+longrope(short_factors=(1, 2), long_factors=(3, 4))")
+    Decoder(method, vocabulary=2, size=Size(dim=16, layers=1, heads=1), train_length=8, seed=0)

@@ -77,7 +77,47 @@ def test_a_base_class_and_a_function_count_wherever_they_lie(folder: Path, monke
     assert len(set(found)) == 3
 
 
-@pytest.mark.once
+LAZY = """
+import situs
+class Uses(situs.NoPE):
+    def power(self):
+        {}
+"""
+
+
+@pytest.mark.parametrize(
+    "statement", ["import lazy_a.lazy_b", "from lazy_a.lazy_b import P", "from lazy_a import lazy_b"]
+)
+def test_a_module_that_is_imported_within_a_method_counts_and_is_not_run(folder: Path, statement: str) -> None:
+    (folder / "uses.py").write_text(LAZY.format(statement))
+    (folder / "lazy_a").mkdir()
+    (folder / "lazy_a/__init__.py").write_text("raise SystemExit('run')\n")
+    (folder / "lazy_a/lazy_b.py").write_text("def rule():\n    from .lazy_c import P\n    from ..... import beyond\n")
+    (folder / "lazy_a/lazy_c.py").write_text("P = 1 +  # no Python\n")
+    (folder / "lazy_c.py").write_text("P = 1\n")
+    found = [sources(parse("uses.py"))]
+    for name in ("lazy_a/__init__.py", "lazy_a/lazy_b.py", "lazy_a/lazy_c.py"):
+        (folder / name).write_text((folder / name).read_text() + "# edited\n")
+        found.append(sources(parse("uses.py")))
+    assert len(set(found)) == 4
+    (folder / "lazy_c.py").write_text("P = 2\n")  # not the one beside lazy_b
+    assert sources(parse("uses.py")) == found[-1]
+    assert not any(name.startswith("lazy_") for name in sys.modules)
+
+
+def test_relative_imports_within_a_method_count(folder: Path) -> None:
+    (folder / "lazy_package").mkdir()
+    (folder / "lazy_package/__init__.py").write_text("")
+    (folder / "lazy_package/uses.py").write_text(LAZY.format("from . import late; from .later import P"))
+    (folder / "lazy_package/late.py").write_text("P = 1\n")
+    (folder / "lazy_package/later.py").write_text("P = 1\n")
+    found = [sources(parse("lazy_package.uses:Uses"))]
+    for name in ("late", "later"):
+        (folder / f"lazy_package/{name}.py").write_text("P = 2\n")
+        found.append(sources(parse("lazy_package.uses:Uses")))
+    assert len(set(found)) == 3
+
+
 @pytest.mark.once
 def test_a_comparison_trains_again_after_a_module_beside_the_class_was_edited(
     folder: Path, capsys: pytest.CaptureFixture[str]
@@ -85,14 +125,16 @@ def test_a_comparison_trains_again_after_a_module_beside_the_class_was_edited(
     (folder / "uses.py").write_text(USES)
     (folder / "sources_helper.py").write_text("P = 1.5\n")
     command = [
-        "compare", "--encodings=uses.py,alibi", "--tasks=copy", "--train-length=12", "--lengths=1", "--steps=2",
-        "--dim=16", "--layers=1", "--heads=2", "--batch=4", "--seeds=1", "--workers=1", "--out=out",
+        "compare", "--encodings=uses.py,uses.py:Uses,alibi", "--tasks=copy", "--train-length=12", "--lengths=1",
+        "--steps=2", "--dim=16", "--layers=1", "--heads=2", "--batch=4", "--seeds=1", "--workers=1", "--out=out",
     ]  # fmt: skip
     said = []
     for constant in ("1.5", "2.5"):
         (folder / "sources_helper.py").write_text(f"P = {constant}\n")
         assert main(command) == 0
-        said.append(next(line for line in capsys.readouterr().err.splitlines() if line.startswith("2 trials")))
+        err = capsys.readouterr().err.splitlines()
+        assert "uses.py:Uses is uses.py, since both name one class; it is shown under that name." in err
+        said.append(next(line for line in err if line.startswith("2 trials")))
     assert said == ["2 trials.", "2 trials, 1 of them finished before."]
     page = (folder / "out/report.html").read_text(encoding="utf-8")
     assert "<dt>Own code</dt><dd>uses.py, hash " in page

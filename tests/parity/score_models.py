@@ -237,9 +237,13 @@ def xlnet_encoding(model: Any, *, layer: int = 1, **changes: Any) -> Transformer
         "clamp_len": model.clamp_len if model.clamp_len > 0 else None,
     }
     encoding = TransformerXL(**{**options, **changes}).to(attention.r.dtype)
-    encoding.projection.copy_(attention.r.reshape(model.config.d_model, -1).T)
-    encoding.content_bias.copy_(attention.r_w_bias)
-    encoding.position_bias.copy_(attention.r_r_bias)
+    encoding.load_state_dict(
+        {
+            "projection": attention.r.reshape(model.config.d_model, -1).T,
+            "content_bias": attention.r_w_bias,
+            "position_bias": attention.r_r_bias,
+        }
+    )
     return encoding
 
 

@@ -7,8 +7,18 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import Dinov2Config, Dinov2Model, SiglipVisionConfig, SiglipVisionModel, ViTConfig, ViTModel
+from transformers import (
+    Dinov2Config,
+    Dinov2Model,
+    SiglipVisionConfig,
+    SiglipVisionModel,
+    ViltConfig,
+    ViltModel,
+    ViTConfig,
+    ViTModel,
+)
 from transformers.models.siglip2.modeling_siglip2 import Siglip2VisionEmbeddings
+from transformers.vision_utils import get_vision_interpolation_indices_and_weights
 
 from situs import LearnedGrid
 
@@ -91,3 +101,31 @@ def test_vit_at_its_own_resolution_equals_our_table_bit_for_bit() -> None:
     tokens = torch.cat((embeddings.cls_token.expand(2, -1, -1), embeddings.patch_embeddings(image)), 1)
     ours = ours_from(embeddings.position_embeddings, 1).resize((SIDE, SIDE))
     assert torch.equal(ours(tokens), embeddings(image))
+
+
+@pytest.mark.parametrize("size", [(9, 9), (5, 11), (6, 6)], ids=str)
+@torch.no_grad()
+def test_vilt_keeps_the_corner_patches(size: tuple[int, int]) -> None:
+    config = ViltConfig(**SIZES, max_image_length=-1, vocab_size=10, modality_type_vocab_size=2)
+    embeddings = ViltModel(config).eval().embeddings
+    embeddings.position_embeddings.normal_()
+    image = pixels(size)
+    patches = embeddings.patch_embeddings(image).flatten(2).transpose(1, 2)
+    theirs, *_ = embeddings.visual_embed(image, torch.ones(2, *image.shape[-2:], dtype=torch.long), max_image_length=-1)
+    ours = ours_from(embeddings.position_embeddings, 1).resize(size, mode="bilinear", align_corners=True)
+    tokens = torch.cat((embeddings.cls_token.expand(2, -1, -1), patches), 1)
+    found = ours(tokens)[:, 1:]
+    # it shuffles the patches, so that each of ours is one of theirs
+    distances = (found[:, :, None] - theirs[:, None, 1:]).abs().amax(-1).amin(-1)
+    assert float(distances.max()) <= 1e-6
+
+
+def test_qwen3_vl_keeps_the_corner_patches() -> None:
+    height, width = 4, 10
+    indices, weights = get_vision_interpolation_indices_and_weights(
+        torch.tensor([[1, height, width]]), SIDE, mode="bilinear", align_corners=True, spatial_merge_size=1
+    )
+    table = torch.rand(SIDE * SIDE, DIM)  # theirs reads at float32 places
+    theirs = (table[indices] * weights[..., None]).sum(1)
+    ours = ours_from(table, 0).resize((height, width), mode="bilinear", align_corners=True)
+    torch.testing.assert_close(ours.table.detach(), theirs, rtol=0.0, atol=1e-6)

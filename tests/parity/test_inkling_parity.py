@@ -14,28 +14,12 @@ from transformers import DynamicCache
 from transformers.models.inkling import modeling_inkling as inkling
 from transformers.models.inkling.configuration_inkling import InklingTextConfig
 
-from situs import Positions, ProjectedBias, QueryKeyEncoding, attend
+from situs import Encoding, Positions, ProjectedBias, Temperature, attend
 
 HEADS, WIDTH, WINDOW, EXTENT, FLOOR = 4, 8, 12, 20, 16
 
 
-class LogScaling(QueryKeyEncoding):
-    """Inkling's temperature, ``1 + a log(max((i + 1) / floor, 1))``."""
-
-    head_dim = WIDTH
-
-    def forward(self, x: Tensor, positions: Any = None, *, role: str = "query") -> Tensor:
-        """Multiply queries."""
-        factors = self.factors(positions, dtype=x.dtype)
-        return x * factors if role == "query" else x
-
-    def factors(self, positions: Positions, *, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Compute what queries are multiplied by."""
-        number = (positions.ids.double() + 1) / FLOOR
-        return (1 + 0.1 * number.clamp(min=1).log()).to(dtype)[:, None, :, None]
-
-
-def tiny_model() -> nn.Module:
+def tiny_model() -> Any:
     """One sliding and one global layer with random weights, none of them at its start."""
     config = InklingTextConfig(
         vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=HEADS, num_key_value_heads=2,
@@ -83,7 +67,9 @@ def ours(seen: dict[str, Any], positions: Positions, impl: str) -> Tensor:
         num_heads=HEADS, rank=6, distances=module.rel_extent, dim=32, tempered=not module.is_sliding
     )
     encoding.load_state_dict({"profiles": module.rel_logits_proj.proj, "projection.weight": module.r_proj.weight})
-    encodings = [encoding] if module.is_sliding else [LogScaling(), encoding]
+    encodings: list[Encoding] = (
+        [encoding] if module.is_sliding else [Temperature(dialect="inkling", original_length=FLOOR), encoding]
+    )
     relative = seen["relative"].unflatten(-1, (HEADS, -1)).transpose(1, 2)
     return attend(
         seen["query"].transpose(1, 2), seen["key"], seen["value"], encoding=encodings, causal=True,

@@ -17,6 +17,7 @@ from transformers.models.distilbert.modeling_distilbert import _create_sinusoida
 from transformers.models.fsmt.modeling_fsmt import SinusoidalPositionalEmbedding as FSMTTable
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
+from transformers.models.musicgen.modeling_musicgen import MusicgenSinusoidalPositionalEmbedding
 from transformers.models.roformer.modeling_roformer import RoFormerSinusoidalPositionalEmbedding
 from transformers.models.speech_to_text.modeling_speech_to_text import Speech2TextSinusoidalPositionalEmbedding
 from transformers.models.whisper.modeling_whisper import WhisperEncoder, sinusoids
@@ -63,6 +64,7 @@ FAIRSEQ_TABLES = [
         )
     ),
 ]
+FAIRSEQ_MODULES = [FSMTTable, M2M100SinusoidalPositionalEmbedding, Speech2TextSinusoidalPositionalEmbedding]
 # these are made number by number in Python, so only to a length that takes a moment
 PAPER_TABLES = [
     Table("xlm", lambda *size: _filled(xlm_table, *size), xlm_table, PAPER, length=2000),
@@ -126,18 +128,37 @@ def test_table_of_an_odd_width_equals_ours(table: Table) -> None:
     torch.testing.assert_close(ours, theirs, rtol=0.0, atol=WIDE_TOLERANCE)
 
 
-def test_fsmt_with_padding_equals_ours_two_positions_further_at_real_tokens() -> None:
+@pytest.mark.parametrize("length", [60, 2500], ids=["short", "beyond the table"])
+@pytest.mark.parametrize("table", FAIRSEQ_MODULES, ids=lambda table: table.__name__)
+def test_fairseqs_tokens_begin_at_two_and_padding_gets_zeros(table: Any, length: int) -> None:
     padding = 1
-    ids = torch.randint(2, 50, (2, 60))
+    ids = torch.randint(2, 50, (2, length))
     ids[1, :17] = padding
-    with in_float64(FSMTTable):
-        module = FSMTTable(10, 32, padding)
-        module.make_weight(10, 32, padding)
+    with in_float64(table):
+        module = table(1024, 32, padding)
+        if table is FSMTTable:
+            module.make_weight(1024, 32, padding)
         theirs = module(ids)
-    real = ids != padding
-    counted = Positions.from_mask(real, side="left")
-    ours = Sinusoidal(dim=32, **FAIRSEQ).encode(Positions.explicit(counted.ids + padding + 1), torch.float64)
-    torch.testing.assert_close(ours[real], theirs[real], rtol=0.0, atol=WIDE_TOLERANCE)
+    positions = Positions.from_mask(ids != padding, side="left")
+    ours = Sinusoidal(dim=32, offset=padding + 1, padding="zeros", **FAIRSEQ)
+    torch.testing.assert_close(ours.encode(positions, torch.float64), theirs, rtol=0.0, atol=WIDE_TOLERANCE)
+
+
+def test_xglms_positions_begin_at_two_where_padding_is_or_not() -> None:
+    ids = torch.tensor([[0, 1, 2, 1500], [0, 0, 1, 2]])
+    with in_float64(XGLMSinusoidalPositionalEmbedding):
+        theirs = XGLMSinusoidalPositionalEmbedding(2048, 32, 1)(ids)
+    ours = Sinusoidal(dim=32, offset=2, **FAIRSEQ).encode(Positions.explicit(ids), torch.float64)
+    torch.testing.assert_close(ours, theirs, rtol=0.0, atol=WIDE_TOLERANCE)
+
+
+@pytest.mark.parametrize("dim", [32, 33])
+def test_musicgens_cosines_stand_first(dim: int) -> None:
+    with in_float64(MusicgenSinusoidalPositionalEmbedding):
+        theirs = MusicgenSinusoidalPositionalEmbedding(64, dim)(torch.zeros(1, 4, 300), 5000)
+    ours = Sinusoidal(dim=dim, cosines_first=True, **FAIRSEQ)
+    encoded = ours.encode(Positions.range(300, start=5000), torch.float64)[0]
+    torch.testing.assert_close(encoded, theirs, rtol=0.0, atol=WIDE_TOLERANCE)
 
 
 @torch.no_grad()

@@ -200,9 +200,8 @@ def vectors(*lengths: int) -> list[Tensor]:
 
 def naive_term(encoding: TransformerXL, q: Tensor, k: Tensor, at_queries: Tensor, at_keys: Tensor) -> Any:
     """Every pair's own sinusoid, met in turn."""
-    u, v, projection = (
-        each.detach().numpy() for each in (encoding.content_bias, encoding.position_bias, encoding.projection)
-    )
+    weights = {name: each.detach().numpy() for name, each in encoding.named_parameters()}
+    u, v, projection = weights["content_bias"], weights["position_bias"], weights["projection"]
     places = at_queries.double().numpy(), at_keys.double().numpy()
     return formula.term(q[0].numpy(), k[0].numpy(), *places, u, v, projection, encoding.clamp_len)
 

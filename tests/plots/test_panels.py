@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from situs.plots import style
-from situs.plots.panels import GAP, Colours, Panels, name
+from situs.plots.panels import GAP, Colours, Panels, heads_shown, name
 from situs.plots.style import LIGHT, MARGIN, WIDE
 from tests.plots.portraits.reading import MINUS, drawn, extent, key, names
 
@@ -34,6 +34,16 @@ def test_panels_lie_apart_within_the_sheet_row_by_row(count: int, columns: int) 
     assert [axes.xaxis.get_tick_params()["labelbottom"] for axes in made] == [
         number + columns >= count for number in range(count)
     ]
+
+
+def test_heads_that_are_alike_have_one_name() -> None:
+    assert heads_shown(np.zeros((1, 3))) == {"head 1": 0}
+    assert heads_shown(np.zeros((3, 2, 2)) + 1e-6 * np.arange(3)[:, None, None]) == {"all heads": 0}
+    many = np.array([1.0, 2.0, 1.0, 1.0, 1.0, 1.0, 2.0])
+    assert heads_shown(many[:, None]) == {"heads 1, 3, 4, 2 more": 0, "heads 2, 7": 1}
+    assert list(heads_shown(np.arange(16.0)[:, None], most=3)) == ["head 1", "head 9", "head 16"]
+    hidden = np.array([[1.0, np.nan], [1.0, np.nan]])
+    assert heads_shown(hidden) == {"all heads": 0}
 
 
 def test_panels_are_no_wider_than_they_may_be() -> None:

@@ -76,6 +76,17 @@ def test_scalings_share_the_hue_of_what_they_scale_and_nobody_else_has_it() -> N
     assert len({looks[name].marker for name in family}) == len({str(looks[name].dashes) for name in family}) == 4
 
 
+@pytest.mark.parametrize(("members", "others"), [(12, 0), (9, 14), (5, 60)])
+def test_no_two_methods_share_both_colour_and_dashes(members: int, others: int) -> None:
+    names = [*(f"rotary+{number}" for number in range(members)), *(f"method_{number}" for number in range(others))]
+    families = ["rotary"] * members + names[members:]
+    looks = style.looks(names, LIGHT, families=families)
+    assert len({(look.colour, str(look.dashes)) for look in looks.values()}) == members + others
+    axes = matplotlib.figure.Figure().subplots()
+    for look in looks.values():
+        axes.plot([0, 1], [0, 1], **look.line)  # matplotlib takes them all
+
+
 def test_a_plus_in_a_number_makes_no_family() -> None:
     names = ["rotary(base=1e+5)", "rotary(base=1e+6)", "rotary(base=1e+6)+yarn"]
     looks = style.looks(names, LIGHT, families=[parse(name).base for name in names])

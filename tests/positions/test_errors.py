@@ -22,15 +22,48 @@ VALUE_ERRORS: list[tuple[Make, str]] = [
     ),
     (
         lambda: Positions.grid(),
-        "sizes must be one to three numbers of 1 or more, since a grid has that many axes; got ().",
+        "sizes must be one or more numbers of 1 or more, since a grid has an axis for each; got ().",
     ),
     (
         lambda: Positions.grid(2, 0),
-        "sizes must be one to three numbers of 1 or more, since a grid has that many axes; got (2, 0).",
+        "sizes must be one or more numbers of 1 or more, since a grid has an axis for each; got (2, 0).",
     ),
     (
-        lambda: Positions.grid(1, 2, 3, 4),
-        "sizes must be one to three numbers of 1 or more, since a grid has that many axes; got (1, 2, 3, 4).",
+        lambda: Positions.grid(2, 3, step=(1, 0.5, 2)),
+        "step must be a number, or 2, one for each axis, since cells lie so far apart; got (1, 0.5, 2).",
+    ),
+    (
+        lambda: Positions.grid(2, 3, step=0),
+        "step must be more than 0, since cells lie so far apart; got 0.",
+    ),
+    (
+        lambda: Positions.grid(2, 3, centred=(True,)),
+        "centred must be one flag, or 2, one for each axis, since an axis is counted from its centre or from its first "
+        "cell; got (True,).",
+    ),
+    (
+        lambda: Positions.grid(2, 3, normalised="separate"),  # type: ignore[arg-type]
+        "normalised must be one of 'each', 'longest', 'shortest', since coordinates are divided by a side of the grid; "
+        "got 'separate'.",
+    ),
+    (
+        lambda: Positions.grid(2, 3, normalised="each", centred=True),
+        "centred must be left out of a normalised grid, since its sizes tell where cells lie; got True.",
+    ),
+    (
+        lambda: Positions.grid(2, 3).augmented(seed=0, jitter=0.5),
+        "jitter must be 1 or more, since each axis is stretched or shrunk by at most that; got 0.5.",
+    ),
+    (
+        lambda: Positions.grid(2, 3).scaled((1.0, 2.0, 3.0)),
+        "factor must be a number, or 2, one for each axis, since coordinates are multiplied by it; got "
+        "(1.0, 2.0, 3.0).",
+    ),
+    (
+        lambda: Positions.packed([1, 2]).prefixed(1),
+        "positions must be whole rows without padding, since tokens are put before the first of each row; got "
+        "Positions(packed, documents of 1, 2, length 3). Put them before each row, then join rows with Positions.batch "
+        "or pack.",
     ),
     (
         lambda: Positions.pack([Positions.packed([1, 2]), BARE]),

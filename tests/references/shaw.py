@@ -7,16 +7,23 @@ Paper    Shaw et al., arXiv:1803.02155, eqs. 3 and 4.
 Only what the two tables add is given here: q_i . a^K[...] beside the raw product q_i . k_j, which
 the softmax scale multiplies together, and sum_j w_ij a^V[...] beside the attended values.
 
-Departures: the paper shares a table among the heads of a layer; a table for each head is allowed too.
+Departures: the paper shares a table among the heads of a layer; a table for each head is allowed too. Tables may reach
+``ahead`` rows ahead and the rest behind, have nothing beyond, and be written from ahead to behind.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 
-def row(offset: float, K: int) -> int:
-    """The table's row for a whole-numbered offset, key minus query: 0 is K or more to the left."""
-    return int(min(max(offset, -K), K)) + K
+def row(offset: float, count: int, ahead: int | None, nothing: bool, mirrored: bool) -> int | None:
+    """The row, of ``count``, for a whole-numbered offset, key minus query: 0 is the farthest to the left, or, mirrored,
+    to the right; None where it has none."""
+    ahead = (count - 1) // 2 if ahead is None else ahead
+    behind = count - 1 - ahead
+    if nothing and not -behind <= offset <= ahead:
+        return None
+    clipped = int(min(max(offset, -behind), ahead))
+    return ahead - clipped if mirrored else clipped + behind
 
 
 def by_head(table: NDArray[np.float64], heads: int) -> NDArray[np.float64]:
@@ -29,6 +36,9 @@ def key_term(
     query_positions: NDArray[np.float64],
     key_positions: NDArray[np.float64],
     table: NDArray[np.float64],
+    ahead: int | None = None,
+    nothing: bool = False,
+    mirrored: bool = False,
 ) -> NDArray[np.float64]:
     """What a^K adds to the raw products.
 
@@ -36,12 +46,13 @@ def key_term(
     """
     heads, queries = q.shape[:2]
     tables = by_head(table, heads)
-    K = (tables.shape[1] - 1) // 2
     term = np.zeros((heads, queries, len(key_positions)))
     for head in range(heads):
         for i in range(queries):
             for j in range(len(key_positions)):
-                term[head, i, j] = q[head, i] @ tables[head, row(key_positions[j] - query_positions[i], K)]
+                offset = key_positions[j] - query_positions[i]
+                at = row(offset, tables.shape[1], ahead, nothing, mirrored)
+                term[head, i, j] = 0.0 if at is None else q[head, i] @ tables[head, at]
     return term
 
 
@@ -50,6 +61,9 @@ def value_term(
     query_positions: NDArray[np.float64],
     key_positions: NDArray[np.float64],
     table: NDArray[np.float64],
+    ahead: int | None = None,
+    nothing: bool = False,
+    mirrored: bool = False,
 ) -> NDArray[np.float64]:
     """What a^V adds to the attended values.
 
@@ -57,10 +71,11 @@ def value_term(
     """
     heads, queries, keys = weights.shape
     tables = by_head(table, heads)
-    K = (tables.shape[1] - 1) // 2
     term = np.zeros((heads, queries, tables.shape[2]))
     for head in range(heads):
         for i in range(queries):
             for j in range(keys):
-                term[head, i] += weights[head, i, j] * tables[head, row(key_positions[j] - query_positions[i], K)]
+                offset = key_positions[j] - query_positions[i]
+                at = row(offset, tables.shape[1], ahead, nothing, mirrored)
+                term[head, i] += 0.0 if at is None else weights[head, i, j] * tables[head, at]
     return term

@@ -39,16 +39,19 @@ def table(
     base: float = 10000.0,
     layout: str = "interleaved",
     spacing: str = "exclusive",
+    cosines_first: bool = False,
 ) -> NDArray[np.float64]:
-    """The encoding of each position. Shapes: positions (n,) -> (n, dim)."""
+    """The encoding of each position; with ``cosines_first``, each is the other's channel. Shapes: positions (n,) ->
+    (n, dim)."""
     ladder = frequencies(dim, base, layout, spacing)
     encoding = np.zeros((len(positions), dim))
     for row, position in enumerate(positions):
         for index, frequency in enumerate(ladder):
-            sine, cosine = channels(index, len(ladder), layout)
-            encoding[row, sine] = math.sin(position * frequency)
-            if cosine < dim:  # an odd interleaved width ends on a sine
-                encoding[row, cosine] = math.cos(position * frequency)
+            first, second = channels(index, len(ladder), layout)
+            angle = position * frequency
+            encoding[row, first] = math.cos(angle) if cosines_first else math.sin(angle)
+            if second < dim:  # an odd interleaved width ends on the first
+                encoding[row, second] = math.sin(angle) if cosines_first else math.cos(angle)
     return encoding
 
 

@@ -43,6 +43,40 @@ def bias_v1(
     return values
 
 
+def bias_with_cls(
+    table: NDArray[np.float64],
+    window: tuple[int, int],
+    query: list[tuple[int, int] | None],
+    key: list[tuple[int, int] | None],
+) -> NDArray[np.float64]:
+    """BEiT's bias (arXiv:2106.08254, released code), where None is a token without a cell: its table ends on the rows
+    from such a token to a cell, from a cell to such a token, and between two. Shapes: table ((2 Wh - 1)(2 Ww - 1) + 3,
+    h), n queries, m keys -> (h, n, m)."""
+    values = np.zeros((table.shape[1], len(query), len(key)))
+    for i, at in enumerate(query):
+        for j, seen in enumerate(key):
+            if at is None:
+                row = len(table) - (1 if seen is None else 3)
+            else:
+                row = len(table) - 2 if seen is None else table_row(at[0] - seen[0], at[1] - seen[1], window)
+            values[:, i, j] = table[row]
+    return values
+
+
+def bias_of_distances(
+    table: NDArray[np.float64],
+    window: tuple[int, int],
+    query: NDArray[np.int64],
+    key: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """LeViT's bias (arXiv:2104.01136, section 4.2). Shapes: table (Wh Ww, h), query (n, 2), key (m, 2) -> (h, n, m)."""
+    values = np.zeros((table.shape[1], len(query), len(key)))
+    for i, at in enumerate(query):
+        for j, seen in enumerate(key):
+            values[:, i, j] = table[abs(int(at[0] - seen[0])) * window[1] + abs(int(at[1] - seen[1]))]
+    return values
+
+
 def log_coordinates(
     dh: float, dw: float, window: tuple[int, int], pretrained_window: tuple[int, int] = (0, 0)
 ) -> NDArray[np.float64]:

@@ -8,7 +8,8 @@ Paper    Dai et al., arXiv:1901.02860, section 3.3; with keys on both sides, XLN
 Terms (b), (c) and (d) are given here; the softmax scale 1 / sqrt(d) multiplies all four.
 
 Departures, each from the released code: r holds all the sines, then all the cosines, where the paper
-points to Vaswani et al.'s interleaving; ``clamp_len`` holds distances within [-clamp_len, clamp_len].
+points to Vaswani et al.'s interleaving, as conformers have it; Gemma 3n's audio encoder reaches the slowest wavelength;
+``clamp_len`` holds distances within [-clamp_len, clamp_len].
 """
 
 import math
@@ -17,11 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def sinusoid(distance: float, model_dim: int, base: float = 10000.0) -> NDArray[np.float64]:
+def sinusoid(
+    distance: float,
+    model_dim: int,
+    base: float = 10000.0,
+    layout: str = "concatenated",
+    spacing: str = "exclusive",
+) -> NDArray[np.float64]:
     """r at a distance, query minus key, model_dim even. Shape: (model_dim,)."""
     if model_dim % 2:
         raise ValueError(model_dim)
-    angles = [distance * base ** (-2 * i / model_dim) for i in range(model_dim // 2)]
+    half = model_dim // 2
+    steps = half if spacing == "exclusive" else max(half - 1, 1)
+    angles = [distance * base ** (-i / steps) for i in range(half)]
+    if layout == "interleaved":
+        return np.array([wave(angle) for angle in angles for wave in (math.sin, math.cos)])
     return np.array([math.sin(angle) for angle in angles] + [math.cos(angle) for angle in angles])
 
 
@@ -35,6 +46,8 @@ def term(
     W_kR: NDArray[np.float64],
     clamp_len: float | None = None,
     base: float = 10000.0,
+    layout: str = "concatenated",
+    spacing: str = "exclusive",
 ) -> NDArray[np.float64]:
     """Everything beyond the raw products.
 
@@ -50,7 +63,7 @@ def term(
             distance = float(query_positions[i] - key_positions[j])
             if clamp_len is not None:
                 distance = min(max(distance, -clamp_len), clamp_len)
-            r = sinusoid(distance, W_kR.shape[1], base)
+            r = sinusoid(distance, W_kR.shape[1], base, layout, spacing)
             for head in range(heads):
                 position_key = projection[head] @ r
                 b = q[head, i] @ position_key

@@ -123,8 +123,8 @@ def test_what_cannot_be_scaled_is_refused(written: str, message: str) -> None:
 def test_options_of_a_scaling_are_refused_with_what_it_takes() -> None:
     with raises_exactly(
         TypeError,
-        "rotary+linear takes head_dim, base, rotary_dim, pairing, split, factor, original_length, target_length; got "
-        "'fctor'. Did you mean 'factor'?",
+        "rotary+linear takes head_dim, base, rotary_dim, pairing, channels, reverse, split, factor, original_length, "
+        "target_length; got 'fctor'. Did you mean 'factor'?",
     ):
         situs.create("linear", head_dim=8, fctor=2.0)
 

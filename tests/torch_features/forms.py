@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 import situs
-from situs import Attention, Encoding, InputEncoding, KVCache, Positions
+from situs import Attention, Encoding, InputEncoding, KVCache, Positions, RotationEncoding
 
 BATCH, HEADS, KV_HEADS, HEAD_DIM = 2, 4, 2, 8
 DIM = HEADS * HEAD_DIM
-CELLS = (18, 20)  # of the image that positions with two coordinates are taken from
+CELLS = (18, 20)  # of the image that positions with two coordinates or more are taken from
 LENGTHS = (40, 72, 150, 300)
 SIZES: dict[str, Any] = {
     "dim": DIM, "num_heads": HEADS, "head_dim": HEAD_DIM, "max_length": 360, "size": CELLS, "window": CELLS,
@@ -52,7 +52,7 @@ class Form(nn.Module, ABC):
     def places(self, count: int, start: int = 0) -> Positions:
         """Where some tokens stand, of a text or of an image read line by line."""
         if self.axes > 1:
-            return Positions.grid(*CELLS)[start : start + count]
+            return Positions.grid(*(1,) * (self.axes - 2), *CELLS)[start : start + count]
         return Positions.range(count, start=start, sequence_length=self.planned)
 
 
@@ -115,7 +115,8 @@ class Attend(Form):
 
 
 class Layer(Form):
-    """`Attention` with shared key heads, behind the embedding where the encoding is one."""
+    """`Attention` with shared key heads, unless heads are rotated each by itself; behind the embedding where the
+    encoding is one."""
 
     axis = 1
 
@@ -124,10 +125,11 @@ class Layer(Form):
     ) -> None:
         super().__init__(encoding, planned=planned)
         self.embedding = encoding if isinstance(encoding, InputEncoding) else None
+        rotates_by_head = isinstance(encoding, RotationEncoding) and encoding.num_heads is not None
         self.attention = Attention(
             dim=DIM,
             num_heads=HEADS,
-            num_kv_heads=KV_HEADS,
+            num_kv_heads=HEADS if rotates_by_head else KV_HEADS,
             encoding=None if isinstance(encoding, InputEncoding) else encoding,
             causal=causal,
             dropout=dropout,

@@ -105,8 +105,8 @@ ROWS: dict[str, Callable[[], Encoding]] = {
 }
 """Every registered encoding, and rotary's scalings and splits."""
 BY_LENGTH = ("rotary+dynamic_ntk", "rotary+longrope")
-UNCACHED = ("swin",)
-"""What `Attention` does not decode: a bias of cells, whose positions a cache of tokens does not hold."""
+UNCACHED = ("swin", "boxes", "vitdet")
+"""What `Attention` does not decode: encodings of cells and boxes, whose positions a cache of tokens does not hold."""
 
 COVERED: set[tuple[str, str]] = set()
 """The columns that tests have named; the tests of the page hold it against the table."""

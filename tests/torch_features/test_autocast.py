@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from situs import KVCache
-from tests.torch_features.comparing import BFLOAT16, assert_same, parts, run
+from tests.torch_features.comparing import BFLOAT16, TIGHT, assert_same, parts, run, weighed
 from tests.torch_features.forms import Form
 from tests.torch_features.table import Cell, covers
 
@@ -31,6 +31,16 @@ def test_autocast_trains(cell: Cell) -> None:
     assert out.dtype == (torch.bfloat16 if cell.form == "Attention" else torch.float32)
     made = run(module, inputs, call=torch.autocast("cpu", torch.bfloat16)(module.forward))
     assert_same([made[0].float(), *made[1:]], run(module, inputs), BFLOAT16)
+
+
+@pytest.mark.parametrize("row", ["t5", "shaw", "fire"])
+def test_gradients_keep_their_digits_where_autocast_is_still_on(row: str) -> None:
+    module = Cell("autocast", ("train",), row, "attend").build()
+    inputs = module.inputs(LENGTH)
+    expected = torch.autograd.grad(weighed(module(*inputs)), inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        made = torch.autograd.grad(weighed(module(*inputs)), inputs)
+    assert_same(made, expected, TIGHT)
 
 
 @covers("autocast", "cache", cached=True)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.backends.registry import lookup_backend
 
+import situs
 from tests.torch_features.comparing import assert_same, parts, run
 from tests.torch_features.forms import FORMS, LENGTHS, Inside, from_bounds, from_mask, packed, right_padded
 from tests.torch_features.table import ROWS, SLOW, Cell, covers
@@ -125,6 +126,18 @@ def test_graphs_that_are_dynamic_from_the_start_are_at_most_two(row: str) -> Non
         inputs = module.inputs(length)
         assert_same(run(module, inputs, call=call), run(module, inputs))
     assert len(graphs) <= 2
+
+
+def test_key_heads_and_a_scale_may_be_symbols() -> None:
+    encoding = situs.Shaw(num_heads=4, head_dim=8)
+    query, key = torch.randn(2, 4, 40, 8), torch.randn(2, 2, 40, 8)
+
+    def attend(query: Tensor, key: Tensor, scale: float) -> Tensor:
+        return situs.attend(query, key, key, encoding=encoding, causal=True, scale=scale)
+
+    call = torch.compile(attend, fullgraph=True, dynamic=True, backend="eager")
+    for scale in (0.3, 0.2):
+        assert_same([call(query, key, scale)], [attend(query, key, scale)])
 
 
 @pytest.mark.slow

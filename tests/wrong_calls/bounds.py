@@ -9,7 +9,7 @@ import torch
 
 from situs import ALiBi, Positions, Rotary, Vision
 
-SIGNED = frozenset({"seed", "start", "dim of convert_pairing", "number", "position"})
+SIGNED = frozenset({"seed", "start", "dim of convert_pairing", "number", "position", "offset of Sinusoidal"})
 """Whole numbers that may be negative, besides those that stand for positions."""
 
 NATURAL = frozenset(
@@ -17,7 +17,7 @@ NATURAL = frozenset(
         "length of Positions.*", "length of KVCache.crop", "length of range_unit_circle", "count", "offset", "prefix",
         "padding_row", "first_head", "sinks", "rank", "index", "axis", "head", "pair", "sequence_length", "segments",
         "lengths", "channels", "sizes of Sections", "sizes of grid_coordinates", "sections", "high",
-        "batch of Positions.*",
+        "batch of Positions.*", "max_ahead", "rows of KVCache.reorder",
         "rotary_dim of convert_pairing", "rotary_dim of pairing_permutation",
     }
 )  # fmt: skip
@@ -33,6 +33,18 @@ FLOATS: dict[str, tuple[float, ...]] = {
     "scale_base": (-1.0, 0.0),
     "factor": (0.5, -1.0),
     "factor of ALiBi": (),
+    "factor of Positions.scaled": (),
+    "init_base": (-1.0, 0.0, 1.0),
+    "shift of stretches": (-1.0,),
+    "shift of augmented": (-1.0,),
+    "jitter": (-1.0, 0.0, 0.5),
+    "rescale": (-1.0, 0.0, 0.5),
+    "step": (-1.0, 0.0),
+    "bases": (-1.0, 0.0, 1.0),
+    "factor of Temperature": (-1.0, 0.0),
+    "short_mscale": (-1.0, 0.0),
+    "long_mscale": (-1.0, 0.0),
+    "factor of Boxes": (),
     "fraction": (-0.5, 1.5),
     "beta_fast": (-1.0, 0.5),
     "beta_slow": (-1.0, 33.0),
@@ -47,8 +59,11 @@ BESIDE: dict[str, tuple[Any, ...]] = {
     "name of entry": ("rotery",),
     "name of create": ("rotery",),
     "axes": (4, 7),
+    "axes of Axial": (),
+    "axes of stretches": (),
     "head_dim of Rotary": (7,),
     "head_dim of XPos": (7,),
+    "value_dim of RotaryValue": (7,),
     "rotary_dim": (7, 99),
     "cosine_dim": (7,),
     "dim of TransformerXL": (7,),
@@ -75,7 +90,8 @@ BESIDE: dict[str, tuple[Any, ...]] = {
     "world_size": (3,),
     "rank": (4,),
     "count of KVCache.evict": (99,),
-    "length of KVCache.crop": (99,),
+    "length of KVCache.crop": (99, [99, 1], [1], torch.ones(2)),
+    "rows of KVCache.reorder": ([], [2], torch.ones(2), torch.tensor([-1]), Positions.range(3)),
     "head": (99,),
     "pair": (99,),
     "index": (99,),
@@ -86,7 +102,7 @@ BESIDE: dict[str, tuple[Any, ...]] = {
 MOVED = frozenset({"frequencies"})
 """Tensors that are moved to the device of others, since they are the host's constants."""
 
-APART = frozenset({"Rotary", "XPos"})
+APART = frozenset({"LeRoPE", "RoPEMixed", "Rotary", "XPos"})
 """Encodings that rotate queries and keys each by itself, and count axes from the last, since torch.func takes the first
 away."""
 

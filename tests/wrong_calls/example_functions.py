@@ -35,6 +35,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "situs.functional.grid_coordinates": lambda: {"sizes": (2, 3)},
     "situs.functional.interleaved_axis_map": lambda: {"sections": (2, 1, 1)},
     "situs.functional.multimodal_coordinates": lambda: {"segments": [2, situs.Vision(1, 2, 2)]},
+    "situs.functional.normalised_coordinates": lambda: {"sizes": (2, 3)},
     "situs.functional.pairing_permutation": lambda: {"head_dim": 8, "source": "halves", "target": "interleaved"},
     "situs.functional.randomised": lambda: {"count": 4, "high": 9, "seed": 0},
     "situs.functional.range_unit_circle": lambda: {
@@ -56,6 +57,8 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "situs.functional.sinusoidal_frequencies": lambda: {"dim": 8, "base": 1e4, "spacing": "exclusive"},
     "situs.functional.sinusoids": lambda: {"cos": circle(), "sin": circle(), "dim": 8, "layout": "interleaved"},
     "situs.functional.skips": lambda: {"count": 4, "high": 9, "chunks": 2, "seed": 0},
+    "situs.functional.stretches": lambda: {"axes": 2, "seed": 0},
+    "situs.functional.time_last_axis_map": lambda: {"sections": (1, 2, 2)},
     "situs.functional.stretch": lambda: {"table": torch.ones(6, DIM), "length": 9},
     "situs.functional.unit_circle": lambda: {
         "positions": torch.arange(5)[:, None], "frequencies": torch.ones(4), "dtype": torch.float32,

@@ -21,6 +21,7 @@ from tests.wrong_calls.making import (
     attention,
     cache,
     heads,
+    pages,
     rotation_table,
     tokens,
 )
@@ -29,6 +30,9 @@ CALLS = example_modules.CALLS | example_functions.CALLS
 
 ALSO: dict[str, Callable[[], dict[str, Any]]] = {
     "Attention.forward": lambda: {"x": tokens(), "cache": cache(), "mask": torch.ones(5, 8, dtype=torch.bool)},
+    "KVCache": lambda: {"batch": 1, "num_heads": HEADS, "head_dim": HEAD_DIM, "window": 4},
+    "KVCache.crop": lambda: {"length": [2, 3]},
+    "KVCache.reorder": lambda: {"rows": torch.tensor([1, 0])},
     "Positions.packed": lambda: {"cu_seqlens": torch.tensor([0, 2, 5]), "length": 5},
     "Positions.range": lambda: {"length": 4, "start": torch.tensor([1, 2])},
     "Positions.with_sequence_length": lambda: {"sequence_length": torch.tensor([[9]])},
@@ -38,8 +42,11 @@ ALSO: dict[str, Callable[[], dict[str, Any]]] = {
         "keys": heads(), "old_positions": 0, "new_positions": 3, "source": situs.Rotary(head_dim=HEAD_DIM),
     },
     "RotationEncoding.rotation_matrix": lambda: {"position": [3]},
+    "RoPEMixed.forward": lambda: {"x": heads(), "positions": Positions.grid(1, LENGTH).ids},
+    "RoPEMixed.rotation_matrix": lambda: {"position": [3, 4.5]},
     "BiasEncoding.forward": lambda: {"query_positions": torch.arange(3), "key_positions": torch.arange(4)},
     "SwinBias.forward": lambda: {"query_positions": Positions.grid(3, 3).ids},
+    "Boxes.forward": lambda: {"query_positions": pages().ids},
     "ALiBi": lambda: {
         "num_heads": HEADS, "slopes": [0.5, 0.25], "asymmetric": True, "slopes_ahead": [0.5, 0.25],
     },
@@ -56,6 +63,7 @@ MADE: dict[str, Callable[[], Any]] = {
     "Positions": lambda: Positions.range(8),
     "Deberta.tie": lambda: situs.Deberta(**SIZES, dim=DIM, max_distance=16, share_att_key=True),
     "Tupe": lambda: situs.Tupe(**SIZES, dim=DIM, relative_buckets=32),
+    "Rotary.join_keys": lambda: situs.Rotary(head_dim=HEAD_DIM, rotary_dim=4, channels="trailing"),
     "RotationTable": rotation_table,
 }
 """Objects that methods are called on, where the example of the constructor makes none that has everything."""

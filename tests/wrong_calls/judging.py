@@ -56,8 +56,9 @@ def state(thing: Any) -> dict[str, Any]:
     if isinstance(thing, nn.Module):
         return {name: each.clone() for name, each in thing.state_dict().items()}
     if isinstance(thing, situs.KVCache):
-        held = {name: getattr(thing, name) for name in ("length", "lengths", "rotated_by", "sequence_length")}
-        return {**held, "keys": thing.keys.clone(), "values": thing.values.clone()}
+        held = {name: getattr(thing, name) for name in ("rotated_by", "sequence_length", "is_counted")}
+        of_memory = {name: each for name, each in thing.memory._asdict().items() if not isinstance(each, Tensor)}
+        return {**held, **of_memory, "keys": thing.keys.clone(), "values": thing.values.clone()}
     return {"names": situs.names()}
 
 

@@ -50,6 +50,11 @@ def rotation_table() -> situs.rotation.RotationTable:
     return situs.rotation.RotationTable(circle()[None, None], circle()[None, None])
 
 
+def pages() -> Positions:
+    """Positions of tokens on a page: in the text, across and down."""
+    return Positions.explicit(torch.zeros(BATCH, LENGTH, 3, dtype=torch.int64))
+
+
 def scores() -> dict[str, Any]:
     """Arguments of an encoding that adds to the scores by content."""
     return {

@@ -30,7 +30,7 @@ NAMESPACES: tuple[ModuleType, ...] = (
 HOOKS = frozenset(
     {
         "rule", "vectors", "value_vectors", "query_vectors", "key_vectors", "coordinates_at", "frequencies_at",
-        "magnitude_of", "farthest_of", "require_agreement", "far_keys", "far_vector", "plan_for", "by_row",
+        "magnitude_of", "farthest_of", "require_agreement", "far_keys", "far_vector", "plan_for", "by_row", "moved",
     }
 )  # fmt: skip
 """What authors of encodings write, and kernels call in every block with what was checked when the call came in."""

@@ -52,11 +52,11 @@ def require_features(encodings: Sequence[Encoding], features: Any, query: Tensor
 
 def require_key_features(features: Any, held: Mapping[str, Tensor] | None, keys: Tensor) -> dict[str, Tensor]:
     """Raise unless features of new keys have one number or more for each, and are such as a cache holds, if it does."""
-    if features is None:
-        return {}
-    if not isinstance(features, Mapping):
+    if features is not None and not isinstance(features, Mapping):
         refuse(TypeError, "features", "be a mapping of names to tensors", "encodings take them by name", told(features))
-    for name, given in features.items():
+    found: dict[str, Tensor] = dict(features or {})
+    require_held_features(found, held)
+    for name, given in found.items():
         called = f"features[{name!r}]"
         require_floating(called, given, "the cache holds fractions")
         sizes = given.shape[1::2] if held is None or name not in held else held[name].shape[1::2]
@@ -66,7 +66,17 @@ def require_key_features(features: Any, held: Mapping[str, Tensor] | None, keys:
             shown = wanted or f"({batch}, query heads, {count}, width)"
             refuse(ValueError, called, f"have shape {shown}", "each key has its own", f"shape {tuple(given.shape)}")
         require_same_device(called, given, "keys", keys)
-    return dict(features)
+    return found
+
+
+def require_held_features(features: Mapping[str, Tensor], held: Mapping[str, Tensor] | None) -> None:
+    """Raise if features of new keys are others than those of the keys in a cache, where it holds some keys."""
+    if held is not None and set(features) != set(held):
+        known, given = (", ".join(map(repr, each)) or "none" for each in (held, features))
+        raise ValueError(
+            f"features of new keys must be those of the keys in the cache, {known}, since attention needs them of all; "
+            f"got {given}. Use a cache for each layer, or reset()."
+        )
 
 
 def of_real_tokens(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -10,7 +9,6 @@ from torch import Tensor, nn
 
 from situs.arguments import (
     refuse,
-    require_bool,
     require_count,
     require_dropout,
     require_flag,
@@ -24,6 +22,7 @@ from situs.encodings.base import Encoding, is_autocast
 from situs.encodings.bias import BiasEncoding
 from situs.encodings.fitting import require_axes, require_whole
 from situs.encodings.score import ScoreEncoding, ValueEncoding
+from situs.encodings.value_map import ValueMap
 from situs.functional.heads import require_shared
 from situs.positions import Positions
 
@@ -104,9 +103,15 @@ def require_fit(
             f"query must have {width} channels per head, since {name} was made for as many; got shape "
             f"{tuple(query.shape)}."
         )
-    if isinstance(encoding, ValueEncoding) and encoding.acts_on_values and width not in (None, value.shape[-1]):
+    adds_to_values = isinstance(encoding, ValueEncoding) and encoding.acts_on_values
+    if adds_to_values and width is not None and value.shape[-1] != width:
         raise ValueError(
             f"value must have {width} channels per head, since {name} adds as many to values; got shape "
+            f"{tuple(value.shape)}."
+        )
+    if isinstance(encoding, ValueMap) and encoding.value_dim not in (None, value.shape[-1]):
+        raise ValueError(
+            f"value must have {encoding.value_dim} channels per head, since {name} was made for as many; got shape "
             f"{tuple(value.shape)}."
         )
     by_position = isinstance(encoding, (BiasEncoding, ScoreEncoding, ValueEncoding))
@@ -134,6 +139,16 @@ def require_positions(query_positions: Positions, key_positions: Positions, batc
             )
     if (query_positions.documents is None) != (key_positions.documents is None):
         require_documents(query_positions, key_positions)
+
+
+def require_chunks(query_positions: Positions, key_positions: Positions) -> None:
+    """Raise unless positions are whole numbers on one axis, which chunks are counted by."""
+    for name, positions in (("positions", query_positions), ("key_positions", key_positions)):
+        if positions.given_ids is not None and (positions.axes > 1 or positions.given_ids.is_floating_point()):
+            raise ValueError(
+                f"{name} must be whole numbers on one axis with chunk=, since chunks are counted by them; got "
+                f"{positions!r}."
+            )
 
 
 def require_mask(mask: Any, scores: tuple[int, ...], device: torch.device) -> None:
@@ -166,8 +181,13 @@ def require_numbers(causal: object, window: object, scale: Any, dropout: object)
         require_window(window)
     if type(dropout) is not float or dropout:
         require_dropout(dropout)
-    if scale is None or (type(scale) is float and math.isfinite(scale)):
+    if scale is None or (type(scale) is float and scale - scale == 0):  # finite; a graph has no other word for it
         return scale
+    return require_scale(scale)
+
+
+def require_scale(scale: Any) -> float:
+    """Give a scale as Python's own number; raise for one that learns, or is none."""
     if isinstance(scale, Tensor) and scale.requires_grad:
         refuse(
             TypeError, "scale", "be a number that does not learn", "kernels take a plain one", told(scale),
@@ -179,7 +199,7 @@ def require_numbers(causal: object, window: object, scale: Any, dropout: object)
 def require_softmax(query: Tensor, chunk: object, softcap: object, sinks: Any) -> float | None:
     """Raise unless chunks, a cap and sinks are such as can be used; give the cap as Python's own number."""
     if chunk is not None:
-        require_count("chunk", chunk, "it counts the tokens of a chunk", least=1)
+        require_chunk(chunk)
     if sinks is not None:
         require_floating("sinks", sinks, "they take part in the softmax")
         if sinks.shape != query.shape[1:2]:
@@ -187,8 +207,16 @@ def require_softmax(query: Tensor, chunk: object, softcap: object, sinks: Any) -
                 f"sinks must have shape ({query.shape[1]},), since each head has one; got shape {tuple(sinks.shape)}."
             )
         require_same_device("sinks", sinks, "query", query)
-    if softcap is None:
-        return None
+    return None if softcap is None else require_cap(softcap)
+
+
+def require_chunk(chunk: object) -> None:
+    """Raise unless a chunk has a position at least."""
+    require_count("chunk", chunk, "it counts the positions of a chunk", least=1)
+
+
+def require_cap(softcap: object) -> float:
+    """Give a bound of the scores as Python's own number."""
     cap = require_number("softcap", softcap, "it bounds the scores")
     if cap <= 0:
         refuse(ValueError, "softcap", "be above 0", "it bounds the scores", told(softcap), "Leave it out for no bound.")
@@ -207,50 +235,3 @@ def require_documents(query_positions: Positions, key_positions: Positions) -> N
             f"queries and keys must both have documents or neither, since a token sees only its own; "
             f"got {query_positions!r} and {key_positions!r}."
         )
-
-
-def require_queries(query: Any, keys: Tensor, count: int) -> None:
-    """Raise unless there is a query for each of the new keys, such as the cached ones are."""
-    if not (isinstance(query, Tensor) and query.is_floating_point()):
-        require_floating("query", query, "it meets the keys")
-    (batch, heads, _, width), shape = keys.shape, query.shape
-    if query.ndim != 4 or shape[0] != batch or shape[1] % heads or shape[2] != count or shape[3] != width:
-        raise ValueError(
-            f"query must have shape ({batch}, heads, {count}, {width}) with a multiple of {heads} heads, since it "
-            f"meets the keys of the cache; got shape {tuple(shape)}."
-        )
-    if query.device != keys.device:
-        require_same_device("query", query, "the cache", keys)
-
-
-def require_new_keys(keys: Any, values: Any, held_keys: Tensor, held_values: Tensor, names: tuple[str, ...]) -> None:
-    """Raise unless new keys and values are such as a cache holds."""
-    for name, given, held in ((names[0], keys, held_keys), (names[1], values, held_values)):
-        if not (isinstance(given, Tensor) and given.is_floating_point()):
-            require_floating(name, given, "the cache holds fractions")
-        if given.ndim != 4 or (given.shape[:2], given.shape[-1]) != (held.shape[:2], held.shape[-1]):
-            batch, heads, _, width = held.shape
-            raise ValueError(
-                f"{name} must have shape ({batch}, {heads}, new, {width}), since the cache was made for {batch} "
-                f"rows of {heads} heads of {width}; got shape {tuple(given.shape)}."
-            )
-        if given.device != held.device:
-            raise ValueError(
-                f"{name} must be on the cache's device, {held.device}, since they are stored there; got {given.device}."
-            )
-    if keys.shape[2] != values.shape[2]:
-        raise ValueError(
-            f"{names[0]} and {names[1]} must be as many, since each key has a value; got {keys.shape[2]} and "
-            f"{values.shape[2]}."
-        )
-
-
-def require_valid(valid: Tensor, keys: Tensor, count: int) -> None:
-    """Raise unless each new token of a cache is told to be real or padding."""
-    require_bool("valid", valid, "it is true at real tokens")
-    if valid.ndim != 2 or valid.shape[0] not in (1, keys.shape[0]) or valid.shape[1] != count:
-        raise ValueError(
-            f"valid must have shape ({keys.shape[0]}, {count}), since it marks the real ones of the new tokens; got "
-            f"shape {tuple(valid.shape)}."
-        )
-    require_same_device("valid", valid, "the cache", keys)

@@ -9,13 +9,14 @@ out = layer(token, cache=cache)                           decoding
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import Any, Literal, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from situs.arguments import (
+    is_word,
     refuse,
     require_count,
     require_counts,
@@ -25,11 +26,12 @@ from situs.arguments import (
     require_same_device,
     told,
 )
+from situs.attention.admission import is_ahead_of_tokens
 from situs.attention.attend import Impl, attend_request, require_impl
 from situs.attention.cache import KVCache
-from situs.attention.fitting import require_mask, require_numbers, require_window
+from situs.attention.fitting import require_cap, require_chunk, require_mask, require_scale, require_window
+from situs.attention.normed import QueryKeyNorm, with_norm_after
 from situs.attention.request import make_request, resolve, softmax_scale, warn_of_scale
-from situs.attention.slots import is_ahead_of_tokens
 from situs.encodings.base import Encoding, Encodings, as_encodings, is_autocast
 from situs.positions import Positions, PositionsLike, is_deferred
 from situs.positions.require import like as require_like
@@ -49,7 +51,11 @@ class Attention(nn.Module):
         encoding: Encodings = None,
         causal: bool = True,
         window: int | None = None,
-        qk_norm: bool = False,
+        chunk: int | None = None,
+        scale: float | None = None,
+        softcap: float | None = None,
+        sinks: bool = False,
+        qk_norm: bool | Literal["after"] = False,
         bias: bool = False,
         dropout: float = 0.0,
     ) -> None:
@@ -61,7 +67,12 @@ class Attention(nn.Module):
         encoding: an encoding, a list of them, or none.
         causal: hide keys that come later.
         window: how many keys a query sees, itself included; all if left out.
-        qk_norm: normalise queries and keys by their root mean square first, as many recent models do.
+        chunk: positions of a chunk, whose tokens see only each other (Llama 4); none if left out.
+        scale: factor of q . k; the encodings' own, or 1 / sqrt(head_dim), if left out.
+        softcap: bounds scores by ``softcap tanh(score / softcap)`` (Gemma 2).
+        sinks: learn a logit per head that takes part in the softmax (GPT-OSS).
+        qk_norm: normalise queries and keys by their root mean square first, as many recent models do; "after" does it
+            behind the rotation instead, as Hunyuan does.
         bias: have biases in the projections.
         dropout: probability of dropping a weight, in training.
         """
@@ -71,12 +82,19 @@ class Attention(nn.Module):
             num_kv_heads = require_count("num_kv_heads", num_kv_heads, "it sizes the projections", least=1)
         if head_dim is not None:
             head_dim = require_count("head_dim", head_dim, "it sizes the projections", least=1)
-        require_flag("causal", causal, "later keys are hidden or not")
-        if window is not None:
-            require_window(window)
-        require_flag("qk_norm", qk_norm, "queries and keys are normalised or not")
+        if not is_word(qk_norm, ("after",)) and not isinstance(qk_norm, bool):
+            refuse(
+                TypeError, "qk_norm", 'be True, False or "after"',
+                "queries and keys are normalised before they are rotated, not at all, or after", told(qk_norm),
+            )  # fmt: skip
         require_flag("bias", bias, "projections have biases or not")
-        dropout = require_dropout(dropout)
+        require_flag("sinks", sinks, "heads learn one each or not")
+        self.causal = causal
+        self.window = window
+        self.chunk = chunk
+        self.scale = scale
+        self.softcap = softcap
+        self.dropout = dropout
         self.dim = dim
         self.num_heads = num_heads
         self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
@@ -93,21 +111,49 @@ class Attention(nn.Module):
             )
         acting = as_encodings(encoding)
         self.encodings = nn.ModuleList(_fitting(each, self) for each in acting)
-        if len(acting) > 1:
+        if len(acting) > 1 and scale is None:
             warn_of_scale(acting, self.head_dim, stacklevel=3)
-        self.causal = causal
-        self.window = window
-        self.dropout = dropout
         width, kv_width = num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         self.query = nn.Linear(dim, width, bias=bias)
         self.key = nn.Linear(dim, kv_width, bias=bias)
         self.value = nn.Linear(dim, kv_width, bias=bias)
         self.out = nn.Linear(width, dim, bias=bias)
+        self.sinks = nn.Parameter(torch.zeros(num_heads)) if sinks else None
         self.query_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
         self.key_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
+        self._norm_after: tuple[QueryKeyNorm, ...] = ()  # a tuple, since the norms are this layer's
+        if isinstance(qk_norm, str):
+            assert self.query_norm is not None
+            assert self.key_norm is not None
+            self._norm_after = (QueryKeyNorm(self.query_norm, self.key_norm),)
 
-    def make_cache(self, *, batch: int, max_length: int) -> KVCache:
-        """An empty cache of this layer's sizes, dtype and device."""
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "causal":
+            require_flag(name, value, "later keys are hidden or not")
+        elif name == "window" and value is not None:
+            require_window(value)
+        elif name == "dropout":
+            value = require_dropout(value)
+        elif name == "chunk" and value is not None:
+            require_chunk(value)
+        elif name == "scale" and value is not None:
+            value = require_scale(value)
+        elif name == "softcap" and value is not None:
+            value = require_cap(value)
+        super().__setattr__(name, value)
+
+    def make_cache(self, *, batch: int, max_length: int | None = None) -> KVCache:
+        """An empty cache of this layer's sizes, dtype and device. Where the layer has a window, only that is held, and
+        ``max_length`` may be left out.
+
+        >>> import torch, situs
+        >>> layer = situs.Attention(dim=32, num_heads=4, encoding=situs.Rotary(head_dim=8), window=128).eval()
+        >>> cache = layer.make_cache(batch=1)
+        >>> with torch.no_grad():
+        ...     _ = [layer(torch.randn(1, 500, 32), cache=cache) for _ in range(4)]
+        >>> cache.length, cache.keys.shape[2]  # tokens so far, and those that memory has room for
+        (2000, 191)
+        """
         floats = (each for part in (self.key, self) for each in part.parameters() if each.is_floating_point())
         like = next(floats, torch.empty(0))  # a projection that was replaced may have no weight
         return KVCache(
@@ -115,6 +161,7 @@ class Attention(nn.Module):
             num_heads=self.num_kv_heads,
             head_dim=self.head_dim,
             max_length=max_length,
+            window=self.window,
             dtype=like.dtype,
             device=like.device,
         )
@@ -144,31 +191,48 @@ class Attention(nn.Module):
             positions = 0 if positions is None else positions
             context_positions = 0 if context_positions is None else context_positions
         source, of_keys = (x, positions) if context is None else (context, context_positions)
-        x, source = _real_tokens(x, positions), _real_tokens(source, of_keys)
-        query = self._heads(self.query(x), self.num_heads, self.query_norm)
-        key = self._heads(self.key(source), self.num_kv_heads, self.key_norm)
+        if isinstance(positions, Positions) or isinstance(of_keys, Positions):
+            x, source = _real_tokens(x, positions), _real_tokens(source, of_keys)
+        norms = (None, None) if self._norm_after else (self.query_norm, self.key_norm)
+        query = self._heads(self.query(x), self.num_heads, norms[0])
+        key = self._heads(self.key(source), self.num_kv_heads, norms[1])
         value = self._heads(self.value(source), self.num_kv_heads, None)
         if not query.dtype == key.dtype == value.dtype:  # norms may be wider under autocast
             query, key = query.to(value.dtype), key.to(value.dtype)
         own = as_encodings(self.encodings, "encodings")
         features = _features(own, x, source)
+        for norm in self._norm_after:
+            own = with_norm_after(own, norm)
         causal = self.causal and context is None
         dropout = self.dropout if self.training else 0.0
         if cache is None:
             request = make_request(
                 query, key, value, encoding=own, causal=causal, positions=positions, key_positions=of_keys, mask=mask,
-                window=self.window, scale=softmax_scale(own, self.head_dim), dropout=dropout, features=features,
+                window=self.window, scale=self._scale(own), dropout=dropout, chunk=self.chunk, softcap=self.softcap,
+                sinks=self.sinks, features=features,
             )  # fmt: skip
             return self._project(attend_request(request, impl), value.dtype)
         step = cache.extend(query, key, value, positions, own, features)
         try:
+            mask = mask if mask is None else _of_held_keys(mask, step.key_positions)
+            if self.chunk is not None and not cache.is_counted:
+                raise ValueError(
+                    f"positions must count the tokens in the cache of a layer with chunk={self.chunk}, since a key's "
+                    f"chunk is read off its slot; got {step.query_positions!r}."
+                )
+            scale = step.scale if self.scale is None else self.scale
             request = resolve(
-                *step[:6], causal, self.window, mask, step.scale, dropout, cache.offsets, features=step.features
+                *step[:6], causal, self.window, mask, scale, dropout, cache.offsets,
+                chunk=self.chunk, softcap=self.softcap, sinks=self.sinks, features=step.features,
             )  # fmt: skip
             return self._project(attend_request(request, impl), value.dtype)
         except BaseException:  # Ctrl-C too
             cache.withdraw(step)
             raise
+
+    def _scale(self, encodings: list[Encoding]) -> float:
+        """Give the factor of q . k: one's own, or that of the encodings, which warned when the layer was made."""
+        return softmax_scale(encodings, self.head_dim) if self.scale is None else self.scale
 
     def _project(self, out: Tensor, dtype: torch.dtype) -> Tensor:
         out = out if out.dtype == dtype else out.to(dtype)
@@ -185,14 +249,17 @@ class Attention(nn.Module):
     ) -> None:
         """Raise unless what a call was given belongs together."""
         _require_tokens("x", x, self)
-        require_numbers(self.causal, self.window, None, self.dropout)
         if positions is not None:
             require_like("positions", positions, x.shape[1], Positions)
-        keys = x.shape[1]
         if cache is not None:
             if not isinstance(cache, KVCache):
                 refuse(TypeError, "cache", "be a situs.KVCache", "it holds the keys so far", told(cache))
-            keys += cache.longest
+            held = cache.memory.window
+            if held is not None and (self.window is None or self.window > held):
+                raise ValueError(
+                    f"cache must hold the {'keys' if self.window is None else self.window} that a query of this layer "
+                    f"sees, since earlier ones are forgotten; got a cache with window={held}. Use layer.make_cache()."
+                )
         if context is not None:
             _require_tokens("context", context, self)
             if context.shape[0] != x.shape[0]:
@@ -204,14 +271,15 @@ class Attention(nn.Module):
                 raise ValueError(
                     "cache and context must not both be given, since keys come from one of them; got both."
                 )
-            keys = context.shape[1]
-            require_like("context_positions", context_positions, keys, Positions)
+            require_like("context_positions", context_positions, context.shape[1], Positions)
         elif context_positions is not None:
             raise ValueError(
                 f"context_positions must be left out without context, since they are those of its tokens; got "
                 f"{told(context_positions)}."
             )
         if mask is not None:
+            keys = x.shape[1] if context is None else context.shape[1]
+            keys += 0 if cache is None else cache.memory.longest()
             require_mask(mask, (x.shape[0], self.num_heads, x.shape[1], keys), x.device)
             if cache is not None and isinstance(positions, Positions):
                 _require_columns(mask, positions)
@@ -260,6 +328,20 @@ def _require_columns(mask: Tensor, positions: Positions) -> None:
             f"mask must have one column for all keys where a cache is given and padding stands on the left, since "
             f"padding takes no slot in the cache; got shape {tuple(mask.shape)} and {positions!r}. Pad on the right."
         )
+
+
+def _of_held_keys(mask: Tensor, positions: Positions) -> Tensor:
+    """Take the columns of a mask that belong to keys which a cache still holds: a window leaves the first ones out."""
+    columns = 1 if mask.ndim == 0 else mask.shape[-1]
+    if columns == 1:
+        return mask
+    if positions.start is not None:
+        return mask[..., positions.start :]
+    if positions.given_slots is None:
+        return mask
+    slots = positions.given_slots.clamp(max=columns - 1)[:, None, None]
+    mask = mask[(None,) * (4 - mask.ndim)]
+    return mask.expand(len(slots), -1, -1, -1).gather(-1, slots.expand(-1, *mask.shape[1:3], -1))
 
 
 def _real_tokens(x: Tensor, positions: PositionsLike) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from situs.encodings.base import Encoding
 from situs.encodings.bias import OffsetBias, PositionProduct
-from situs.encodings.score import OffsetScore, OffsetVectors
+from situs.encodings.score import OffsetScore, OffsetVectors, ValueEncoding
 from situs.positions import Positions
 
 Made = TypeVar("Made")
@@ -93,7 +93,9 @@ def bias_over_offsets(
             total = added if total is None else total if added is None else total + added
         return torch.zeros(1, offsets.shape[0], dtype=dtype, device=device) if total is None else total
 
-    if cache is None or not biases:
+    if not biases:
+        return torch.zeros(1, highest - lowest + 1, dtype=dtype, device=device)
+    if cache is None:
         return make(lowest, highest)
     name = ("bias", *biases, dtype, device)
     wider = _wider(lowest, highest)
@@ -120,8 +122,31 @@ def vectors_over_offsets(
     return cache.find(name, modules, lowest, highest, wider, make, OffsetVectors.part)
 
 
+def value_vectors_over_offsets(
+    encoding: ValueEncoding,
+    lowest: int,
+    highest: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    cache: OffsetCache | None,
+) -> Float[Tensor, "heads_or_1 offsets value_dim"]:
+    """The vectors that an encoding adds to values, for each offset from ``lowest`` to ``highest``."""
+
+    def make(first: int, last: int) -> Tensor:
+        return encoding.value_vectors(torch.arange(first, last + 1, device=device), dtype)
+
+    if cache is None:
+        return make(lowest, highest)
+    name, wider = ("values", encoding, dtype, device), _wider(lowest, highest)
+    return cache.find(name, (encoding,), lowest, highest, wider, make, _rows)
+
+
 def _part(made: Tensor, part: slice) -> Tensor:
     return made[..., part]
+
+
+def _rows(made: Tensor, part: slice) -> Tensor:
+    return made[:, part]
 
 
 def _positions(made: Tensor, part: slice) -> Tensor:

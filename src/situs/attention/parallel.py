@@ -44,9 +44,9 @@ def attend_sharded(
 ) -> Float[Tensor, "batch heads shard value_dim"]:
     """This rank's rows of attention over the whole sequence, of which it was handed its shard.
 
-    ``positions`` are those of the whole sequence, a range from 0 if left out, the same on every rank. ``features`` are
-    those of this rank's tokens. Gradients flow to the keys and values of all ranks, and to features of keys. Parameters of the encoding get the gradient of this rank's rows: add them up over
-    ranks, as for any parameter.
+    ``positions`` are those of the whole sequence, a range from 0 if left out, the same on every rank; ``features``
+    those of this rank's tokens. Gradients flow to keys, values and features of all ranks. Parameters of the encoding get the
+    gradient of this rank's rows: add them up over ranks, as for any parameter.
     """
     query, key, value = require_tensors(query, key, value)
     scale = require_numbers(causal, window, scale, 0.0)

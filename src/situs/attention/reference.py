@@ -2,9 +2,10 @@
 
     score[i, j]  = scale q'_i . k'_j + g(q_i, k_j, i, j) + b(i, j)
     capped       = softcap tanh(score / softcap), where there is a cap
-    out[i]       = sum over the keys that i may see of softmax(capped + mask)[i, j] (v_j + r(i, j))
+    out[i]       = sum over the keys that i may see of softmax(capped + mask)[i, j] (v'_j + r(i, j))
 
-A sink is one more score in each row of the softmax, whose value is 0.
+A sink is one more score in each row of the softmax, whose value is 0. Encodings of queries and keys make q' and k' of q
+and k, and maps of values v' of v; what such a map does to the output comes last.
 
 It forms the whole matrix of scores, one formula a line, in float32 or wider. Every other kernel must match it,
 gradients included.
@@ -20,6 +21,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from situs.attention.request import Request, make_request
+from situs.attention.value_maps import mapped_output, with_mapped_values
 from situs.attention.visibility import visibility, visible_with_mask
 from situs.encodings.base import (
     Encoding,
@@ -33,6 +35,7 @@ from situs.encodings.bias import BiasEncoding
 from situs.encodings.nope import NoPE
 from situs.encodings.rotation import RotationEncoding
 from situs.encodings.score import ScoreEncoding, ValueEncoding
+from situs.encodings.value_map import ValueMap
 from situs.functional.heads import share_heads
 from situs.positions import Positions, PositionsLike
 
@@ -80,7 +83,7 @@ def reference(
         dropout=dropout,
     )
     with autocast_off(query.device.type):
-        return run(request)
+        return mapped_output(request, run(with_mapped_values(request)))
 
 
 def cannot(request: Request) -> str | None:
@@ -97,9 +100,12 @@ def run(request: Request) -> Float[Tensor, "batch heads query value_dim"]:
 
     allowed = visibility(of_queries, of_keys, causal=request.causal, window=request.window)
     seen = visible_with_mask(allowed, mask, keys)
-    scores = scores_of(q, k, request.encodings, of_queries, of_keys, scale=request.scale, visible=seen, features=request.features)
+    scores = scores_of(
+        q, k, request.encodings, of_queries, of_keys, scale=request.scale, visible=seen, features=request.features
+    )
     if request.softcap is not None:
-        scores = request.softcap * torch.tanh(scores / request.softcap)
+        capped = request.softcap * torch.tanh(scores / request.softcap)
+        scores = torch.where(scores == -math.inf, scores, capped)  # what an encoding hides stays hidden
     if mask is not None and mask.dtype != torch.bool:
         scores = scores + mask
     if seen is not None:
@@ -157,7 +163,7 @@ def scores_of(
                 scores = scores + term
         elif isinstance(each, BiasEncoding):
             scores = scores + each(query_positions, key_positions, dtype=query.dtype)
-        elif not isinstance(each, (QueryKeyEncoding, InputEncoding, ValueEncoding, NoPE)):
+        elif not isinstance(each, (QueryKeyEncoding, InputEncoding, ValueEncoding, ValueMap, NoPE)):
             raise TypeError(
                 f"encoding must act on input, queries and keys, scores or values; got {type(each).__name__}."
             )

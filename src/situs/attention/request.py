@@ -13,6 +13,7 @@ from torch import Tensor
 from situs.attention.features import features_of, of_real_tokens, require_features, tempered
 from situs.attention.fitting import (
     require_causal,
+    require_chunks,
     require_fit,
     require_mask,
     require_numbers,
@@ -26,11 +27,12 @@ from situs.encodings.base import Encoding, Encodings, InputEncoding, QueryKeyEnc
 from situs.encodings.bias import BiasEncoding, OffsetBias, PositionProduct
 from situs.encodings.cumulated import CumulatedScore
 from situs.encodings.score import OffsetScore, ScoreEncoding, ValueEncoding
+from situs.encodings.value_map import ValueMap
 from situs.positions import Positions, PositionsLike, align, is_deferred
 from situs.rotation.watching import is_plain
 
 LOW = -1e3  # of a mask, below which float32 rounds off what scores tell
-ACTING = ("query and key", "score", "score and value", "value")  # places in attention
+ACTING = ("query", "query and key", "score", "score and value", "value")  # places in attention
 OFFSETS_PER_TOKEN = 4  # of which a number each is made at most, so that memory follows the tokens and not their span
 
 
@@ -64,8 +66,8 @@ class Request:
     scale: float
     dropout: float
     offset_bounds: tuple[int, int] | None
-    """The lowest and the highest offset, key minus query, that there can be; None where nothing tells, where positions
-    are no whole numbers, or where so many numbers would be too many for so few tokens."""
+    """The lowest and the highest offset, key minus query, that there can be; None where nothing tells or asks, where
+    positions are no whole numbers, or where so many numbers would be too many for so few tokens."""
     span: int | None
     """The distance from which on all content terms and values stay as they are; None where they never do."""
     adds_by_offset: bool
@@ -78,6 +80,8 @@ class Request:
     softcap: float | None = None
     sinks: Tensor | None = None
     """Of one axis, in float32 or wider."""
+    value_maps: tuple[ValueMap, ...] = ()
+    """Encodings that change values before a kernel and its output after."""
     features: Mapping[str, Tensor] = field(default_factory=dict)
     """Side inputs of queries or keys, (batch, heads, sequence, width) by name, 0 for padding."""
 
@@ -101,7 +105,9 @@ class Request:
         """Whether one query meets a range of keys, and every bias is known by offset, so that one row tells all."""
         if self.query.shape[2] != 1 or self.mask is not None or not self.are_ranges:
             return False
-        return all(isinstance(each, (OffsetBias, PositionProduct)) and each.axes == 1 for each in self.biases)
+        return not self.biases or all(
+            isinstance(each, (OffsetBias, PositionProduct)) and each.axes == 1 for each in self.biases
+        )
 
 
 def _offset_bounds(query: Positions, key: Positions, span: int | None) -> tuple[int, int] | None:
@@ -193,6 +199,7 @@ def resolve(
     mask = None if mask is None else _raised(mask[(None,) * (4 - mask.ndim)])
     given = dict(features or {})
     if chunk is not None:
+        require_chunks(of_queries, of_keys)
         seen = keys_of_chunk(of_queries, of_keys, chunk)
         if seen is None:
             of_queries, of_keys = in_chunks(of_queries, of_keys, chunk)
@@ -207,6 +214,7 @@ def resolve(
     contents: list[ScoreEncoding] = []
     cumulated: list[CumulatedScore] = []
     values: list[ValueEncoding] = []
+    value_maps: list[ValueMap] = []
     adds = False
     spans: list[float] = []
     for each in acting:
@@ -232,11 +240,13 @@ def resolve(
         if isinstance(each, ValueEncoding) and each.acts_on_values:
             values.append(each)
             spans.append(math.inf if each.span is None else each.span)
+        if isinstance(each, ValueMap):
+            value_maps.append(each)
     farthest = max(spans, default=math.inf)
     span = None if farthest == math.inf else int(farthest)
     if given:
         given = tempered(of_real_tokens(given, encodings, of_queries, of_keys), encodings, of_queries)
-    by_offset = adds or bool(contents or values)
+    adds = adds or bool(contents or values)
     return Request(
         query,
         key,
@@ -255,13 +265,14 @@ def resolve(
         mask,
         softmax_scale(encodings, query.shape[-1]) if scale is None else scale,
         dropout,
-        _offset_bounds(of_queries, of_keys, None if biases else span),
+        _offset_bounds(of_queries, of_keys, None if biases else span) if adds else None,
         span,
-        by_offset,
-        by_offset or bool(cumulated),
+        adds,
+        adds or bool(cumulated),
         offsets,
         softcap,
         None if sinks is None else sinks.to(computing_dtype(query.dtype)),
+        tuple(value_maps),
         given,
     )
 

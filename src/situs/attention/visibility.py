@@ -72,19 +72,17 @@ def _both(one: Tensor | None, other: Tensor) -> Tensor:
 
 
 def in_chunks(query_positions: Positions, key_positions: Positions, chunk: int) -> tuple[Positions, Positions]:
-    """Make every chunk of so many tokens a document of its own, which sees no other. Padding is not counted; positions
-    and slots stay what they are."""
+    """Make every chunk of so many positions a document of its own, which sees no other."""
     query, key = query_positions, key_positions
     of_keys = _in_chunks(key, own_slots(key), chunk)
     return of_keys if query is key else _in_chunks(query, query_slots(query, key), chunk), of_keys
 
 
 def _in_chunks(positions: Positions, slots: Tensor, chunk: int) -> Positions:
-    counted = positions.ids if positions.structure == "padded" else slots  # slots of padded rows count padding too
-    documents = counted.div(chunk, rounding_mode="floor")
+    ids = positions.ids
+    documents = ids.div(chunk, rounding_mode="floor")
     if positions.documents is not None:
         documents = documents + positions.documents * MANY
-    ids = positions.ids
     return replace(
         positions, structure="packed", runs=None, given_ids=ids, given_slots=slots, documents=documents, tables={}
     )

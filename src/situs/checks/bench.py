@@ -22,6 +22,7 @@ from situs.attention.request import softmax_scale
 from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding, Role
 from situs.encodings.bias import BiasEncoding
 from situs.encodings.score import ScoreEncoding, ValueEncoding
+from situs.encodings.value_map import ValueMap
 from situs.positions import Positions, PositionsLike
 
 FAR = 10_000_000
@@ -140,7 +141,7 @@ class Bench:
                 continue
             for name, feature in each.features.items():
                 drawn = torch.matmul(x, self.drawn[self.heads * feature.width].to(x.dtype))
-                found[name] = drawn.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+                found[name] = drawn.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
         return found
 
     def rotate(self, vectors: Tensor, positions: Positions, role: Role) -> Float[Tensor, "rows heads count head_dim"]:
@@ -185,7 +186,22 @@ class Bench:
             added = each.value_vectors(offsets.flatten(), seen.dtype).transpose(-2, -1)
             along = added.reshape(1, -1, *offsets.shape[1:]).expand(len(seen), -1, -1, -1)
             seen = torch.cat((seen, along), 1)
+        for each in self.of_kind(ValueMap):
+            seen = torch.cat((seen, self._mapped(each, key, query_positions, key_positions)), 1)
         return seen
+
+    def _mapped(
+        self, encoding: ValueMap, key: Tensor, query_positions: Positions, key_positions: Positions
+    ) -> Float[Tensor, "rows channels query key"]:
+        """Make of each key's value what each query gets of it."""
+        value = self.project(self.embed(key, key_positions), 2)
+        value = encoding(value, key_positions)
+        length, rows = query_positions.sequence_length, []
+        for ids in query_positions.ids.unbind(1):  # the same query for every key
+            here = ids[:, None].expand(-1, value.shape[2], *ids.shape[1:])
+            at = Positions.explicit(here, sequence_length=length)
+            rows.append(encoding(value, at, role="output").transpose(-2, -1).flatten(1, 2))
+        return torch.stack(rows, 2)
 
     def attend(
         self, x: Tensor, positions: PositionsLike = None, *, causal: bool = True
@@ -222,7 +238,9 @@ class Bench:
         """Run the layer chunk by chunk, with keys that are encoded when they arrive and then cached."""
         outputs, keys, values, first = [], [], [], 0
         cached: dict[str, Tensor] = {}
-        rotates = isinstance(self.encoding, QueryKeyEncoding)
+        rotates, left = isinstance(self.encoding, QueryKeyEncoding), self.encoding
+        if isinstance(left, ValueMap):  # values are cached as it has changed them
+            left = left.output_alone
         for size in chunks:
             here = positions[first : first + size]
             part = self.embed(x[:, first : first + size], here)
@@ -233,13 +251,13 @@ class Bench:
                 features[name] = torch.cat((cached[name], features[name]), 2) if name in cached else features[name]
             cached = features
             keys.append(self.rotate(key, here, "key"))
-            values.append(value)
+            values.append(self.encoding(value, here) if isinstance(self.encoding, ValueMap) else value)
             outputs.append(
                 reference(
                     self.rotate(query, here, "query"),
                     torch.cat(keys, 2),
                     torch.cat(values, 2),
-                    encoding=None if rotates else self.encoding,
+                    encoding=None if rotates else left,
                     causal=True,
                     positions=here,
                     key_positions=positions[:first],
@@ -260,6 +278,8 @@ class Bench:
         positions."""
         if isinstance(self.encoding, InputEncoding):
             return (x,)
+        if isinstance(self.encoding, ValueMap):
+            return (self.project(x, 2),)
         if isinstance(self.encoding, BiasEncoding):
             return ()
         return self.project(x, 0), self.project(x, 1), *self.features(x).values()
@@ -270,6 +290,8 @@ class Bench:
         if isinstance(self.encoding, QueryKeyEncoding):
             query, key = given
             applied = torch.stack((self.rotate(query, positions, "query"), self.rotate(key, positions, "key")))
+        elif isinstance(self.encoding, ValueMap):
+            applied = torch.stack([self.encoding(*given, positions, role=role) for role in ("value", "output")])
         elif isinstance(self.encoding, InputEncoding):
             applied = self.encoding(*given, positions)
         else:

@@ -21,11 +21,13 @@ from situs.checks.bench import Bench
 from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding
 from situs.encodings.bias import BiasEncoding, OffsetBias, PairBias
 from situs.encodings.score import ScoreEncoding
+from situs.encodings.value_map import ValueMap
 from situs.registry.origins import short
 
 TAKES: dict[type, tuple[str, ...]] = {
     InputEncoding: ("x", "positions"),
     QueryKeyEncoding: ("x", "positions", "role"),
+    ValueMap: ("x", "positions", "role"),
 }
 """What forward must take, by where an encoding acts."""
 
@@ -149,9 +151,10 @@ def _require_forward(encoding: Encoding) -> None:
             continue
         missing = [name for name in names[1:] if name not in parameters]
         if missing:
-            wanted = 'self, x, positions=None, *, role="query"' if "role" in names else "self, x, positions=None"
+            first, roles = ("value", "values or outputs") if kind is ValueMap else ("query", "queries or keys")
+            wanted = f'self, x, positions=None, *, role="{first}"' if "role" in names else "self, x, positions=None"
             reason = (
-                "since attention says whether it hands over queries or keys"
+                f"since attention says whether it hands over {roles}"
                 if missing == ["role"]
                 else "since attention hands them over"
             )

@@ -12,6 +12,7 @@ from situs.checks.bench import Bench
 from situs.checks.require import require_close, require_equal
 from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding
 from situs.encodings.bias import BiasEncoding, OffsetBias, PairBias
+from situs.encodings.value_map import ValueMap
 from situs.positions import Positions
 
 BY_POSITIONS = (
@@ -154,9 +155,10 @@ def keeps_shape_and_dtype(bench: Bench) -> None:
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
         count = bench.length(6, dtype)
         x, positions = bench.tokens(count, dtype=dtype), bench.positions(count)
-        if isinstance(bench.encoding, (InputEncoding, QueryKeyEncoding)):
+        if isinstance(bench.encoding, (InputEncoding, QueryKeyEncoding, ValueMap)):
             made, given = bench.encode(x, positions), bench.given(x)[0]
-            if made.shape[-3:] != given.shape[-3:]:
+            compared = slice(-3, -1 if isinstance(bench.encoding, QueryKeyEncoding) and bench.encoding.widens else None)
+            if made.shape[compared] != given.shape[compared]:
                 raise AssertionError(
                     f"vectors of shape {tuple(given.shape[-3:])} come back with shape {tuple(made.shape[-3:])}. Return "
                     f"all channels, also those that positions do not change"

@@ -88,8 +88,8 @@ def add_commands(commands: Commands) -> None:
         "--report",
         type=Path,
         metavar="DIR",
-        help="only write table, figures and report again from DIR/records.json, there or to --out; goes "
-        "with --json, and with no other option",
+        help="only write table, figures and report again, there or to --out, from DIR/records.json, or from the trials "
+        "that are finished if the comparison was stopped; goes with --json, and with no other option",
     )
     compare.set_defaults(run=run, cure=partial(cure, compare), changed=partial(changed, compare))
 
@@ -140,7 +140,8 @@ def run(options: argparse.Namespace) -> int:
     if options.report is not None:
         _require_alone(options)
         source = options.report.parent if options.report.name == RECORDS else options.report
-        records, folder = _written(source), options.out or source
+        records = _written(source, stopped=options.report.name != RECORDS)
+        folder = options.out or source
     else:
         folder = options.out or Path(OUT)
         records = _compare(options, folder, watch(quiet=options.json))
@@ -162,15 +163,20 @@ def run(options: argparse.Namespace) -> int:
         return stop_printing()
     if unwritten:
         print(unwritten, file=sys.stderr)
-    came = all(record.status == "done" for record in records.trials) and not records.problems
+    came = all(record.status == "done" for record in records.trials) and not (records.problems or records.planned)
     return 0 if came and not unwritten else 1
 
 
-def _written(folder: Path) -> Comparison:
-    """Read the records of a comparison that was made before; changes nothing."""
-    from situs.lab.comparing.records import Comparison
-    from situs.lab.comparing.store import DamagedError, read_record
+def _written(folder: Path, *, stopped: bool) -> Comparison:
+    """Read the records of a comparison that was made before; changes nothing.
 
+    stopped: look first for one that was stopped, which is newer than one that has ended.
+    """
+    from situs.lab.comparing.records import Comparison
+    from situs.lab.comparing.store import DamagedError, read_record, read_stopped
+
+    if stopped and (found := read_stopped(folder)) is not None:
+        return found
     try:
         return read_record(Comparison, folder / RECORDS)
     except DamagedError as problem:
@@ -231,6 +237,8 @@ def _compare(options: argparse.Namespace, folder: Path, watcher: Any) -> Compari
     timeout = TIMEOUT if options.trial_timeout is None else options.trial_timeout
     with stopping_at_sigterm(lambda _: TerminatedError()), Team(options.workers) as team, watcher:
         plan = try_out(plan, team, timeout=timeout)
+        for written, name in plan.renamed.items():
+            watcher.remark(f"{written} is {name}, since both name one class; it is shown under that name.")
         watcher.remark(str(plan.budget))
         for method in plan.methods:
             if method.description:

@@ -67,7 +67,7 @@ class LineWatcher:
         return self
 
     def __exit__(self, *problem: object) -> None:
-        _say_what_is_kept(self.console, problem[0])
+        _say_what_is_kept(self.console, self.tally, problem[0])
 
     def planned(self, trials: Sequence[Trial], finished: int) -> None:
         """Say how much there is to do."""
@@ -111,7 +111,7 @@ class LiveWatcher:
 
     def __exit__(self, *problem: object) -> None:
         self.live.stop()
-        _say_what_is_kept(self.console, problem[0])
+        _say_what_is_kept(self.console, self.tally, problem[0])
 
     def planned(self, trials: Sequence[Trial], finished: int) -> None:
         """Say how much there is to do, and set the bar."""
@@ -164,9 +164,12 @@ def _measuring(method: str) -> str:
     return f"measuring the cost and the properties of {method}"
 
 
-def _say_what_is_kept(console: Console, problem: object) -> None:
+def _say_what_is_kept(console: Console, tally: Tally, problem: object) -> None:
     if isinstance(problem, type) and issubclass(problem, KeyboardInterrupt):
-        console.print("Stopped. What is finished is kept; the same command goes on from here.")
+        missing = tally.total - tally.ended
+        where = f", with {missing} of {tally.total} trials missing" if missing else ""
+        said = f"Stopped{where}. What is finished is kept; the same command goes on from here."
+        console.print(said, soft_wrap=True, highlight=False)
 
 
 def show(view: View, folder: Path | None, console: Console | None = None) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import situs
 from situs.cli.check import SIZES, find, printing_to_stderr
 from situs.registry import ENCODINGS, SCALINGS, Entry, require_options
+from situs.registry.families import FAMILIES
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -20,27 +21,36 @@ if TYPE_CHECKING:
 def add_commands(commands: Commands) -> None:
     """Add both commands to the parser."""
     listing = commands.add_parser("list", help="list the encodings")
-    listing.add_argument("--json", action="store_true", help="print JSON, for programs")
+    listing.add_argument(
+        "--json",
+        action="store_true",
+        help="print JSON, for programs: what the table shows, class and paper; all else is in situs show NAME --json",
+    )
     listing.set_defaults(run=run_list)
-    show = commands.add_parser("show", help="show one encoding: place, paper, formula, parameters, dialects, options")
+    show = commands.add_parser(
+        "show", help="show one encoding: place, paper, formula, parameters, dialects, models, options"
+    )
     show.add_argument("name", help="a name that situs list shows, rotary+yarn, MODULE:CLASS, or FILE.py")
     show.add_argument("--json", action="store_true", help="print JSON, for programs")
     show.set_defaults(run=run_show)
 
 
 def run_list(options: argparse.Namespace) -> int:
-    """Print a line for each encoding and each scaling of rotary; as a table, without loading torch."""
-    if options.json:
-        print(json.dumps([summary(situs.entry(name)) for name in situs.names()], indent=2))
-        return 0
-    rows = [(name, each.place, each.learned, each.formula) for name, each in ENCODINGS.items()]
+    """Print a line for each encoding and each scaling of rotary, or all of them as JSON; without loading torch."""
+    rows = {name: (f"situs.{each.cls}", *each[2:]) for name, each in ENCODINGS.items()}
     for name in situs.names():
         if name not in ENCODINGS:  # registered by a program that calls this
             entry = situs.entry(name)
-            rows.append((name, entry.place, bool(summary(entry)["learned"]), entry.formula))
-    width, places = max(len(row[0]) for row in rows), max(len(row[1]) for row in rows)
+            rows[name] = _class(entry), entry.place, bool(summary(entry)["learned"]), entry.paper, entry.formula
+    rows = dict(sorted(rows.items()))
+    if options.json:
+        rows |= {f"rotary+{name}": (_scaled_by(each.cls), *each[2:]) for name, each in SCALINGS.items()}
+        keys = ("name", "class", "place", "learned", "paper", "formula")
+        print(json.dumps([dict(zip(keys, (name, *row), strict=True)) for name, row in rows.items()], indent=2))
+        return 0
+    width, places = max(map(len, rows)), max(len(place) for _, place, *_ in rows.values())
     print(f"{'name':<{width}}  {'acts on':<{places}}  {'':<7}  formula")
-    for name, place, learned, formula in sorted(rows):
+    for name, (_, place, learned, _, formula) in rows.items():
         print(f"{name:<{width}}  {place:<{places}}  {'learned' if learned else '':<7}  {formula}")
     print("\nScalings of rotary (w_i: frequency of pair i, s: factor, L: length of the text, L0: of those trained on)")
     width = max(map(len, SCALINGS))
@@ -64,6 +74,8 @@ def run_show(options: argparse.Namespace) -> int:
     print(f"{'learned':<8} {learned_in_words(facts['learned'])}")
     for number, (whose, choice) in enumerate(facts["dialects"].items()):
         print(f"{'' if number else 'dialects':<8} {whose}: {choice}")
+    for number, (models, call) in enumerate(facts["models"].items()):
+        print(f"{'' if number else 'models':<8} {models}:\n{'':<11}{call}")
     print("\noptions" if facts["options"] else "\nno options")
     width = max((len(option["name"]) for option in facts["options"]), default=0)
     for option in facts["options"]:
@@ -97,8 +109,9 @@ def summary(entry: Entry, written: Mapping[str, Any] | None = None) -> dict[str,
         "formula": entry.formula,
         "learned": {name: list(parameter.shape) for name, parameter in encoding.named_parameters()},
         "dialects": dict(entry.dialects),
+        "models": {each.models: each.encoding for each in FAMILIES if entry.name in each.methods},
         "tags": sorted(encoding.tags),
-        "summary": inspect.cleandoc((entry.scaling or entry.cls).__doc__ or ""),
+        "summary": inspect.cleandoc((entry.scaling or entry.cls).__doc__ or "").partition(">>>")[0].rstrip(),
         "options": [
             {
                 "name": name,
@@ -116,8 +129,12 @@ def _class(entry: Entry) -> str:
     cls = entry.cls
     if not cls.__module__.startswith("situs."):
         return f"{cls.__qualname__} in {inspect.getsourcefile(cls)}"
-    scaling = "" if entry.scaling is None else f", with scaling=situs.{entry.scaling.__name__}(...)"
-    return f"situs.{cls.__name__}{scaling}"
+    return f"situs.{cls.__name__}" if entry.scaling is None else _scaled_by(entry.scaling.__name__)
+
+
+def _scaled_by(scaling: str) -> str:
+    """Say how rotary with a scaling is made in Python."""
+    return f"situs.Rotary, with scaling=situs.{scaling}(...)"
 
 
 def option_meanings(entry: Entry) -> dict[str, str]:

@@ -2,10 +2,12 @@
 
     place         class             it computes
     input         InputEncoding     x + p(i)
+    query         QueryKeyEncoding  t(i) q, keys as they are
     query/key     QueryKeyEncoding  R(i) q, R(j) k
     score         BiasEncoding      + b(i, j), the same for any content
     score         ScoreEncoding     + g(q_i, k_j, i, j)
     value         ValueEncoding     sum_j a_ij (v_j + r_ij)
+    value         ValueMap          M(i) sum_j a_ij N(j) v_j
     nowhere       NoPE              nothing, the control
 
 An encoding of your own subclasses one of them, keeps its options under their own names, and is then
@@ -75,7 +77,7 @@ class Encoding(nn.Module, ABC):
     """Tell what all encodings have: where they act, what they take, how they are made again."""
 
     place: ClassVar[str]
-    """Where it acts: "input", "query and key", "score", "score and value" or "nowhere"."""
+    """Where it acts: "input", "query", "query and key", "score", "score and value", "value" or "nowhere"."""
 
     tags: frozenset[str] = frozenset()
     """Properties that ``check_encoding`` then proves; see ``situs.checks.TAGS``."""
@@ -106,6 +108,9 @@ class Encoding(nn.Module, ABC):
 
     whole: bool = False
     """Whether positions must be whole numbers, as for methods that look them up in a table."""
+
+    takes_unplaced: bool = False
+    """Whether tokens without a position (``Positions.placed``), such as [CLS], mean something to it."""
 
     resolved: Mapping[str, object] = {}
     """What the options came to, for ``describe``."""
@@ -223,6 +228,13 @@ class QueryKeyEncoding(Encoding):
     place = "query and key"
     head_dim: int
 
+    changes_keys: bool = True
+    """Whether keys are changed at all; a method that changes queries alone acts on the place "query"."""
+
+    widens: bool = False
+    """Whether vectors come back with more channels; a cache then holds keys as they were, and every step changes
+    them."""
+
     @abstractmethod
     def forward(
         self,
@@ -230,7 +242,7 @@ class QueryKeyEncoding(Encoding):
         positions: PositionsLike = None,
         *,
         role: Role = "query",
-    ) -> Float[Tensor, "batch heads sequence head_dim"]:
+    ) -> Float[Tensor, "batch heads sequence _"]:
         """Change queries or keys by their positions; ``role`` matters to methods that treat them apart."""
 
     def factors(

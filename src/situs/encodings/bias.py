@@ -34,6 +34,11 @@ Rule: TypeAlias = Callable[..., Tensor]
 ScoreMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
+FROM_UNPLACED, TO_UNPLACED, AMONG_UNPLACED = 2**30, 2**30 + 1, 2**30 + 2
+"""What stands for the offset where a token has no position (``Positions.placed``): the query, the key, or both. Rules
+of encodings that say ``takes_unplaced`` tell them from offsets."""
+
+
 class BiasEncoding(Encoding):
     """Add to every score a bias that depends on the two positions alone."""
 
@@ -143,8 +148,14 @@ class OffsetBias(BiasEncoding):
         if vector is not None:
             return toeplitz(vector, key.length).unsqueeze(0)
         rule = self.rule(query.device, dtype)
+        placed = [None if each.placed is None else each.placed[:, None] for each in (query, key)]
         offsets = [
-            at_key[:, None, None, :] - at_query[:, None, :, None]
+            _offset(
+                at_query[:, None, :, None],
+                at_key[:, None, None, :],
+                None if placed[0] is None else placed[0].unsqueeze(-1),
+                None if placed[1] is None else placed[1].unsqueeze(-2),
+            )
             for at_query, at_key in zip(_by_axis(query), _by_axis(key), strict=True)
         ]
         return rule(*offsets, _heads(self, query.device, 2)).to(dtype)
@@ -157,9 +168,16 @@ class OffsetBias(BiasEncoding):
         query, key = as_positions(self, query_positions, key_positions)
         rule = self.rule(query.device, bias_dtype(self, None))
         readers = list(zip(_readers(query), _readers(key), strict=True))
+        of_query, of_key = (None if each.placed is None else _reader(each.placed) for each in (query, key))
 
         def add_bias(score: Tensor, batch: Tensor, head: Tensor, query_index: Tensor, key_index: Tensor) -> Tensor:
-            offsets = [at_key(batch, key_index) - at_query(batch, query_index) for at_query, at_key in readers]
+            placed = (
+                None if of_query is None else of_query(batch, query_index),
+                None if of_key is None else of_key(batch, key_index),
+            )
+            offsets = [
+                _offset(at_query(batch, query_index), at_key(batch, key_index), *placed) for at_query, at_key in readers
+            ]
             return score + rule(*offsets, head).to(score.dtype)
 
         return add_bias
@@ -253,11 +271,11 @@ def as_positions(
             f"query_positions and key_positions must have as many rows, or one, since rows belong together; got "
             f"{both[0].rows} and {both[1].rows}."
         )
-    _require_extent(encoding, *both)
+    require_extent(encoding, *both)
     return both[0], both[1]
 
 
-def _require_extent(encoding: BiasEncoding, query: Positions, key: Positions) -> None:
+def require_extent(encoding: Encoding, query: Positions, key: Positions) -> None:
     """Raise if positions span more than the encoding's window; where values may not be read, the device asserts."""
     if encoding.extent is None or not query.length or not key.length:
         return
@@ -278,11 +296,13 @@ def _require_span(name: str, axis: int, size: int, spread: Tensor) -> None:
 
 def _ends(positions: Positions, axis: int) -> tuple[Tensor, Tensor]:
     """Find the lowest and the highest coordinate among the real tokens of each row."""
-    ids = _by_axis(positions)[axis]
-    if positions.valid is None:
+    ids, counted = _by_axis(positions)[axis], positions.valid
+    if positions.placed is not None:
+        counted = positions.placed if counted is None else counted & positions.placed
+    if counted is None:
         return ids.amin(-1), ids.amax(-1)
     far = torch.iinfo(torch.int32).max
-    return torch.where(positions.valid, ids, far).amin(-1), torch.where(positions.valid, ids, -far).amax(-1)
+    return torch.where(counted, ids, far).amin(-1), torch.where(counted, ids, -far).amax(-1)
 
 
 def bias_dtype(encoding: Encoding, asked: Any) -> torch.dtype:
@@ -302,6 +322,16 @@ def _by_axis(positions: Positions) -> tuple[Num[Tensor, "batch sequence"], ...]:
     return (ids,) if positions.axes == 1 else ids.unbind(-1)
 
 
+def _offset(at_query: Tensor, at_key: Tensor, query_placed: Tensor | None, key_placed: Tensor | None) -> Tensor:
+    """Subtract the query's coordinate from the key's; what stands for the offset where one has none."""
+    offset = at_key - at_query
+    if query_placed is None and key_placed is None:
+        return offset
+    among = TO_UNPLACED if query_placed is None else torch.where(query_placed, TO_UNPLACED, AMONG_UNPLACED)
+    from_or = offset if query_placed is None else torch.where(query_placed, offset, FROM_UNPLACED)
+    return from_or if key_placed is None else torch.where(key_placed, from_or, among)
+
+
 def _heads(encoding: BiasEncoding, device: torch.device, axes: int) -> Tensor:
     return torch.arange(encoding.num_heads, device=device).view(-1, *[1] * axes)
 
@@ -314,7 +344,7 @@ def _readers(positions: Positions) -> list[Callable[[Tensor, Tensor], Tensor]]:
     return [_reader(ids.contiguous()) for ids in _by_axis(positions)]
 
 
-def _reader(ids: Num[Tensor, "batch sequence"]) -> Callable[[Tensor, Tensor], Tensor]:
+def _reader(ids: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
     if ids.shape[0] > 1:
         return lambda batch, index: ids[batch, index]
     alone = ids[0]

@@ -55,7 +55,6 @@ class CumulatedScore(ScoreEncoding):
         slots = query_slots(query, key), own_slots(key)
         return cumulated_over_tokens(steps, *slots, query.documents, key.documents)
 
-    @final
     @without_autocast
     def forward(
         self,

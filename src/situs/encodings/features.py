@@ -19,7 +19,7 @@ from situs.encodings.base import Encoding, is_autocast
 def projected_heads(
     encoding: Encoding, projection: nn.Linear | None, x: Float[Tensor, "batch sequence dim"]
 ) -> Float[Tensor, "batch heads sequence width"]:
-    """Project hidden states to numbers for each head; raise where the encoding has no projection, or another's width."""
+    """Project hidden states to numbers for each head; raise where it has no projection, or they do not fit."""
     name = type(encoding).__name__
     if projection is None:
         raise ValueError(

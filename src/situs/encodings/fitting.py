@@ -25,11 +25,17 @@ def require_positions(positions: object, reason: str, name: str = "positions") -
 
 
 def require_axes(encoding: Encoding, positions: Positions) -> None:
-    """Raise if positions have more or fewer coordinates than the encoding takes."""
+    """Raise if positions have more or fewer coordinates than the encoding takes, or tokens without any mean nothing to
+    it."""
     if positions.axes != encoding.axes:
         raise ValueError(
             f"positions must have {encoding.axes} coordinate{'s' * (encoding.axes > 1)} each, since this "
             f"{type(encoding).__name__} encodes that many; got {positions.axes} in {positions!r}."
+        )
+    if positions.placed is not None and not encoding.takes_unplaced:
+        raise ValueError(
+            f"positions must be those of tokens that all have one, since this {type(encoding).__name__} has nothing "
+            f"for others; got {positions!r}."
         )
 
 

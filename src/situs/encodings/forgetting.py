@@ -14,6 +14,7 @@ attention has a sum from j to i: other calls are refused.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import final
 
 import torch
@@ -49,7 +50,7 @@ class Forgetting(CumulatedScore):
     """
 
     tags = frozenset({"relative", "far", "learned"})
-    features = {"gate": Feature(width=1, role="key")}
+    features = MappingProxyType({"gate": Feature(width=1, role="key")})
 
     def __init__(self, *, num_heads: int, dim: int | None = None, init_std: float = 0.02) -> None:
         """

@@ -45,6 +45,7 @@ class LearnedGrid(InputEncoding):
 
     tags = frozenset({"unique", "learned", "bounded"})
     usable_length: int
+    takes_unplaced = True  # they have the rows of the prefix
 
     def __init__(self, *, dim: int, size: tuple[int, int], prefix: int = 0, init_std: float = 0.02) -> None:
         """
@@ -71,7 +72,8 @@ class LearnedGrid(InputEncoding):
     def forward(
         self, x: Float[Tensor, "batch sequence dim"], positions: PositionsLike = None
     ) -> Float[Tensor, "batch sequence dim"]:
-        """Add each token's row to ``x``. Positions count tokens, prefix first, or are (row, column) of patches."""
+        """Add each token's row to ``x``. Positions count tokens, prefix first, or are (row, column) of patches, where
+        those that have none, as in ``Positions.grid(height, width, prefix=1)``, take the rows of the prefix."""
         require_embeddings(self, x, self.dim)
         require_device_of(self.table, x)
         positions = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
@@ -88,13 +90,28 @@ class LearnedGrid(InputEncoding):
         *,
         mode: Literal["bicubic", "bilinear"] = "bicubic",
         antialias: bool = False,
+        align_corners: bool = False,
     ) -> LearnedGrid:
-        """Make a copy for images of another size; the same size is the identity, and prefix rows stay as they are."""
+        """Make a copy for images of another size; the same size is the identity, and prefix rows stay as they are.
+
+        mode: how rows between patches are interpolated.
+        antialias: smooth the picture before it shrinks.
+        align_corners: leave the corner patches as they are and spread the others between them, as ViLT and Qwen3-VL
+            do; otherwise patches are squares whose outer edges stay, as in ViT and DINOv2.
+        """
         require_choice("mode", mode, ("bicubic", "bilinear"), "rows between patches are interpolated one of these ways")
         size = require_size("size", size, _PATCHES)
         require_flags("the picture is smoothed before it shrinks or not", antialias=antialias)
+        require_flags("corner patches stay as they are or not", align_corners=align_corners)
         resized = LearnedGrid(**{**self.config, "size": size}).to(self.table)
-        patches = resize_grid(self.table[self.prefix :], self.size, resized.size, mode=mode, antialias=antialias)
+        patches = resize_grid(
+            self.table[self.prefix :],
+            self.size,
+            resized.size,
+            mode=mode,
+            antialias=antialias,
+            align_corners=align_corners,
+        )
         resized.table.copy_(torch.cat((self.table[: self.prefix], patches)))
         return resized.train(self.training)
 
@@ -108,4 +125,14 @@ class LearnedGrid(InputEncoding):
             lambda: "row {}, column {}".format(*positions.ids[~within][0].tolist()),
             "Use resize() for another size.",
         )
-        return Positions.explicit(self.prefix + rows * self.size[1] + columns)
+        flat = self.prefix + rows * self.size[1] + columns
+        if positions.placed is None:
+            return Positions.explicit(flat)
+        before = (~positions.placed).cumsum(-1) - 1
+        require_everywhere(
+            positions.placed | (before < self.prefix),
+            f"positions must have at most {self.prefix} tokens without a cell, since the prefix has as many rows",
+            lambda: int(before.max()) + 1,
+            "Make a table with a longer prefix.",
+        )
+        return Positions.explicit(torch.where(positions.placed, flat, before))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -27,10 +28,12 @@ from situs.arguments import (
     told,
 )
 from situs.encodings.base import QueryKeyEncoding, Role, computing_dtype, require_role
+from situs.encodings.blocks import joined_halves, parted_halves
 from situs.encodings.fitting import require_positions, require_width
+from situs.encodings.learned_tables import cached_by_values
 from situs.encodings.points import points
 from situs.functional.angles import widest
-from situs.functional.rotation import PAIRINGS, Pairing, rotation_matrix
+from situs.functional.rotation import PAIRINGS, Channels, Pairing, rotation_matrix
 from situs.positions import Positions, PositionsLike, align
 from situs.positions.require import like as require_like
 from situs.rotation import RotationTable
@@ -51,8 +54,12 @@ class Maker(NamedTuple):
 class RotationEncoding(QueryKeyEncoding):
     """Rotate channel pairs of queries and keys."""
 
+    head_dim: int
     rotary_dim: int
     pairing: Pairing
+
+    channels: Channels = "leading"
+    """Whether the rotated channels stand first or last in a head, where not all are rotated."""
 
     treats_roles_apart: bool = False
     """Whether queries and keys are rotated differently."""
@@ -62,6 +69,15 @@ class RotationEncoding(QueryKeyEncoding):
 
     text_has_one: bool = False
     """Whether a single position may stand for all coordinates, as text's does among images."""
+
+    blocks: Sequence[int] = ()
+    """Channels of each block whose halves make pairs; one or none where they are halves of all that is rotated."""
+
+    of_a_head: str = "a base"
+    """What each head has of its own, where ``num_heads`` tells their number."""
+
+    learns_frequencies: bool = False
+    """Whether frequencies follow from parameters, so that a table is as old as their values."""
 
     identity: Hashable
     """The whole configuration: two encodings that differ in anything differ in it."""
@@ -104,7 +120,7 @@ class RotationEncoding(QueryKeyEncoding):
         """Rotate queries or keys. ``positions`` may be a ``table`` made before."""
         require_width(self, "head_dim", x, self.head_dim)
         require_role(role)
-        return rotate_checked(x, self._table_for(x, positions, role), self.pairing)
+        return self._rotate(x, self._table_for(x, positions, role))
 
     def both(
         self,
@@ -137,17 +153,25 @@ class RotationEncoding(QueryKeyEncoding):
         if self._forward_hooks or self._forward_pre_hooks:
             return self(query, of_queries), self(key, of_keys, role="key")
         of_query = self._table_for(query, of_queries, "query", "query")
-        if of_keys is of_queries and alike and self._has_one_table and query.device == key.device:
-            return rotate_both_checked(query, key, of_query, self.pairing)
+        shared = not self.treats_roles_apart and self.num_heads is None and len(self.reaches) == 0  # one look is enough
+        if of_keys is of_queries and alike and shared and query.device == key.device:
+            return self._rotate_both(query, key, of_query)
         of_key = self._table_for(key, of_keys, "key", "key")
         if of_query is of_key:
-            return rotate_both_checked(query, key, of_query, self.pairing)
-        return rotate_checked(query, of_query, self.pairing), rotate_checked(key, of_key, self.pairing)
+            return self._rotate_both(query, key, of_query)
+        return self._rotate(query, of_query), self._rotate(key, of_key)
 
-    @property
-    def _has_one_table(self) -> bool:
-        """Whether what holds of queries holds of keys at the same positions, so that one table needs one look."""
-        return not self.treats_roles_apart and self.num_heads is None and len(self.reaches) == 0
+    def _rotate(self, x: Tensor, table: RotationTable) -> Tensor:
+        """Rotate vectors whose pairs may lie in blocks."""
+        if len(self.blocks) < 2:
+            return rotate_checked(x, table, self.pairing)
+        return parted_halves(rotate_checked(joined_halves(x, self.blocks), table, self.pairing), self.blocks)
+
+    def _rotate_both(self, query: Tensor, key: Tensor, table: RotationTable) -> tuple[Tensor, Tensor]:
+        """Rotate queries and keys, whose pairs may lie in blocks, by the table that they share."""
+        if len(self.blocks) < 2:
+            return rotate_both_checked(query, key, table, self.pairing)
+        return self._rotate(query, table), self._rotate(key, table)
 
     def _table_for(
         self, x: Tensor, positions: PositionsLike | RotationTable, role: Role, called: str = "x"
@@ -155,8 +179,8 @@ class RotationEncoding(QueryKeyEncoding):
         """Find the table that rotates ``x``, which must be of this encoding's heads."""
         if self.num_heads is not None and x.shape[1] != self.num_heads:
             raise ValueError(
-                f"{called} must have {self.num_heads} heads, since this {type(self).__name__} has a base for each; "
-                f"got shape {tuple(x.shape)}."
+                f"{called} must have {self.num_heads} heads, since this {type(self).__name__} has {self.of_a_head} for "
+                f"each; got shape {tuple(x.shape)}."
             )
         if isinstance(positions, RotationTable):
             table = positions
@@ -188,6 +212,9 @@ class RotationEncoding(QueryKeyEncoding):
         # a table made in inference mode cannot serve training later
         inference = not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()
         key = (self.identity, dtype, role if self.treats_roles_apart else None, inference, positions.version)
+        if self.learns_frequencies:
+            make = partial(self._make_table, positions, dtype, role)
+            return cached_by_values(positions.tables, key, tuple(self.parameters()), make)
         if key not in positions.tables:
             positions.tables[key] = self._make_table(positions, dtype, role)
         table: RotationTable = positions.tables[key]
@@ -207,7 +234,7 @@ class RotationEncoding(QueryKeyEncoding):
         self._require_reach(self.farthest_of(positions), x.dtype)
         cos, sin = self._points(positions, computing_dtype(x.dtype))
         magnitude = self.magnitude_of(positions, role)
-        return rotate_checked(x, _scaled(cos, -sin, 1 / magnitude), self.pairing)
+        return self._rotate(x, self._scaled_table(cos, -sin, 1 / magnitude))
 
     def rerotate(
         self,
@@ -231,10 +258,16 @@ class RotationEncoding(QueryKeyEncoding):
                 f"source must be a RotationEncoding, since it tells how keys were rotated; got "
                 f"{told(source)}. Keys that were not rotated are rotated with encoding(keys, role='key')."
             )
-        if (source.rotary_dim, source.pairing) != (self.rotary_dim, self.pairing):
+        layouts = [(each.rotary_dim, each.pairing, _blocks_of(each)) for each in (source, self)]
+        if layouts[0] != layouts[1]:
             raise ValueError(
                 f"source must rotate the same channels, since keys are moved pair by pair; got rotary_dim="
                 f"{source.rotary_dim}, pairing={source.pairing!r} for {self.rotary_dim}, {self.pairing!r}."
+            )
+        if source.channels != self.channels and self.rotary_dim < self.head_dim:
+            raise ValueError(
+                f"source must rotate the same channels, since keys are moved pair by pair; got channels="
+                f"{source.channels!r} for {self.channels!r}."
             )
         old_and_new = [
             Positions.of(given, keys.shape[-2], batch=keys.shape[0], device=keys.device)
@@ -248,7 +281,8 @@ class RotationEncoding(QueryKeyEncoding):
         ratio = self.magnitude_of(old_and_new[1], "key") / source.magnitude_of(old_and_new[0], "key")
         moved = _scaled(new_cos * old_cos + new_sin * old_sin, new_sin * old_cos - new_cos * old_sin, ratio)
         dtype = computing_dtype(keys.dtype)
-        return rotate_checked(keys, RotationTable(moved.cos.to(dtype), moved.sin.to(dtype)), self.pairing)
+        table = RotationTable(moved[0].to(dtype), moved[1].to(dtype), channels=self.channels)
+        return self._rotate(keys, table)
 
     def rotation_matrix(
         self,
@@ -279,7 +313,9 @@ class RotationEncoding(QueryKeyEncoding):
         table = self._make_table(at, torch.float64, role)
         rotated = rotation_matrix(table.cos[0, :, 0], table.sin[0, :, 0], self.pairing)
         matrix = torch.eye(self.head_dim, dtype=torch.float64, device="cpu").repeat(rotated.shape[0], 1, 1)
-        matrix[:, : self.rotary_dim, : self.rotary_dim] = rotated
+        first = self.head_dim - self.rotary_dim if self.channels == "trailing" else 0
+        order = first + joined_halves(torch.arange(self.rotary_dim, device="cpu"), self.blocks)
+        matrix[:, order.unsqueeze(-1), order] = rotated
         return matrix[0] if matrix.shape[0] == 1 else matrix
 
     def _points(self, positions: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -292,9 +328,13 @@ class RotationEncoding(QueryKeyEncoding):
             farthest = self.farthest_of(positions)
             self._require_reach(farthest, dtype)
         cos, sin = self._points(positions, dtype)
-        table = _scaled(cos, sin, self.magnitude_of(positions, role))
+        table = self._scaled_table(cos, sin, self.magnitude_of(positions, role))
         table.made_by = Maker(self.identity, role if self.treats_roles_apart else None, farthest)
         return table
+
+    def _scaled_table(self, cos: Tensor, sin: Tensor, magnitude: float | Tensor) -> RotationTable:
+        """Make the table of these channels, magnitude included."""
+        return RotationTable(*_scaled(cos, sin, magnitude), channels=self.channels)
 
     def _require_own(self, made_by: Maker, role: Role) -> None:
         """Raise if another encoding made a table, or this one for the other role."""
@@ -339,10 +379,15 @@ class RotationEncoding(QueryKeyEncoding):
             raise ValueError(f"{rule}; got {farthest:.0f}. {cure}")
 
 
-def _scaled(cos: Tensor, sin: Tensor, magnitude: float | Tensor) -> RotationTable:
+def _scaled(cos: Tensor, sin: Tensor, magnitude: float | Tensor) -> tuple[Tensor, Tensor]:
     if isinstance(magnitude, Tensor):
-        return RotationTable((cos * magnitude).to(cos.dtype), (sin * magnitude).to(sin.dtype))
-    return RotationTable(cos, sin) if magnitude == 1.0 else RotationTable(cos * magnitude, sin * magnitude)
+        return (cos * magnitude).to(cos.dtype), (sin * magnitude).to(sin.dtype)
+    return (cos, sin) if magnitude == 1.0 else (cos * magnitude, sin * magnitude)
+
+
+def _blocks_of(encoding: RotationEncoding) -> tuple[int, ...]:
+    """Give the sizes of the blocks, where there are several."""
+    return tuple(encoding.blocks) if len(encoding.blocks) > 1 else ()
 
 
 def check_head(head_dim: int, rotary_dim: int | None, pairing: Pairing) -> tuple[int, int]:

@@ -61,7 +61,11 @@ class LinearScaling(Stretch):
 @final
 @dataclass(frozen=True, kw_only=True)
 class NTKScaling(Stretch):
-    """Enlarge the base, so that fast pairs hardly change and the slowest is divided by the factor. bloc97 2023."""
+    """Enlarge the base, so that fast pairs hardly change and the slowest is divided by the factor. bloc97 2023.
+
+    Hunyuan's ``alpha`` is this factor: its base is ``base alpha^(d/(d-2))`` at every length, though its files say
+    "dynamic".
+    """
 
     scaling_name: ClassVar[str] = "ntk"
     paper: ClassVar[str] = "bloc97 2023, NTK-Aware Scaled RoPE (a post, no paper)"
@@ -162,10 +166,11 @@ class NTKByPartsScaling(_Parts):
 class YaRN(_Parts):
     """Interpolate by parts (NTK by parts), with a temperature on the scores. Peng et al. 2024, arXiv:2309.00071.
 
-    ``attention_factor`` is used as given, even 1.0; left out, it is ``0.1 ln(factor) + 1``. With both
-    ``mscale`` and ``mscale_all_dim`` it is their ratio, and ``mscale_all_dim`` goes, squared, to the softmax,
-    as DeepSeek's models have it. ``mscale`` without ``mscale_all_dim``, or beside ``attention_factor``, changes
-    nothing, as in transformers; ``describe()`` then lists it as unused.
+    ``attention_factor`` is used as given, even 1.0; left out, it is ``0.1 ln(factor) + 1``. With both ``mscale`` and
+    ``mscale_all_dim`` it is their ratio. What else ``mscale_all_dim`` does is told by ``mscale_dialect``: "deepseek"
+    (DeepSeek, Kimi, GLM, Mistral 4 and others with MLA) multiplies the softmax scale by it, squared; "ministral3"
+    (Ministral 3, and all models of transformers without MLA) does not. ``mscale`` without ``mscale_all_dim``, or beside
+    ``attention_factor``, changes nothing, as in transformers; ``describe()`` then lists it as unused.
     """
 
     scaling_name: ClassVar[str] = "yarn"
@@ -177,6 +182,7 @@ class YaRN(_Parts):
     attention_factor: float | None = None
     mscale: float | None = None
     mscale_all_dim: float | None = None
+    mscale_dialect: Literal["deepseek", "ministral3"] = "deepseek"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -184,16 +190,24 @@ class YaRN(_Parts):
         for name in ("mscale", "mscale_all_dim"):
             if getattr(self, name) is not None:
                 require_number(name, getattr(self, name), "it weighs a logarithm")
+        require_choice(
+            "mscale_dialect", self.mscale_dialect, ("deepseek", "ministral3"),
+            "released models multiply the softmax scale by mscale_all_dim or not",
+        )  # fmt: skip
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """``mscale``, where no ratio is formed of it."""
+        """``mscale``, where no ratio is formed of it, and ``mscale_all_dim`` where the softmax has no part in it
+        either."""
         used = self.attention_factor is None and bool(self.mscale_all_dim)
-        return () if self.mscale is None or used else ("mscale",)
+        unused = () if self.mscale is None or used else ("mscale",)
+        all_dim = self.mscale_dialect == "ministral3" and not (self.mscale and self.attention_factor is None)
+        return unused if self.mscale_all_dim is None or not all_dim else (*unused, "mscale_all_dim")
 
     def resolve(self, dim: int, base: float | Tensor, sequence_length: int | Tensor | None = None) -> ScaledFrequencies:
         require_ladder(dim, base, sequence_length)
-        softmax_factor = formulas.yarn_magnitude(self._factor, self.mscale_all_dim) ** 2 if self.mscale_all_dim else 1.0
+        on_softmax = self.mscale_all_dim if self.mscale_dialect == "deepseek" else None
+        softmax_factor = formulas.yarn_magnitude(self._factor, on_softmax) ** 2 if on_softmax else 1.0
         return ScaledFrequencies(self._frequencies(dim, base), self._rotation_factor(), softmax_factor)
 
     def _rotation_factor(self) -> float:
@@ -211,7 +225,8 @@ class LongRoPE(Stretch):
     """Divide by searched factors, one per pair: one list within the original length, one beyond.
 
     Ding et al. 2024, arXiv:2402.13753; Phi-3. The list is chosen for a whole sequence, by
-    ``Positions.sequence_length``, so that a cache never mixes the two.
+    ``Positions.sequence_length``, so that a cache never mixes the two. ``short_mscale`` and ``long_mscale`` take the
+    place of the one factor of cosines and sines where a model has one for each, as Phi-MoE does.
     """
 
     scaling_name: ClassVar[str] = "longrope"
@@ -228,6 +243,8 @@ class LongRoPE(Stretch):
     short_factors: Sequence[float | int] = ()
     long_factors: Sequence[float | int] = ()
     attention_factor: float | None = None
+    short_mscale: float | None = None
+    long_mscale: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -247,6 +264,22 @@ class LongRoPE(Stretch):
                 f"searched for one model; got {len(self.short_factors)} and {len(self.long_factors)}. Take them from "
                 f"the rope_scaling of its config.json."
             )
+        mscales = {name: getattr(self, name) for name in ("short_mscale", "long_mscale")}
+        for name, given in mscales.items():
+            if given is not None:
+                require_number(name, given, "cosines and sines are multiplied by it", above=0)
+        told = [name for name, given in mscales.items() if given is not None]
+        if len(told) == 1 or (told and self.attention_factor is not None):
+            raise ValueError(
+                f"short_mscale and long_mscale must be given together and without attention_factor, since each is the "
+                f"factor of cosines and sines at some lengths; got short_mscale={self.short_mscale}, long_mscale="
+                f"{self.long_mscale}, attention_factor={self.attention_factor}."
+            )
+
+    @property
+    def magnitude_by_length(self) -> bool:
+        """Whether each list of factors has an mscale of its own."""
+        return self.short_mscale is not None
 
     def is_long(self, sequence_length: int) -> bool:
         """Whether a sequence of this length takes the long factors."""
@@ -266,17 +299,19 @@ class LongRoPE(Stretch):
             plain / torch.tensor(factors, dtype=torch.float64, device="cpu")
             for factors in (self.short_factors, self.long_factors)
         )
+        factor: float | Tensor | None = self.attention_factor
+        if factor is None:
+            factor = formulas.longrope_magnitude(self._factor, self._original)
         if isinstance(sequence_length, Tensor):
             device, dtype = sequence_length.device, widest(sequence_length.device)
-            beyond = (sequence_length > self._original).unsqueeze(-1)
-            frequencies = torch.where(beyond, long.to(device, dtype), short.to(device, dtype))
-        else:
-            frequencies = long if sequence_length is not None and self.is_long(sequence_length) else short
-        factor = self.attention_factor
-        return ScaledFrequencies(
-            frequencies,
-            formulas.longrope_magnitude(self._factor, self._original) if factor is None else factor,
-        )
+            beyond = sequence_length > self._original
+            frequencies = torch.where(beyond.unsqueeze(-1), long.to(device, dtype), short.to(device, dtype))
+            if self.long_mscale is not None and self.short_mscale is not None:
+                factor = torch.where(beyond, self.long_mscale, self.short_mscale).to(dtype)
+            return ScaledFrequencies(frequencies, factor)
+        is_long = sequence_length is not None and self.is_long(sequence_length)
+        own = self.long_mscale if is_long else self.short_mscale
+        return ScaledFrequencies(long if is_long else short, factor if own is None else own)
 
 
 @final

@@ -166,6 +166,7 @@ class OffsetScore(ScoreEncoding):
     """Add a term whose positions enter by the offset alone."""
 
     num_heads: int
+    head_dim: int
 
     meets: str | None = None
     """The feature of queries that its vectors meet instead of queries, unscaled; None where they meet queries."""
@@ -197,7 +198,15 @@ class OffsetScore(ScoreEncoding):
             return self._term(feature_of(self, features, query.shape[2], query).to(dtype), k, of_queries, of_keys)
         if scale is None:
             scale = self.scale_for(query.shape[-1])
-        return scale * self._term(q, k, of_queries, of_keys)
+        return scale * self._among_placed(self._term(q, k, of_queries, of_keys), k, of_queries, of_keys)
+
+    def _among_placed(self, term: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
+        """Leave the offset out where the query or the key has no position: what every key meets remains."""
+        if (query.placed is None and key.placed is None) or not term.numel():
+            return term
+        both = _placed(query).unsqueeze(-1) & _placed(key).unsqueeze(-2)  # (batch or 1, query, key)
+        alone = _every_key(self.vectors(_whole_span(0, k.device), k.dtype), k)
+        return torch.where(both.unsqueeze(1), term, alone)
 
     def _term(self, q: Tensor, k: Tensor, query: Positions, key: Positions) -> Tensor:
         if not query.length or not key.length:
@@ -258,6 +267,12 @@ def _every_key(vectors: OffsetVectors, k: Tensor) -> Tensor:
     if vectors.for_every_key is None:
         return k.new_zeros(())
     return (k @ vectors.for_every_key.unsqueeze(-1)).transpose(-2, -1)
+
+
+def _placed(positions: Positions) -> Bool[Tensor, "#batch sequence"]:
+    if positions.placed is not None:
+        return positions.placed
+    return torch.ones(1, positions.length, dtype=torch.bool, device=positions.device)
 
 
 def _whole_span(span: int, device: torch.device) -> Int[Tensor, "offsets"]:

@@ -26,6 +26,10 @@ MEANINGS = {
     "attention_factor": "factor of cosines and sines; by the formula if left out.",
     "mscale": "with mscale_all_dim, weight of the logarithm in the factor of cosines and sines, as DeepSeek has it.",
     "mscale_all_dim": "weight of the logarithm in the factor of the softmax scale, as DeepSeek has it.",
+    "mscale_dialect": '"deepseek", whose mscale_all_dim goes to the softmax scale too, or "ministral3", where both '
+    "mscales touch cosines and sines alone.",
+    "short_mscale": "factor of cosines and sines in texts within original_length, as Phi-MoE has it.",
+    "long_mscale": "factor of cosines and sines in longer texts, as Phi-MoE has it.",
     "short_factors": "what frequencies are divided by in texts within original_length, one number per pair.",
     "long_factors": "what frequencies are divided by in longer texts, one number per pair.",
     "low_frequency_factor": "pairs that make fewer turns than this within original_length are divided by the factor.",
@@ -39,7 +43,8 @@ class ScaledFrequencies(NamedTuple):
     """Hold what a scaling resolves to."""
 
     frequencies: Float64[Tensor, "*rows pairs"]
-    rotation_factor: float = 1.0
+    rotation_factor: float | Float64[Tensor, "*rows"] = 1.0
+    """Of cosines and sines; one a row where lengths differ and it goes by them."""
     softmax_factor: float = 1.0
 
 
@@ -55,6 +60,11 @@ class Scaling(ABC):
 
     by_length: ClassVar[bool] = False
     """Whether the frequencies depend on how long the sequence is."""
+
+    @property
+    def magnitude_by_length(self) -> bool:
+        """Whether the factor of cosines and sines depends on it too."""
+        return False
 
     @property
     def unused(self) -> tuple[str, ...]:

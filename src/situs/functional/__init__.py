@@ -6,8 +6,9 @@ from situs.functional.frequencies import (
     interleaved_axis_map,
     rotary_frequencies,
     sinusoidal_frequencies,
+    time_last_axis_map,
 )
-from situs.functional.grids import Vision, grid_coordinates, multimodal_coordinates
+from situs.functional.grids import Vision, grid_coordinates, multimodal_coordinates, normalised_coordinates
 from situs.functional.pairing import convert_pairing, pairing_permutation
 from situs.functional.rotation import (
     as_complex,
@@ -17,7 +18,7 @@ from situs.functional.rotation import (
     rotate_real,
     rotation_matrix,
 )
-from situs.functional.sampling import randomised, skips
+from situs.functional.sampling import randomised, skips, stretches
 from situs.functional.sinusoids import shift_matrix, sinusoids
 from situs.functional.tables import resize_grid, stretch
 
@@ -30,6 +31,7 @@ __all__ = [
     "grid_coordinates",
     "interleaved_axis_map",
     "multimodal_coordinates",
+    "normalised_coordinates",
     "pairing_permutation",
     "randomised",
     "range_unit_circle",
@@ -45,5 +47,7 @@ __all__ = [
     "sinusoids",
     "skips",
     "stretch",
+    "stretches",
+    "time_last_axis_map",
     "unit_circle",
 ]

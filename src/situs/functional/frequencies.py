@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from situs.arguments import require_base, require_choice, require_count, require_floating, require_several
+from situs.arguments import refuse, require_base, require_choice, require_count, require_floating, require_several
 
 Spacing = Literal["exclusive", "inclusive"]
 
@@ -75,3 +75,13 @@ def interleaved_axis_map(sections: tuple[int, ...]) -> Int64[Tensor, "pairs"]:
     for axis in range(1, count):
         axis_map[axis : count * sections[axis] : count] = axis
     return axis_map
+
+
+def time_last_axis_map(sections: tuple[int, ...]) -> Int64[Tensor, "pairs"]:
+    """Map each pair to an axis: all but axis 0 in turns, then axis 0: ``(1, 2, 2)`` gives ``1 2 1 2 0``."""
+    time, *others = _require_sections(sections)
+    if len(set(others)) > 1:
+        reason = "one pair of each is dealt in turns"
+        refuse(ValueError, "sections", "be one for all axes but the first", reason, str((time, *others)))
+    turns = torch.arange(1, len(others) + 1, device="cpu").repeat(others[0] if others else 0)
+    return torch.cat((turns, torch.zeros(time, dtype=torch.int64, device="cpu")))

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
-from jaxtyping import Num
+from jaxtyping import Float64, Num
 from torch import Tensor
 
-from situs.arguments import refuse, require_count, require_counts, require_number, told
+from situs.arguments import refuse, require_choice, require_count, require_counts, require_number, told
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,20 @@ def grid_coordinates(*sizes: int) -> Num[Tensor, "cells axes"]:
     if not sizes:
         refuse(ValueError, "sizes", "be one or more", "a grid has an axis for each", "none")
     return torch.cartesian_prod(*(torch.arange(size, device="cpu") for size in sizes)).view(-1, len(sizes))
+
+
+def normalised_coordinates(
+    *sizes: int, by: Literal["each", "longest", "shortest"] = "each"
+) -> Float64[Tensor, "cells axes"]:
+    """List the centre of every cell of a grid, as ``2 (k + 1/2) / side - 1``, row-major (DINOv3, arXiv:2508.10104).
+
+    ``by`` tells the side: each axis' own, so that all lie in -1 .. 1, or the longest or shortest for all axes.
+    """
+    sizes = tuple([require_count("sizes", size, "they count cells", least=1) for size in sizes])
+    cells = grid_coordinates(*sizes)
+    require_choice("by", by, ("each", "longest", "shortest"), "coordinates are divided by a side of the grid")
+    sides = {"each": sizes, "longest": (max(sizes),) * len(sizes), "shortest": (min(sizes),) * len(sizes)}[by]
+    return 2 * (cells + 0.5) / torch.tensor(sides, dtype=torch.float64, device="cpu") - 1
 
 
 def multimodal_coordinates(segments: Sequence[int | Vision]) -> tuple[Num[Tensor, "tokens 3"], int]:

@@ -12,11 +12,11 @@ from jaxtyping import Int64, Shaped
 from torch import Tensor
 
 from situs.arguments import refuse, require_choice, require_count, require_tensor
-from situs.functional.rotation import PAIRINGS, Pairing
+from situs.functional.rotation import PAIRINGS, Channels, Pairing, require_channels
 
 
 def pairing_permutation(
-    head_dim: int, *, source: Pairing, target: Pairing, rotary_dim: int | None = None
+    head_dim: int, *, source: Pairing, target: Pairing, rotary_dim: int | None = None, channels: Channels = "leading"
 ) -> Int64[Tensor, "head_dim"]:
     """Find, for each channel of the target order, the source channel that goes there."""
     head_dim = _require_head(head_dim)
@@ -28,11 +28,13 @@ def pairing_permutation(
             f"rotary_dim must be even and at most head_dim={head_dim}, since channels are rotated in pairs; got "
             f"{width}."
         )
-    channels = torch.arange(head_dim, device="cpu")
+    require_channels(channels)
+    order = torch.arange(head_dim, device="cpu")
     if source != target:
         pairs = (-1, 2) if source == "interleaved" else (2, -1)
-        channels[:width] = channels[:width].view(pairs).T.reshape(-1)
-    return channels
+        rotated = order[head_dim - width :] if channels == "trailing" else order[:width]
+        rotated.copy_(rotated.view(pairs).T.reshape(-1))
+    return order
 
 
 def _require_head(head_dim: int) -> int:
@@ -46,13 +48,15 @@ def convert_pairing(
     source: Pairing,
     target: Pairing,
     rotary_dim: int | None = None,
+    channels: Channels = "leading",
     dim: int = 0,
 ) -> Shaped[Tensor, "..."]:
     """Reorder the channels of ``weight`` along ``dim`` from one pairing to the other.
 
     Use it on everything that ends in queries or keys: projection weights (out, in) and biases (out,) of any
     number of heads, so grouped-query keys too; LoRA's B (out, rank), while its A stays as it is; and weights of a
-    norm on queries and keys (head_dim,). Other tensors are not to be touched.
+    norm on queries and keys (head_dim,). Other tensors are not to be touched. ``channels`` tells where the rotated
+    ones stand among those of a head; projections of MLA's shared key alone have ``head_dim=rotary_dim``.
     """
     require_tensor("weight", weight, "its channels are reordered")
     head_dim = _require_head(head_dim)
@@ -67,6 +71,6 @@ def convert_pairing(
             f"one after "
             f"another; got shape {tuple(weight.shape)}."
         )
-    order = pairing_permutation(head_dim, source=source, target=target, rotary_dim=rotary_dim)
+    order = pairing_permutation(head_dim, source=source, target=target, rotary_dim=rotary_dim, channels=channels)
     heads = torch.arange(0, size, head_dim, device="cpu").unsqueeze(-1)
     return weight.index_select(dim, (heads + order).flatten().to(weight.device))

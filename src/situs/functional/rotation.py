@@ -31,6 +31,10 @@ from situs.arguments import (
 Pairing = Literal["interleaved", "halves"]
 PAIRINGS: tuple[Pairing, ...] = ("interleaved", "halves")
 
+Channels = Literal["leading", "trailing"]
+CHANNELS: tuple[Channels, ...] = ("leading", "trailing")
+"""Where the rotated channels of a vector stand that is not rotated whole: MLA has them last."""
+
 
 WITH_COMPLEX = (torch.float32, torch.float64)
 
@@ -52,10 +56,15 @@ def rotate_real(
     return rotate_by_real_form(x, cos, sin, pairing)
 
 
-def rotate_by_real_form(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing) -> Tensor:
+def rotate_by_real_form(
+    x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing, channels: Channels = "leading"
+) -> Tensor:
     """Rotate what has been checked to fit."""
     pairs = cos.shape[-1]
-    moving, still = x[..., : 2 * pairs].to(cos.dtype), x[..., 2 * pairs :]
+    if channels == "trailing":
+        still, moving = x[..., : x.shape[-1] - 2 * pairs], x[..., x.shape[-1] - 2 * pairs :].to(cos.dtype)
+    else:
+        moving, still = x[..., : 2 * pairs].to(cos.dtype), x[..., 2 * pairs :]
     if pairing == "interleaved":
         first, second = moving[..., 0::2], moving[..., 1::2]
     else:
@@ -63,7 +72,9 @@ def rotate_by_real_form(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing) -
     rotated = (first * cos - second * sin, first * sin + second * cos)
     joined = torch.stack(rotated, -1).flatten(-2) if pairing == "interleaved" else torch.cat(rotated, -1)
     joined = joined.to(x.dtype)
-    return torch.cat((joined, still), -1) if still.shape[-1] else joined
+    if not still.shape[-1]:
+        return joined
+    return torch.cat((still, joined) if channels == "trailing" else (joined, still), -1)
 
 
 def rotate_complex(
@@ -146,6 +157,12 @@ def require_pairing(pairing: object) -> None:
     """Raise unless channels are paired one of the two ways."""
     if not isinstance(pairing, str) or pairing not in PAIRINGS:
         require_choice("pairing", pairing, PAIRINGS, "checkpoints pair neighbouring channels or the two halves")
+
+
+def require_channels(channels: object) -> None:
+    """Raise unless the rotated channels stand first or last."""
+    if not isinstance(channels, str) or channels not in CHANNELS:
+        require_choice("channels", channels, CHANNELS, "the rotated channels of a head stand first or last")
 
 
 def _require_circle(cos: Tensor, sin: Tensor, pairing: Pairing) -> None:

@@ -1,4 +1,4 @@
-"""Windows: two-dimensional offsets inside the windows of Swin transformers.
+"""Windows: two-dimensional offsets inside the windows of vision transformers.
 
 Offsets are key minus query. The released tables are written by query minus key, which ``window_rows`` minds.
 """
@@ -16,6 +16,11 @@ def window_rows(down: Int[Tensor, "..."], right: Int[Tensor, "..."], window: tup
     """Find the row of a table of ``(2 height - 1)(2 width - 1)`` rows that each offset takes."""
     height, width = window
     return (height - 1 - down) * (2 * width - 1) + width - 1 - right
+
+
+def distance_rows(down: Int[Tensor, "..."], right: Int[Tensor, "..."], window: tuple[int, int]) -> Int[Tensor, "..."]:
+    """Find the row of a table of ``height width`` rows that each offset takes by its distances alone, as in LeViT."""
+    return down.abs() * window[1] + right.abs()
 
 
 def window_offsets(window: tuple[int, int]) -> Int[Tensor, "rows 2"]:

@@ -51,8 +51,9 @@ class Decoder(nn.Module):
                 of_input = [each for each in encodings if isinstance(each, InputEncoding)]
                 self.inputs.extend(of_input if number == 0 else ())
                 self.layers.append(Layer(size, [each for each in encodings if each not in of_input], causal=True))
-            if method.scaling is not None:  # refused here, before training, if it does not fit these sizes
-                scaled(Rotary(head_dim=head_dim), method.scaling, factor=2.0, train_length=train_length)
+            for each in self.encodings:
+                if method.scaling is not None and isinstance(each, Rotary):  # refused here if it does not fit the sizes
+                    scaled(each, method.scaling, factor=2.0, train_length=train_length)
             self.norm = nn.RMSNorm(size.dim)
             self.head = nn.Linear(size.dim, vocabulary, bias=False)
         self._draw(seed)

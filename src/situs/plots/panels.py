@@ -16,6 +16,9 @@ from situs.plots.style import MARGIN, SMALL, WIDE, Sheet, Theme, minus, text_wid
 
 GAP, NAMES, TICKS, KEY = 0.16, 0.24, 0.24, 0.26  # inches: between panels, over, under, and for the key
 BESIDE = 0.07  # from a name to what is said of it
+ALIKE = 1e-4  # what differs by less is rounding
+ALL_HEADS = "all heads"
+NAMED = 4  # heads with one curve that are named
 Map = NDArray[np.float64]
 
 
@@ -121,9 +124,34 @@ class Colours:
             )
 
 
-def some(count: int, most: int = 8) -> list[int]:
-    """Choose which of so many heads are shown: all, or some from the first to the last."""
-    return [int(each) for each in np.unique(np.linspace(0, count - 1, min(count, most)).round())]
+def heads_shown(values: Map, most: int = 8) -> dict[str, int]:
+    """Choose which heads are shown, each by its name: heads with the same numbers once, under one name; of more than
+    ``most`` different ones, some from the first to the last.
+
+    values: (heads, ...).
+
+    >>> heads_shown(np.array([[1.0], [2.0], [1.0], [1.0]]))
+    {'heads 1, 3, 4': 0, 'head 2': 1}
+    """
+    groups: list[list[int]] = []
+    for head, own in enumerate(values):
+        alike = [group for group in groups if np.allclose(values[group[0]], own, rtol=0, atol=ALIKE, equal_nan=True)]
+        if alike:
+            alike[0].append(head)
+        else:
+            groups.append([head])
+    if len(groups) == 1 and len(values) > 1:
+        return {ALL_HEADS: 0}
+    chosen = np.unique(np.linspace(0, len(groups) - 1, min(len(groups), most)).round()).astype(int)
+    return {_heads(groups[each]): groups[each][0] for each in chosen}
+
+
+def _heads(group: Sequence[int]) -> str:
+    """Name heads, which people count from 1; of many, the first and how many more."""
+    numbers = [str(head + 1) for head in group]
+    if len(numbers) > NAMED:
+        numbers = [*numbers[: NAMED - 1], f"{len(numbers) - NAMED + 1} more"]
+    return f"head{'s' * (len(group) > 1)} {', '.join(numbers)}"
 
 
 def name(axes: Axes, title: str, said: str, theme: Theme) -> None:

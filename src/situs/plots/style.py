@@ -86,7 +86,11 @@ DARK = Theme(
     much="#6cc0f5",
     below="#f28a4b",
 )
-DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.4)), (0, (1.2, 1.2)), (0, (5, 1.2, 1.2, 1.2)))
+DASHES: tuple[Any, ...] = (
+    "solid", (0, (4, 1.4)), (0, (1.2, 1.2)), (0, (5, 1.2, 1.2, 1.2)),
+    (0, (9, 1.6)), (0, (1.2, 2.8)), (0, (9, 1.4, 3, 1.4)),
+)  # fmt: skip
+"""Of lines that share a hue; `dashes` goes on with a dash and more and more dots."""
 FAMILIES = 3  # that have a hue for themselves
 MARKERS = "osD^vXP<>*hd"
 
@@ -108,9 +112,16 @@ class Look:
         }  # fmt: skip
 
 
+def dashes(variant: int) -> Any:
+    """Give the dashes of so many lines of one hue, each its own."""
+    if variant < len(DASHES):
+        return DASHES[variant]
+    return (0, (5, 1.2, *(1.2, 1.2) * (variant - len(DASHES) + 2)))
+
+
 def looks(names: Sequence[str], theme: Theme, *, families: Sequence[str] | None = None) -> dict[str, Look]:
-    """Give each name a look. Names of one family share a hue with each other and no one else; the rest take turns, and
-    what shares a hue differs in dashes and marker.
+    """Give each name a look. Names of one family share a hue with each other and no one else; the rest take turns. What
+    shares a hue differs in its dashes, so that no two lines are alike, and in its marker while there are others.
 
     families: that of each name; each is its own if left out.
     """
@@ -126,7 +137,7 @@ def looks(names: Sequence[str], theme: Theme, *, families: Sequence[str] | None 
     for name in names:
         hue = hues[family[name]]
         variant = seen[hue] = seen.get(hue, -1) + 1
-        found[name] = Look(theme.hues[hue], DASHES[variant % len(DASHES)], MARKERS[(hue + variant) % len(MARKERS)])
+        found[name] = Look(theme.hues[hue], dashes(variant), MARKERS[(hue + variant) % len(MARKERS)])
     return found
 
 

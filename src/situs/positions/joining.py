@@ -1,4 +1,4 @@
-"""Joining rows: into a batch, padded, or into one row, packed."""
+"""Joining rows: into a batch, padded, or into one row, packed; and what follows a row."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from situs.arguments import require_count
 from situs.positions.runs import Runs
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def batched(rows: Sequence[Positions], side: Side) -> dict[str, Any]:
         "given_slots": slots,
         "documents": _joined(whole, "documents", 0),
         "valid": _joined(whole, "valid", 0),
+        "placed": _joined(whole, "placed", 0),
         "sequence_length": _joined_lengths(whole, 0),
         "side": side if uneven and all(row.valid is None for row in rows) else None,
         "below": _shared_bound(rows),
@@ -51,12 +53,33 @@ def packed(rows: Sequence[Positions]) -> dict[str, Any]:
         "given_slots": torch.cat([own_slots(row) for row in rows], 1) if runs is None else None,
         "documents": torch.cat(numbers, 1),
         "valid": _joined(rows, "valid", 1),
+        "placed": _joined(rows, "placed", 1),
         "sequence_length": _joined_lengths(rows, 1),
         "document_lengths": tuple(row.length for row in rows),
         "document_starts": _joined_starts(rows),
         "below": _shared_bound(rows),
         "in_order": all(row.in_order for row in rows),
     }
+
+
+def continuation(positions: Positions, count: int) -> Positions:
+    """Give the tokens that follow a range, or text among images, their positions."""
+    count = require_count("count", count, "it counts tokens", least=0)
+    if positions.runs is None or positions.rows > 1 or positions.structure not in ("range", "mixed"):
+        raise ValueError(
+            f"positions must be a range or mixed to be continued, since others do not end; got {positions!r}."
+        )
+    end = max((last for _, last in positions.runs), default=0)
+    if positions.structure == "range":
+        return type(positions).range(count, start=end, device=positions.device)
+    if positions.delta is None:
+        raise ValueError(
+            f"positions must reach to the end of text among images to be continued, since the images tell how far "
+            f"positions lag behind; got {positions!r}. Continue the whole, not a part of it."
+        )
+    ids = torch.arange(end, end + count, device=positions.device) + positions.delta
+    following = type(positions).explicit(ids[None, :, None].expand(1, count, positions.axes))
+    return replace(following, structure="mixed", runs=((end, end + count),), delta=positions.delta)
 
 
 def _padded(row: Positions, count: int, side: Side) -> Positions:
@@ -70,6 +93,7 @@ def _padded(row: Positions, count: int, side: Side) -> Positions:
         length=row.length + count,
         given_ids=pad(ids, (0, 0, *amount) if ids.ndim == 3 else amount),
         valid=pad(valid, amount),
+        placed=None if row.placed is None else pad(row.placed, amount, value=True),
         documents=None if row.documents is None else pad(row.documents, amount),
         sequence_length=pad(whole, amount) if isinstance(whole, Tensor) and whole.shape[1] != 1 else whole,
     )
@@ -82,8 +106,8 @@ def _joined_ids(rows: Sequence[Positions], dim: int) -> Tensor:
     return torch.cat([each.double() if mixed else each for each in ids], dim)
 
 
-def _joined(rows: Sequence[Positions], name: Literal["documents", "valid"], dim: int) -> Tensor | None:
-    """Join a field of every row, if any row has it; the others are one document, all real tokens."""
+def _joined(rows: Sequence[Positions], name: Literal["documents", "valid", "placed"], dim: int) -> Tensor | None:
+    """Join a field of every row, if any row has it; the others are one document, all real tokens and placed."""
     fields: list[Tensor | None] = [getattr(row, name) for row in rows]
     if all(field is None for field in fields):
         return None

@@ -1,15 +1,16 @@
 """Positions: where each token stands, as data that every encoding takes.
 
-A `Positions` answers four questions, separately, because confusing them is where cached decoding,
+A `Positions` answers five questions, separately, because confusing them is where cached decoding,
 padding and packing go wrong elsewhere:
 
     ids               which position each token has: what an encoding computes with
     slots             where the token lies in its document: what "earlier" and "later" mean under a causal mask
     documents, valid  which tokens may see each other at all
+    placed            which tokens have a position, where some have none: [CLS] beside the patches of an image
     sequence_length   how long the whole sequence is, for methods that choose by it (dynamic NTK, LongRoPE)
 
 Its structure (a range, padded, packed, ...) is known from how it was made, never by reading tensor
-values, so that choosing a fast path costs no wait for a device. Padding has position 0.
+values, so that choosing a fast path costs no wait for a device. Padding, and what has no position, has position 0.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from torch import Tensor
 from situs.arguments import require_count, require_device, require_whole_numbers
 from situs.functional import grids, sampling
 from situs.functional.grids import Vision
-from situs.positions import joining, require
-from situs.positions.resampling import resampled
+from situs.positions import cells, joining, require
+from situs.positions.cells import Normalised
+from situs.positions.resampling import resampled, stretched
 from situs.positions.runs import Runs, as_tensor, cut, shard_pieces, slice_bounds
 from situs.positions.words import facts_about
 
@@ -47,6 +49,7 @@ class Positions:
     given_slots: Tensor | None = None
     documents: Int[Tensor, "#batch sequence"] | None = None
     valid: Bool[Tensor, "#batch sequence"] | None = None
+    placed: Bool[Tensor, "#batch sequence"] | None = None
     sequence_length: int | Int[Tensor, "#batch #sequence"] | None = None
     document_lengths: tuple[int, ...] | None = None
     document_starts: tuple[int, ...] | None = None
@@ -143,41 +146,53 @@ class Positions:
         *,
         documents: Int[Tensor, "*rows"] | None = None,
         valid: Bool[Tensor, "*rows"] | None = None,
+        placed: Bool[Tensor, "*rows"] | None = None,
         sequence_length: int | Tensor | None = None,
     ) -> Positions:
         """Take positions as they are: integers, or reals for computed methods; (sequence,), (batch, sequence) or
-        (batch, sequence, axes)."""
+        (batch, sequence, axes). ``placed`` is true at tokens that have one."""
         require.ids(ids)
         ids = ids if ids.is_floating_point() else ids.long()
         ids = ids.unsqueeze(0) if ids.ndim == 1 else ids
         ids = ids.squeeze(-1) if ids.ndim == 3 and ids.shape[-1] == 1 else ids
         require.documents(documents)
         require.valid(valid)
-        documents = documents.unsqueeze(0) if documents is not None and documents.ndim == 1 else documents
-        valid = valid.unsqueeze(0) if valid is not None and valid.ndim == 1 else valid
-        require.one_a_token("documents", documents, ids)
-        require.one_a_token("valid", valid, ids)
+        require.valid(placed, "placed")
+        documents, valid, placed = (
+            each.unsqueeze(0) if each is not None and each.ndim == 1 else each for each in (documents, valid, placed)
+        )
+        for name, each in (("documents", documents), ("valid", valid), ("placed", placed)):
+            require.one_a_token(name, each, ids)
+        if placed is not None:
+            ids = torch.where(placed if ids.ndim == 2 else placed.unsqueeze(-1), ids, 0)
         require.sequence_length(sequence_length)
         return Positions(
-            "explicit", ids.shape[1], ids.device, given_ids=ids, documents=documents, valid=valid,
+            "explicit", ids.shape[1], ids.device, given_ids=ids, documents=documents, valid=valid, placed=placed,
             sequence_length=sequence_length,
         )  # fmt: skip
 
     @staticmethod
-    def grid(*sizes: int, device: torch.device | str = "cpu") -> Positions:
-        """Give the cells of an image (height, width) or video (time, height, width) their coordinates, row by row."""
-        sizes = tuple(require_count("sizes", size, "they count cells") for size in sizes)
-        if not 1 <= len(sizes) <= 3 or any(size < 1 for size in sizes):
-            raise ValueError(
-                f"sizes must be one to three numbers of 1 or more, since a grid has that many axes; got {sizes}."
-            )
-        device = require_device(device)
-        cells = grids.grid_coordinates(*sizes)
-        ids = (cells if len(sizes) > 1 else cells.squeeze(-1)).unsqueeze(0).to(device)
-        return Positions(
-            "grid", ids.shape[1], ids.device, ((0, ids.shape[1]),), ids,
-            sequence_length=ids.shape[1], note=" x ".join(map(str, sizes)),
-        )  # fmt: skip
+    def grid(
+        *sizes: int,
+        first: float | int | Sequence[float | int] = 0,
+        step: float | int | Sequence[float | int] = 1,
+        centred: bool | Sequence[bool] = False,
+        normalised: Normalised | None = None,
+        prefix: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> Positions:
+        """Give the cells of an image (height, width), video (time, height, width) or other grid their coordinates, row
+        by row: ``first, first + step, ...``, one number for all axes or one for each.
+        Time goes by seconds with ``step=(24 / fps, 1, 1)`` (Cosmos). ``centred`` counts from ``first - ceil(n / 2)``
+        on (Qwen-Image's scale_rope). ``normalised`` gives the centres of cells in -1 .. 1, divided by each side
+        ("each", DINOv3's "separate"), the "longest" or the "shortest". The first ``prefix`` tokens, such as [CLS] and
+        registers, have no position.
+
+        >>> Positions.grid(1, 2, 3, centred=(False, True, True)).ids[0, :, 2].tolist()
+        [-2, -1, 0, -2, -1, 0]
+        """
+        made = Positions(**cells.grid(sizes, first, step, centred, normalised, device))
+        return cells.prefixed(made, prefix, "prefix")
 
     @staticmethod
     def mixed(segments: Sequence[int | Vision], *, device: torch.device | str = "cpu") -> Positions:
@@ -263,7 +278,7 @@ class Positions:
     def rows(self) -> int:
         """Sequences in the batch; 1 where all share."""
         most = 1
-        for source in (self.given_ids, self.documents, self.valid, self.sequence_length):
+        for source in (self.given_ids, self.documents, self.valid, self.placed, self.sequence_length):
             most = max(most, source.shape[0]) if isinstance(source, Tensor) else most
         return most
 
@@ -327,25 +342,32 @@ class Positions:
             self, high, count, f"skipping below {high}", lambda n: sampling.skips(n, high, min(chunks, n), seed)
         )
 
+    def augmented(
+        self, *, seed: int, shift: float | int = 0.0, jitter: float | int = 1.0, rescale: float | int = 1.0
+    ) -> Positions:
+        """Move coordinates by up to ``shift``, and stretch or shrink each axis by up to ``jitter`` and all by up to
+        ``rescale``, at random, as DINOv3 was trained on ``Positions.grid(14, 14, normalised="each")``."""
+        moves, factors = sampling.stretches(self.axes, seed, shift=shift, jitter=jitter, rescale=rescale)
+        return stretched(self, moves.tolist(), factors.tolist(), f"augmented by {seed}")
+
+    def scaled(self, factor: float | int | Sequence[float | int]) -> Positions:
+        """Multiply coordinates by a number, or by one for each axis; DINOv3's angles are those of 2 pi times its own.
+
+        >>> Positions.grid(2, 2, normalised="each").scaled(4).prefixed(1).ids[0].tolist()
+        [[0.0, 0.0], [-2.0, -2.0], [-2.0, 2.0], [2.0, -2.0], [2.0, 2.0]]
+        """
+        factors = cells.one_an_axis("factor", factor, self.axes, "coordinates are multiplied by it")
+        return stretched(self, [0.0] * self.axes, factors, f"times {factor}")
+
+    def prefixed(self, count: int) -> Positions:
+        """Put ``count`` tokens without a position before all others, which rotary does not rotate: [CLS], registers, or
+        the text of Flux."""
+        return cells.prefixed(self, count)
+
     def continued(self, count: int) -> Positions:
         """Give the tokens decoded next their positions, after a single range or after text among images. Positions
         after images lag behind the slots, by ``delta``."""
-        count = require_count("count", count, "it counts tokens", least=0)
-        if self.runs is None or self.rows > 1 or self.structure not in ("range", "mixed"):
-            raise ValueError(
-                f"positions must be a range or mixed to be continued, since others do not end; got {self!r}."
-            )
-        end = max((last for _, last in self.runs), default=0)
-        if self.structure == "range":
-            return Positions.range(count, start=end, device=self.device)
-        if self.delta is None:
-            raise ValueError(
-                f"positions must reach to the end of text among images to be continued, since the images tell how far "
-                f"positions lag behind; got {self!r}. Continue the whole, not a part of it."
-            )
-        ids = torch.arange(end, end + count, device=self.device) + self.delta
-        following = Positions.explicit(ids[None, :, None].expand(1, count, self.axes))
-        return replace(following, structure="mixed", runs=((end, end + count),), delta=self.delta)
+        return joining.continuation(self, count)
 
     def with_sequence_length(self, sequence_length: int | Int[Tensor, "#batch #sequence"]) -> Positions:
         """Tell how long the whole sequence is, or will be; one number, or one for each row, (batch, 1), or token,
@@ -354,7 +376,7 @@ class Positions:
         return replace(self, sequence_length=sequence_length, tables={})
 
     def _map(self, change: Callable[[Tensor], Tensor], **others: Any) -> Positions:
-        names = ("given_ids", "given_slots", "documents", "valid", "sequence_length")
+        names = ("given_ids", "given_slots", "documents", "valid", "placed", "sequence_length")
         held = {name: getattr(self, name) for name in names}
         changed: dict[str, Any] = {name: change(value) for name, value in held.items() if isinstance(value, Tensor)}
         return replace(self, **changed, **others, tables={})

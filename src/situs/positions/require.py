@@ -80,15 +80,15 @@ def documents(given: Tensor | None) -> None:
         require_whole_numbers("documents", given, "they number the document of each token")
 
 
-def valid(given: Tensor | None) -> None:
-    """Real tokens are marked by true."""
-    if given is not None:
-        require_tensor("valid", given, "it marks real tokens")
-        if given.dtype != torch.bool:
-            raise TypeError(
-                f"valid must be bool, true at real tokens, since others are padding; got dtype {given.dtype}. Use "
-                f"valid.bool()."
-            )
+def valid(given: Tensor | None, name: str = "valid") -> None:
+    """Real tokens, or those that have a position (``placed``), are marked by true."""
+    if given is None:
+        return
+    real = name == "valid"
+    require_tensor(name, given, "it marks real tokens" if real else "it marks tokens that have a position")
+    if given.dtype != torch.bool:
+        rule = "true at real tokens, since others are padding" if real else "true at tokens that have a position"
+        raise TypeError(f"{name} must be bool, {rule}; got dtype {given.dtype}. Use {name}.bool().")
 
 
 def slice_of_tokens(given: object) -> None:

@@ -18,6 +18,7 @@ def facts_about(positions: Positions) -> list[str]:
     facts += [f"documents of {', '.join(map(str, positions.document_lengths))}"] if positions.document_lengths else []
     facts.append(f"length {positions.length}")
     facts += [f"rows {positions.rows}"] if positions.rows > 1 else []
+    facts += ["some without a position"] if positions.placed is not None and positions.structure != "grid" else []
     facts += [f"axes {positions.axes}"] if positions.axes > 1 else []
     if isinstance(positions.sequence_length, int) and positions.sequence_length != positions.length:
         facts.append(f"of a sequence of {positions.sequence_length}")

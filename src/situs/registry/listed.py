@@ -30,6 +30,12 @@ ENCODINGS: dict[str, Listed] = {
         "Extrapolation, arXiv:2108.12409",
         "q_i . k_j / sqrt(d) - m_h |i - j|",
     ),
+    "boxes": Listed(
+        "situs.encodings.boxes", "Boxes", "score", True,
+        "Xu et al. 2021, LayoutLMv2: Multi-modal Pre-training for Visually-rich Document Understanding, "
+        "arXiv:2012.14740",
+        "q_i . k_j / sqrt(d) + text[bucket(j - i), h] + x[bucket(x_j - x_i), h] + y[bucket(y_j - y_i), h]",
+    ),
     "cope": Listed(
         "situs.encodings.cope", "CoPE", "score", True,
         "Golovneva et al. 2024, Contextual Position Encoding: Learning to Count What's Important, "
@@ -68,20 +74,42 @@ ENCODINGS: dict[str, Listed] = {
         "Dosovitskiy et al. 2020, An Image is Worth 16x16 Words, arXiv:2010.11929",
         "x_n + table[prefix + row * width + column]",
     ),
+    "lerope": Listed(
+        "situs.encodings.lerope", "LeRoPE", "query and key", True,
+        "Mistral AI 2026, Mistral Large 4 (released code, no paper)",
+        "q'_m = R(m) q_m, k'_n = R(n) k_n; R(m) rotates pair i by m base^(-2i/d) exp(a_i)",
+    ),
     "none": Listed(
         "situs.encodings.nope", "NoPE", "nowhere", False,
         "Kazemnejad et al. 2023, The Impact of Positional Encoding on Length Generalization, arXiv:2305.19466",
         "score[i, j] = q_i . k_j / sqrt(d)",
+    ),
+    "pope": Listed(
+        "situs.encodings.pope", "PoPE", "query and key", False,
+        "Gopalakrishnan et al. 2025, Decoupling the \"What\" and \"Where\" With Polar Coordinate Positional "
+        "Embeddings, arXiv:2509.10534",
+        "sum_c softplus(q_ic) softplus(k_jc) cos((j - i) base^(-c/d) + delta_hc)",
     ),
     "projected": Listed(
         "situs.encodings.projected", "ProjectedBias", "score", True,
         "Inkling (released code, no paper)",
         "q_i . k_j / d + W x_i . P[:, i - j] for 0 <= i - j < distances",
     ),
+    "rope_mixed": Listed(
+        "situs.encodings.rope_mixed", "RoPEMixed", "query and key", True,
+        "Heo et al. 2024, Rotary Position Embedding for Vision Transformer, arXiv:2403.13298",
+        "q'_p = R(p) q_p, k'_p = R(p) k_p; R(y, x) rotates pair i of head h by y f^y_hi + x f^x_hi",
+    ),
     "rotary": Listed(
         "situs.encodings.rotary", "Rotary", "query and key", False,
         "Su et al. 2021, RoFormer: Enhanced Transformer with Rotary Position Embedding, arXiv:2104.09864",
         "q'_m = R(m) q_m, k'_n = R(n) k_n; R(m) rotates pair i by m base^(-2i/d)",
+    ),
+    "rotary_value": Listed(
+        "situs.encodings.rotary_value", "RotaryValue", "value", False,
+        "DeepSeek-AI 2026, DeepSeek-V4 (released code); Su et al. 2021, RoFormer, arXiv:2104.09864 (released "
+        "code)",
+        "o_i = R(-i) sum_j a_ij R(j) v_j",
     ),
     "sandwich": Listed(
         "situs.encodings.sandwich", "Sandwich", "score", False,
@@ -111,6 +139,12 @@ ENCODINGS: dict[str, Listed] = {
         "Transformer, arXiv:1910.10683",
         "q_i . k_j + table[bucket(j - i), h]",
     ),
+    "temperature": Listed(
+        "situs.encodings.temperature", "Temperature", "query", False,
+        "Nakanishi 2025, Scalable-Softmax Is Superior for Attention, arXiv:2501.19399; Llama 4 (released "
+        "code)",
+        "q'_i = t(i) q_i; t(i) = 1 + a log(1 + floor((i + 1) / L))",
+    ),
     "transformer_xl": Listed(
         "situs.encodings.transformer_xl", "TransformerXL", "score", True,
         "Dai et al. 2019, Transformer-XL: Attentive Language Models Beyond a Fixed-Length Context, "
@@ -121,6 +155,12 @@ ENCODINGS: dict[str, Listed] = {
         "situs.encodings.tupe", "Tupe", "score", True,
         "Ke et al. 2021, Rethinking Positional Encoding in Language Pre-training, arXiv:2006.15595",
         "q_i . k_j / sqrt(2 d) + reset(p_i U_q . p_j U_k / sqrt(2 d) + b[j - i])",
+    ),
+    "vitdet": Listed(
+        "situs.encodings.vitdet", "ViTDet", "score", True,
+        "Li et al. 2022, MViTv2: Improved Multiscale Vision Transformers for Classification and Detection, "
+        "arXiv:2112.01526",
+        "q_i . k_j / sqrt(d) + q_i . R_h[y_i - y_j] + q_i . R_w[x_i - x_j]",
     ),
     "xpos": Listed(
         "situs.encodings.xpos", "XPos", "query and key", False,

@@ -117,8 +117,8 @@ def _rotate_plainly(x: Tensor, table: RotationTable, pairing: Pairing) -> Tensor
     table.require_fit(x)
     if table.cos.ndim > x.ndim:
         first = (0,) * (table.cos.ndim - x.ndim)
-        return rotate_by_real_form(x, table.cos[first], table.sin[first], pairing)
-    return rotate_by_real_form(x, table.cos, table.sin, pairing)
+        return rotate_by_real_form(x, table.cos[first], table.sin[first], pairing, table.channels)
+    return rotate_by_real_form(x, table.cos, table.sin, pairing, table.channels)
 
 
 class _Rotate(torch.autograd.Function):
@@ -140,14 +140,14 @@ class _Rotate(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
-        return rotate_by_real_form(tangent, ctx.table.cos, ctx.table.sin, ctx.pairing)
+        return rotate_by_real_form(tangent, ctx.table.cos, ctx.table.sin, ctx.pairing, ctx.table.channels)
 
     @staticmethod
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], x: Tensor, table: RotationTable, pairing: Pairing, plan: None
     ) -> tuple[Tensor, int]:
         assert in_dims[0] is not None
-        return rotate_by_real_form(x.movedim(in_dims[0], 0), table.cos, table.sin, pairing), 0
+        return rotate_by_real_form(x.movedim(in_dims[0], 0), table.cos, table.sin, pairing, table.channels), 0
 
 
 def _rotate_by_operations(x: Tensor, table: RotationTable, pairing: Pairing) -> Tensor:
@@ -161,8 +161,10 @@ def _rotate_by_operations(x: Tensor, table: RotationTable, pairing: Pairing) -> 
     rows = max(1, CHUNK_ELEMENTS * length // max(elements, 1))
     source, target = x, out
     if width < x.shape[-1]:
-        out[..., width:] = x[..., width:]
-        source, target = x[..., :width], out[..., :width]
+        first = x.shape[-1] - width if table.channels == "trailing" else 0
+        still = slice(0, first) if first else slice(width, None)
+        out[..., still] = x[..., still]
+        source, target = x[..., first : first + width], out[..., first : first + width]
     # gradients batched by autograd itself cannot be written into a given output
     given = pairing == "halves" and not is_batched(x)
     exact = x.dtype == table.cos.dtype

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from situs.arguments import require_axes_of, require_count, require_floating, require_same_shape
-from situs.functional.rotation import Pairing
+from situs.functional.rotation import Channels, Pairing, require_channels
 from situs.rotation.fused import planning
 from situs.rotation.watching import count_of_modes, dispatch_keys, has_derivative
 
@@ -20,20 +20,23 @@ class RotationTable:
     """Cosines and sines of every pair at every position, magnitude included: ready to rotate vectors.
 
     ``cos`` and ``sin`` are (batch, heads, sequence, pairs), float32 or wider, with size 1 where rows or
-    heads share. Compute once, use for queries and keys of every layer. ``made_by`` tells an encoding's own tables.
+    heads share. Compute once, use for queries and keys of every layer. ``made_by`` tells an encoding's own tables, and
+    ``channels`` whether the first or the last channels of wider vectors are rotated.
 
     >>> angles = torch.arange(16)[:, None] * torch.tensor([1.0, 0.1])
     >>> table = RotationTable(angles.cos()[None, None], angles.sin()[None, None])
     """
 
-    __slots__ = ("_derived", "_plans_of_rows", "cos", "made_by", "plans", "sin")
+    __slots__ = ("_derived", "_plans_of_rows", "channels", "cos", "made_by", "plans", "sin")
 
     def __init__(
         self,
         cos: Float[Tensor, "*rows pairs"],
         sin: Float[Tensor, "*rows pairs"],
         made_by: Any = None,
+        channels: Channels = "leading",
     ) -> None:
+        require_channels(channels)
         if not _belong_together(cos, sin):
             require_floating("cos", cos, "vectors are rotated by it")
             require_floating("sin", sin, "vectors are rotated by it")
@@ -42,6 +45,7 @@ class RotationTable:
         self.cos = cos
         self.sin = sin
         self.made_by = made_by
+        self.channels: Channels = channels
         self.plans: dict[Hashable, planning.Plan | None] = {}
         """How vectors that came before are rotated."""
 
@@ -80,7 +84,9 @@ class RotationTable:
         try:
             return self.plans[key]
         except KeyError:
-            plan = self.plans[key] = planning.plan(tensors, cos, sin, pairing, threads)
+            plan = self.plans[key] = planning.plan(
+                tensors, cos, sin, pairing, threads, trailing=self.channels == "trailing"
+            )
             return plan
 
     @property
@@ -115,7 +121,7 @@ class RotationTable:
         if not 0 <= index < self.cos.shape[2]:
             raise IndexError(f"index must be one of the table's {self.cos.shape[2]} positions; got {index}.")
         part = slice(index, index + 1)
-        table = RotationTable(self.cos[:, :, part], self.sin[:, :, part], self.made_by)
+        table = RotationTable(self.cos[:, :, part], self.sin[:, :, part], self.made_by, self.channels)
         table.plans = self._plans_of_rows
         if not planning.available():
             table._derived = {"wide_cos": self.wide_cos[:, :, part], "wide_sin": self.wide_sin[:, :, part]}
@@ -126,12 +132,12 @@ class RotationTable:
         """Whether something watches the table itself, in whichever mode."""
         return has_derivative(self.cos) or has_derivative(self.sin)
 
-    def __reduce__(self) -> tuple[type, tuple[Tensor, Tensor, Any]]:
-        return RotationTable, (self.cos, self.sin, self.made_by)
+    def __reduce__(self) -> tuple[type, tuple[Tensor, Tensor, Any, Channels]]:
+        return RotationTable, (self.cos, self.sin, self.made_by, self.channels)
 
     def transposed(self) -> RotationTable:
         """Make the table of the transposed maps, which rotate the other way with the same magnitude."""
-        return RotationTable(self.cos, -self.sin, self.made_by)
+        return RotationTable(self.cos, -self.sin, self.made_by, self.channels)
 
     def __repr__(self) -> str:
         return f"RotationTable({tuple(self.cos.shape)}, {self.cos.dtype}, {self.cos.device})"

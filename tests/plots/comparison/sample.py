@@ -37,6 +37,8 @@ LOSSES = {
     "t5": (2.13, 0.37), "shaw(max_distance=16)": (1.92, 0.12), "cope": (2.01, 0.31), ODD: (2.05, 0.04),
     "rotary+random": (2.01, 0.59), "alibi(slopes=1)": (2.02, 0.01), "alibi(slopes=1e+0)": (2.02, 0.01),
     "rotary(base=1e+5)": (1.91, 1.10), "rotary(base=1e+5)+yarn": (1.91, 0.31), "rotary+yarn(factor=4.0)": (1.90, 0.7),
+    "transformer_xl": (1.91, 0.02), "rotary+ntk_by_parts": (1.90, 0.63),
+    "own_modules/ofmine.py:EncodingOfMyOwn": (2.0, 0.3),
 }  # fmt: skip
 FOUND = {"rotary": 0.45, "alibi": 0.71, "sinusoidal": 0.93, "xpos": 0.55, "sandwich": 0.8, "cope": 0.35}
 TIMES = {

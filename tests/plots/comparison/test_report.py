@@ -18,7 +18,7 @@ from situs.lab.probing.properties import PROBES
 from situs.plots.comparison.columns import of_properties
 from situs.plots.comparison.findings import headline
 from situs.plots.comparison.report import report_html
-from situs.plots.comparison.table import explanations, tables
+from situs.plots.comparison.table import breakable, broken, explanations, tables
 from situs.plots.comparison.table_csv import table_csv
 from situs.plots.comparison.view import View
 from situs.plots.comparison.words import percent, signed
@@ -317,6 +317,50 @@ def test_a_browser_shows_it_whole(opened: tuple[Page, Path], width: int, dark: b
     assert window.ask("getComputedStyle(document.body).backgroundColor") == paper
     chosen = window.ask("[...document.images].map(image => image.currentSrc.length)")
     assert min(chosen) > 1000
+
+
+def test_long_names_go_on_in_a_new_line_between_words_only() -> None:
+    assert broken("transformer_xl") == "transformer_xl"
+    assert broken("rotary+ntk_by_parts") == "rotary+<wbr>ntk_by_parts"
+    assert broken("own_modules_of_mine.py:MyOwnEncodings<2>") == (
+        "own_<wbr>modules_<wbr>of_<wbr>mine.<wbr>py:<wbr>My<wbr>Own<wbr>Encodings&lt;2&gt;"
+    )
+    text = "a_word_of_any_kind, own_modules_of_mine.py:MyOwnEncodings"
+    assert breakable(text) == text.split(" ")[0] + " " + broken(text.split(" ")[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_word_is_broken_in_the_middle(opened: tuple[Page, Path], tmp_path: Path, width: int) -> None:
+    window, _ = opened
+    names = ("none", "rotary", "rotary+ntk_by_parts", "transformer_xl", "own_modules/ofmine.py:EncodingOfMyOwn")
+    (tmp_path / "report.html").write_text(
+        report_html(view_of(make_records(methods=names, windows=8))), encoding="utf-8"
+    )
+    window.show(tmp_path / "report.html", width=width)
+    assert window.ask(BROKEN) == []
+    assert (
+        window.ask("[...document.querySelectorAll('.scroll')].filter(box => box.scrollWidth > box.clientWidth)") == []
+    )
+
+
+BROKEN = """
+(() => {
+  const bad = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode;
+    for (const found of node.textContent.matchAll(/[\\p{L}\\p{N}_]+/gu)) {
+      if (/^[0-9a-f]{32,}$/.test(found[0])) continue;  // a hash is no word
+      const range = document.createRange();
+      range.setStart(node, found.index);
+      range.setEnd(node, found.index + found[0].length);
+      if (new Set([...range.getClientRects()].map(each => Math.round(each.top))).size > 1) bad.push(found[0]);
+    }
+  }
+  return bad;
+})()
+"""
 
 
 @pytest.mark.slow

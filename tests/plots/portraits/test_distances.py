@@ -12,7 +12,7 @@ from situs.lab.probing import portraits
 from situs.lab.probing.sitters import Sitter
 from situs.plots.portraits.scores_axis import Curve, Curves
 from situs.plots.style import Look
-from tests.plots.portraits.reading import MINUS, Numbers, lines, panels, words, written
+from tests.plots.portraits.reading import MINUS, Numbers, lines, names, panels, words, written
 from tests.raising import raises_exactly
 from tests.references import alibi, kerple, sandwich
 
@@ -85,14 +85,29 @@ def test_what_a_single_encoding_adds_everywhere_is_not_drawn() -> None:
     steps = [float(step) for step in range(8)]
     figure = plots.distance(staircase([5 - step for step in steps], [9 - step for step in steps]), length=64)
     (axes,) = panels(figure)
+    assert list(lines(axes)) == ["all heads"] == written(axes, "label")
     for _, y in lines(axes).values():
         assert (y[0], y[1], y[-1]) == (0, -1, -7)
     assert words(figure)[1:] == [
-        "one line per head, relative to distance 0",
-        f"All add {MINUS}7 at the greatest distance.",
+        "one line for all heads, relative to distance 0",
+        f"All heads add {MINUS}7 at the greatest distance.",
     ]
     both = {name: staircase([3 - step for step in steps]) for name in "ab"}
     assert words(plots.distance(both, length=64))[2] == f"All add {MINUS}7 at the greatest distance."
+
+
+def test_heads_with_one_curve_are_drawn_once() -> None:
+    falling, rising = ([sign * step for step in map(float, range(8))] for sign in (-1, 1))
+    figure = plots.distance(staircase(falling, rising, falling, falling), length=64)
+    (axes,) = panels(figure)
+    assert list(lines(axes)) == ["heads 1, 3, 4", "head 2"]
+    assert words(figure)[1:] == [
+        "one line per head, relative to distance 0",
+        f"Heads differ. At the greatest distance heads 1, 3, 4 add {MINUS}7 and head 2 +7.",
+    ]
+    alike = staircase(*[falling] * 12)
+    assert names(plots.bias(alike, length=8)) == [("all heads", "")]
+    assert list(lines(panels(plots.decay(alike, length=8))[0])) == ["all heads"]
 
 
 def test_several_encodings_are_means_of_heads_against_distance_zero() -> None:
@@ -147,9 +162,11 @@ def test_decay_is_drawn_with_where_nine_of_ten_tokens_lie() -> None:
     assert axes.get_xlabel() == BEHIND
     assert words(figure) == [
         "How scores fall with distance: rotary",
-        "mean score of a token with itself, relative to distance 0; bands: 90 % of tokens, or all heads",
+        "mean score of a token with itself, relative to distance 0; bands: 90 % of tokens",
         "The score goes up and down, and ends lower.",
     ]
+    both = plots.decay([situs.Rotary(head_dim=16), situs.ALiBi(num_heads=2)], length=30)
+    assert words(both)[1].endswith("; bands: 90 % of tokens, or all heads")
 
 
 def test_decay_of_a_bias_alone_is_drawn_by_head() -> None:
@@ -219,7 +236,7 @@ def test_heads_that_go_the_same_way_are_told_together() -> None:
     stays, falls, rises, down, sways = WAYS.values()
     said = words(plots.decay(staircase(stays, falls, down, falls, rises, sways), length=64))[2]
     assert said == (
-        "head 1 stays constant; head 2, head 4 fall at every step; head 3 goes up and down, and ends lower; head 5 "
+        "head 1 stays constant; heads 2, 4 fall at every step; head 3 goes up and down, and ends lower; head 5 "
         "rises at every step; head 6 goes up and down."
     )
     for way, plural in (

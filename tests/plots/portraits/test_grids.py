@@ -70,6 +70,14 @@ def test_rotary_with_an_axial_split_is_drawn_from_contents() -> None:
         assert np.allclose(drawn(axes), alike[5 * row + column].view(4, 5))
 
 
+def test_heads_with_one_map_are_drawn_once() -> None:
+    bias = situs.SwinBias(num_heads=3, window=(5, 5))
+    torch.nn.init.constant_(bias.table, 0.5)
+    figure = plots.grid(bias)
+    assert names(figure) == [("all heads", "")]
+    assert "one map for all heads" in words(figure)[1]
+
+
 @pytest.mark.parametrize("size", [None, (4, 6), (3, 2)])
 def test_a_learned_grid_is_its_own_size_or_a_corner_of_it(size: tuple[int, int] | None) -> None:
     encoding = situs.LearnedGrid(dim=8, size=(4, 6), prefix=1)

@@ -31,11 +31,14 @@ LENGTHS: dict[str, dict[str, int]] = {"scalings": {"train_length": 16, "length":
 NAMES = [*situs.names(), "rotary+axial", "sinusoidal(axes=2)", "rotary&alibi", "rotary+yarn"]
 WORDS = {name: KINDS[name].suits.words for name in KINDS}
 PORTRAITS = {
+    "boxes": "grid", "vitdet": "grid",
     "alibi": "distance", "cope": "scores", "deberta": "scores", "fire": "distance", "kerple": "distance",
-    "learned": "table", "learned_grid": "grid", "none": "order", "rotary": "rotation", "sandwich": "distance",
+    "learned": "table", "learned_grid": "grid", "lerope": "rotation", "none": "order", "rope_mixed": "grid",
+    "rotary": "rotation", "sandwich": "distance",
     "shaw": "scores", "sinusoidal": "table", "swin": "grid", "t5": "distance", "transformer_xl": "scores",
     "tupe": "bias", "xpos": "rotation", "rotary+axial": "grid", "sinusoidal(axes=2)": "grid",
-    "rotary&alibi": "decay", "rotary+yarn": "rotation",
+    "rotary&alibi": "decay", "rotary+yarn": "rotation", "pope": "similarity", "rotary_value": "decay",
+    "temperature": "similarity",
 }  # fmt: skip
 
 
@@ -127,7 +130,7 @@ def test_words_say_whom_a_kind_suits() -> None:
     assert WORDS["table"] == "an encoding that is added to the input"
     assert WORDS["rotation"] == WORDS["speeds"] == "an encoding that rotates queries and keys"
     assert WORDS["decay"] == "an encoding for text that tells positions"
-    assert "learned_grid, swin, sinusoidal(axes=2)" in WORDS["grid"]
+    assert "learned_grid, rope_mixed, swin, sinusoidal(axes=2)" in WORDS["grid"]
 
 
 @pytest.mark.parametrize(

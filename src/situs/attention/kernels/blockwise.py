@@ -35,7 +35,7 @@ from situs.attention.kernels.softmax import TWICE, Scratch, serves_flash, sinks_
 from situs.attention.kernels.tiling import EVERY, Tile, Tiling, tiles_between_ranges
 from situs.attention.request import Request
 from situs.attention.visibility import visibility, visible_with_mask
-from situs.encodings.base import Role, computing_dtype
+from situs.encodings.base import Role, autocast_off, computing_dtype
 from situs.encodings.score import ScoreEncoding
 from situs.functional.heads import share_heads
 from situs.positions import Positions, query_slots
@@ -83,9 +83,7 @@ def run(request: Request) -> Tensor:
     if request.mask is not None and request.mask.is_floating_point():
         tensors.append(request.mask)
     learned = tensors if request.sinks is None else [*tensors, request.sinks]
-    watched = torch.is_grad_enabled() and any(
-        each is not None and each.requires_grad for each in (*inputs, *learned)
-    )
+    watched = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in (*inputs, *learned))
     out: Tensor = _Blockwise.apply(request, watched, request.sinks, *inputs, *tensors)  # type: ignore[no-untyped-call]
     return real_tokens(out, of_queries)
 
@@ -297,6 +295,8 @@ def _sum(term: Tensor | None, added: Tensor) -> Tensor:
 
 def _has_tails(request: Request) -> bool:
     """Whether one term alone, between ranges, may have far keys, and these gain something."""
+    if any(each.widens for each in request.rotations):
+        return False
     if len(request.contents) != 1 or request.biases or request.values or request.mask is not None:
         return False
     if (
@@ -376,7 +376,7 @@ class _BlockwiseBackward(torch.autograd.Function):
         term = AskedTerm(attended.request, tensors) if attended.term is None else attended.term
         term.gradients = [None] * len(tensors)
         before = Attended(out, logsumexp, attended.tiles, attended.formed)
-        with torch.random.fork_rng(devices=[]):
+        with autocast_off(gradient.device.type), torch.random.fork_rng(devices=[]):
             torch.set_rng_state(attended.random)
             request = attended.request
             found = attend_tiles_backward(gradient, inputs, before, term, request.scale, request.softcap)

@@ -66,8 +66,8 @@ def _row(request: Request) -> Tensor | None:
     for each in request.products:
         of_key = key_vectors(each, request.key_positions, dtype, request.offsets)
         row = row + each.query_vectors(request.query_positions, dtype) @ of_key.transpose(-2, -1)
-    apart = _cumulated(request, dtype)
-    return row if apart is None else row + apart
+    fallen = _cumulated(request, dtype)
+    return row if fallen is None else row + fallen
 
 
 def _cumulated(request: Request, dtype: torch.dtype) -> Tensor | None:
@@ -86,9 +86,9 @@ def _matrix(request: Request) -> Tensor | None:
     for each in request.biases:
         added = each(*positions, dtype=dtype)
         total = added if total is None else total + added
-    apart = _cumulated(request, dtype)
-    if apart is not None:
-        total = apart if total is None else total + apart
+    fallen = _cumulated(request, dtype)
+    if fallen is not None:
+        total = fallen if total is None else total + fallen
     allowed = visibility(*positions, causal=request.causal, window=request.window)
     seen = visible_with_mask(allowed, mask, request.key_positions.length)
     if total is None or seen is None:

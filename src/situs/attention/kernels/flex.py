@@ -55,7 +55,9 @@ def run(request: Request) -> Tensor:
     def score_mod(score: Tensor, batch: Tensor, head: Tensor, query_index: Tensor, key_index: Tensor) -> Tensor:
         for mod in mods:
             score = mod(score, batch, head, query_index, key_index)
-        return score if softcap is None else softcap * torch.tanh(score / softcap)
+        if softcap is None:
+            return score
+        return torch.where(score == -torch.inf, score, softcap * torch.tanh(score / softcap))
 
     out: Tensor = _compiled()(
         query,

@@ -36,7 +36,12 @@ def widened(request: Request) -> tuple[Tensor, Tensor, Tensor]:
     longer shared."""
     query, key = rotated(request) if request.rotations else (request.query, request.key)
     if not request.products:
-        return query, key, request.value
+        value, widths = request.value, (query.shape[-1], request.value.shape[-1])
+        if widths[0] == widths[1] or query.shape[2] == 1 or query.device.type != "cpu":
+            return query, key, value
+        # torch's CPU kernel wants one width; its other way, which forms all scores, takes two to three times as long
+        most = max(widths)
+        return _padded(query, most), _padded(key, most), _padded(value, most)
     heads, dtype = query.shape[1], computing_dtype(query.dtype)
     queries, keys, value = [query], [share_heads(key, heads)], share_heads(request.value, heads)
     for each in request.products:
@@ -50,7 +55,7 @@ def widened(request: Request) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _padded(tensor: Tensor, width: int) -> Tensor:
-    return pad(tensor, (0, width - tensor.shape[-1]))
+    return pad(tensor, (0, width - tensor.shape[-1])) if width > tensor.shape[-1] else tensor
 
 
 def cumulated(

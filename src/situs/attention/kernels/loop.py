@@ -154,7 +154,9 @@ def _channels(inputs: Inputs, tail: Tail, scale: float, dtype: torch.dtype) -> t
     row = None if tail.for_key is None else inputs.plain_key.to(dtype) @ tail.for_key.unsqueeze(-1)
     if inputs.query_sums is not None and inputs.key_sums is not None:
         first = inputs.query_sums[..., :1]
-        fallen, left = ((each / scale).to(dtype).unsqueeze(-1) for each in (inputs.query_sums - first, first - inputs.key_sums))
+        fallen, left = (
+            (each / scale).to(dtype).unsqueeze(-1) for each in (inputs.query_sums - first, first - inputs.key_sums)
+        )
         own, row = fallen if own is None else own + fallen, left if row is None else row + left
     return own, row
 
@@ -281,9 +283,10 @@ def attend_tiles(
             flagged = scale > 0 and softcap is None and not (keeps or term.gathers) and term.is_causal_square(tile)
             form = term.form_behind_flag if flagged else term.form
             added = formed[number][0] if keeps else form(*asked)
-            seen = None if once else term.sees(tile, added)
+            weighs = term.gathers or softcap is not None  # weights of one's own tell who sees nothing
+            seen = None if once or weighs else term.sees(tile, added)
             added = _with_sums(own, added, scratch)
-            if term.gathers or softcap is not None:
+            if weighs:
                 found = _with_weights(term, tile, own, added, scale, softcap)
             else:
                 found = partial(*own[:3], added, scale, causal=flagged)
@@ -375,7 +378,7 @@ def _tails_of(term: Term, tiles: Sequence[Tile]) -> dict[int, Tail]:
 def _with_weights(
     term: Term, tile: Tile, inputs: Inputs, added: Tensor | None, scale: float, softcap: float | None
 ) -> tuple[Tensor, Tensor]:
-    """Output and log-sum-exp where the weights themselves are needed."""
+    """Output and log-sum-exp where the weights themselves are needed; -inf for a query that sees no key."""
     weights, logsumexp = softmax(inputs.query, inputs.key, added, scale, softcap)
     out = weights @ inputs.value.to(weights.dtype)
     if term.gathers:

@@ -47,7 +47,7 @@ def partial(
         hidden = torch.zeros((), dtype=computing_dtype(query.dtype), device=query.device).where(~later, -math.inf)
         mask = hidden if mask is None else mask + hidden
     weights, logsumexp = softmax(query, key, mask, scale)
-    return (weights @ value.to(weights.dtype)).to(value.dtype), logsumexp
+    return (weights @ value.to(weights.dtype)).to(value.dtype), finite(logsumexp)
 
 
 def softmax(
@@ -57,7 +57,7 @@ def softmax(
     scale: float,
     softcap: float | None = None,
 ) -> tuple[Float[Tensor, "batch heads query key"], Float[Tensor, "batch heads query"]]:
-    """Form the weights themselves, and the log-sum-exp; both 0 for a query that sees no key."""
+    """Form the weights themselves, and the log-sum-exp; 0 and -inf for a query that sees no key."""
     wide = computing_dtype(query.dtype)
     scores = (query.to(wide) @ key.to(wide).transpose(-2, -1)).mul_(scale)
     if mask is not None:
@@ -67,7 +67,7 @@ def softmax(
     # divided by their sum, since a mask as low as the dtype goes leaves a log-sum-exp no room for the number of keys
     highest = scores.amax(-1, keepdim=True).clamp_(min=torch.finfo(wide).min)
     total = scores.sub_(highest).exp_().sum(-1, keepdim=True)
-    logsumexp = finite((total.log() + highest).squeeze(-1))
+    logsumexp = (total.log() + highest).squeeze(-1)
     return scores.div_(total.clamp_(min=1)), logsumexp  # 1 or more, or 0 where no key is seen
 
 

@@ -15,7 +15,7 @@ from situs.lab.comparing.engines import TIMEOUT, CorpusSource, Engine, complete
 from situs.lab.comparing.jobs import Answer, Found, Job, Measurement, Tried, TryOut, failed_trial
 from situs.lab.comparing.plan import Plan
 from situs.lab.comparing.records import FORMAT, Comparison, Machine, Measured, Progress, Trial, TrialRecord, hashed
-from situs.lab.comparing.store import Store
+from situs.lab.comparing.store import PLAN, Store
 from situs.lab.naming.grammar import Method
 from situs.lab.plain import to_json, to_plain
 
@@ -59,7 +59,8 @@ class Workers(Protocol):
 
 
 def try_out(plan: Plan, team: Workers, *, timeout: float = TIMEOUT) -> Plan:
-    """Import, build and run every method once, in worker processes, and note which cannot be.
+    """Import, build and run every method once, in worker processes, and note which cannot be. A class that is named in
+    several ways, such as own.py and own.py:Own, is called by the first of them, so that it is trained once.
 
     Raises for a wrong name or a module that cannot be imported, and if no method is left.
     """
@@ -78,7 +79,21 @@ def try_out(plan: Plan, team: Workers, *, timeout: float = TIMEOUT) -> Plan:
     if len(problems) == len(found):
         name, problem = next(iter(problems.items()))
         raise ValueError(f"{name} cannot be built at this size: {problem.said}")
-    return replace(plan, sources={name: each.source for name, each in found.items()}, problems=problems)
+    called = _first_names(found.values())
+    methods = {method.name: method.renamed(called) for method in plan.methods}
+    return replace(
+        plan,
+        methods=list({method.name: method for method in methods.values()}.values()),
+        sources={methods[name].name: each.source for name, each in found.items()},
+        problems={methods[name].name: problem for name, problem in problems.items()},
+        renamed={name: method.name for name, method in methods.items() if name != method.name},
+    )
+
+
+def _first_names(tried: Iterable[Tried]) -> dict[str, str]:
+    """For each name of a class of one's own, give the first name that was written for that class."""
+    first: dict[str, str] = {}
+    return {name: first.setdefault(address, name) for each in tried for name, address in each.addresses.items()}
 
 
 def compare(
@@ -109,6 +124,11 @@ def compare(
     have = {trial.key: settled[trial.key] for trial in trials if trial.key in settled}
     missing = [trial for trial in trials if trial.key not in have]
     watcher.planned(trials, len(have))
+    facts: dict[str, Any] = {
+        "command": command, "preset": preset, "where": Machine.here(plan.settings.device), "made": _now(),
+    }  # fmt: skip
+    asked = plan.comparison([], planned={trial.key: trial for trial in trials}, **facts)
+    store.write(PLAN, to_json(asked))  # for a report, should this be stopped
     for trial in missing:
         if (problem := plan.problem(trial)) is not None:
             have[trial.key] = failed_trial(trial, problem)
@@ -133,17 +153,19 @@ def compare(
     _tell_damaged(store, watcher)
     records = plan.comparison(
         [have[trial.key] for trial in trials],
-        made=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        command=command,
-        preset=preset,
-        where=Machine.here(plan.settings.device),
+        **{**facts, "made": _now()},
         costs={name: each.costs for name, each in measured.items() if each.costs is not None},
         properties={name: each.properties or {} for name, each in measured.items()},
         problems=measuring.problems,
         seconds=perf_counter() - began,
     )
     store.write("records.json", to_json(records, indent=1))
+    store.remove(PLAN)
     return records
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def _tell_damaged(store: Store, watcher: Watcher) -> None:

@@ -11,7 +11,7 @@ crash, nor a hang. A job goes to a worker as data and its answer comes back as d
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, cast
 
 import torch
@@ -22,7 +22,7 @@ from situs.lab.comparing.records import Parameters, Seconds, Trial, TrialRecord
 from situs.lab.comparing.trial import Keep, Tell
 from situs.lab.model import Decoder
 from situs.lab.naming.grammar import Method
-from situs.lab.naming.sources import sources
+from situs.lab.naming.sources import addresses, sources
 from situs.lab.plain import from_json, to_json
 from situs.lab.probing import costs, properties
 from situs.lab.probing.findings import Costs, Finding
@@ -52,6 +52,8 @@ class Tried:
 
     source: str = ""
     """The hash of the method's own source, where it is not of this package."""
+    addresses: dict[str, str] = field(default_factory=dict)
+    """Where each class of one's own is defined, by the name that was written."""
     refused: str | None = None
     """Why it cannot be compared at all: a wrong name or option, or a module that cannot be imported."""
     problem: Problem | None = None
@@ -152,15 +154,15 @@ def _try_out(job: TryOut) -> Tried:
         require_importable(method)
     except RefusedError as problem:
         return Tried(refused=str(problem))
-    source = sources(method)
+    source, defined = sources(method), addresses(method)
     small = replace(settings.size, layers=len(method.pattern))
     tokens = torch.zeros(1, min(settings.train_length, TRIED), dtype=torch.long)
     try:
         model = Decoder(method, vocabulary=4, size=small, train_length=settings.train_length, seed=0)
         model(tokens)
     except BaseException as error:
-        return Tried(source, problem=problem_of(error, method))
-    return Tried(source)
+        return Tried(source, defined, problem=problem_of(error, method))
+    return Tried(source, defined)
 
 
 def _measure(job: Measurement) -> Found:

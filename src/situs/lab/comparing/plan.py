@@ -87,6 +87,8 @@ class Plan:
     """By methods, the hash of their own source; of those that have one."""
     problems: dict[str, Problem] = field(default_factory=dict)
     """By methods, why they cannot be built; of those that cannot."""
+    renamed: dict[str, str] = field(default_factory=dict)
+    """By methods as they were written, what they are called where their class was named before in another way."""
 
     @property
     def trials(self) -> list[Trial]:

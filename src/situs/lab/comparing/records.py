@@ -2,6 +2,7 @@
 
 trials/<key>.json      TrialRecord
 measured/<key>.json    Measured
+plan.json              Comparison, until it has ended: what is planned, without trials
 records.json           Comparison
 """
 
@@ -270,6 +271,14 @@ class Comparison:
     problems: dict[str, list[str]] = field(default_factory=dict)
     """By methods, what could not be measured of them and why."""
     seconds: float = 0.0
+    planned: dict[str, Trial] = field(default_factory=dict)
+    """By keys, all trials of a comparison that has not ended; none of one that has."""
+
+    @property
+    def missing(self) -> list[Trial]:
+        """Trials that are planned and not there."""
+        there = {record.key for record in self.trials}
+        return [trial for key, trial in self.planned.items() if key not in there]
 
     def require_sound(self) -> None:
         """Raise unless all trials are sound and are of the tasks, methods and lengths of the comparison."""

@@ -3,6 +3,7 @@
     folder/trials/<key>.json            a finished trial
     folder/trials/<key>.claim           who runs a trial now: see situs.lab.comparing.engines.claims
     folder/measured/<key>.json          costs and properties of a method
+    folder/plan.json                    which trials there shall be, until all of them and all measurements are there
     folder/<any of these>.damaged       what could not be read, or does not hold what it must; it is made again
     folder/...                          other outputs
 
@@ -17,11 +18,14 @@ import errno
 import os
 import secrets
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeVar, final, runtime_checkable
 
-from situs.lab.comparing.records import TrialRecord, UnsoundError
+from situs.lab.comparing.records import Comparison, TrialRecord, UnsoundError
 from situs.lab.plain import UnreadableError, from_json, to_json
+
+PLAN = "plan.json"
 
 
 @runtime_checkable
@@ -85,6 +89,11 @@ class Store:
         self._write(path, content.encode() if isinstance(content, str) else content)
         return path
 
+    def remove(self, name: str) -> None:
+        """Remove a file of the folder, if it is there."""
+        with speaking_of(self.folder):
+            (self.folder / name).unlink(missing_ok=True)
+
     def read(self, kind: type[S], name: str, *, key: str | None = None) -> S | None:
         """Read a record of one kind from a file of the folder; None where there is none, or it was damaged and is now
         moved aside. Where a ``key`` is given, the record must have it."""
@@ -143,6 +152,20 @@ def read_record(kind: type[S], path: Path, *, key: str | None = None) -> S:
     if key is not None and (found := getattr(record, "key", None)) != key:
         raise DamagedError(path, f"key must be {key}, as its file is called; got {found}")
     return record
+
+
+def read_stopped(folder: Path) -> Comparison | None:
+    """Read a comparison that has not ended, with the trials that are finished; None where there is none. Changes
+    nothing: trials that cannot be read are left out."""
+    try:
+        plan = read_record(Comparison, folder / PLAN)
+    except (OSError, DamagedError):
+        return None
+    found = []
+    for key in plan.planned:
+        with contextlib.suppress(OSError, DamagedError):
+            found.append(read_record(TrialRecord, folder / "trials" / f"{key}.json", key=key))
+    return replace(plan, trials=found)
 
 
 @contextlib.contextmanager

@@ -25,6 +25,8 @@ FINDS = 0.9  # of the answers
 LOSS: Measure = "loss"
 ACCURACY: Measure = "accuracy"
 NO_RESULT = "no result"
+MISSING = "missing"
+"""The status of a trial that was planned when a comparison was stopped, and is not finished."""
 TRAINED = {"extrapolating": "the loss holds up to the longest text that was tested"}
 """Properties that only training shows, beside those that are probed, and what each claims."""
 
@@ -86,7 +88,7 @@ class Row:
     """What went wrong, a sentence for each trial and length."""
     verdict: str
     unfinished: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """For each task the statuses of trials that were not done: diverged, failed, and so on."""
+    """For each task the statuses of trials that were not done: diverged, failed, or missing."""
 
     @property
     def name(self) -> str:
@@ -108,9 +110,12 @@ def _row(method: Method, comparison: Comparison) -> Row:
         own = [record for record in tested if record.trial.task == task]
         if own:
             scores[task] = _scores(method, own, lengths)
-        without = tuple(record.status for record in records if record.trial.task == task and record.status != "done")
+        without: list[str] = [
+            record.status for record in records if record.trial.task == task and record.status != "done"
+        ]
+        without += [MISSING for trial in comparison.missing if trial.task == task and method in trial.tested]
         if without:
-            unfinished[task] = without
+            unfinished[task] = tuple(without)
     trained = [record for record in records if record.status == "done"]
     first = [record.seconds.training for record in trained if record.trial.task == next(iter(comparison.tasks))]
     return Row(

@@ -31,6 +31,10 @@ class Part:
         """Whether it names a class of one's own."""
         return is_own(self.name)
 
+    def renamed(self, name: str) -> Part:
+        """The same options under another name."""
+        return Part(f"{name}{self.text.removeprefix(self.name)}", name, self.options)
+
 
 @dataclass(frozen=True)
 class Method:
@@ -105,6 +109,13 @@ class Method:
         """The method without what was added last."""
         return Method(self.base, self.pattern, self.added[:-1])
 
+    def renamed(self, names: Mapping[str, str]) -> Method:
+        """The same method with other names for some of its encodings."""
+        pattern = tuple(
+            tuple(part.renamed(names.get(part.name, part.name)) for part in layer) for layer in self.pattern
+        )
+        return Method(_written(pattern), pattern, self.added)
+
     @property
     def trained(self) -> Method:
         """The method whose training it shares, which may be itself: a scaling changes frequencies, not weights."""
@@ -131,8 +142,11 @@ def parse(text: str) -> Method:
             f"scales the frequencies of rotary in all layers; got it as one of them. Write rotary/none+{misplaced[0]}, "
             f"for example."
         )
-    written = "/".join("&".join(part.text for part in layer) for layer in pattern)
-    return Method(written, pattern, tuple(part.text for part in added))
+    return Method(_written(pattern), pattern, tuple(part.text for part in added))
+
+
+def _written(pattern: Iterable[Iterable[Part]]) -> str:
+    return "/".join("&".join(part.text for part in layer) for layer in pattern)
 
 
 def parse_all(text: str) -> list[Method]:

@@ -13,11 +13,16 @@ from typing import Any
 
 from situs.encodings.base import Encoding
 from situs.lab.naming.grammar import RANDOM, Method, Part, parse_all, require_additions
-from situs.lab.naming.scalings import TRAINED_WITH, require_added_after_training, require_scaling
+from situs.lab.naming.scalings import (
+    TRAINED_WITH,
+    require_added_after_training,
+    require_rotary,
+    require_scaling,
+)
 from situs.registry import SCALINGS, entry, names, require_options
 
-OF_IMAGES = {"learned_grid": "learned", "swin": "t5"}
-"""Encodings of images, which text has no use for, and what would serve it."""
+OF_IMAGES = {"boxes": "t5", "learned_grid": "learned", "rope_mixed": "rotary", "swin": "t5", "vitdet": "shaw"}
+"""Encodings of images and pages, which text has no use for, and what would serve it."""
 
 
 @dataclass(frozen=True)
@@ -86,10 +91,7 @@ def require_trainable(method: Method) -> None:
             f"{method}: {late[0]} must stand in the first layer's place, since it acts once, before all layers; got it "
             f"in a later one. Write {late[0]}/... or {late[0]}&..."
         )
-    if method.scaling is not None and not any(part.name == "rotary" for part in method.parts):
-        raise ValueError(
-            f"{method}: +{method.scaling} must follow rotary, since it scales its frequencies; got {method.base!r}."
-        )
+    require_rotary(method)
     require_scaling(method)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Iterable
 from typing import Any, cast
 
 from situs.encodings.rotary import Rotary
 from situs.encodings.scaling import Scaling
 from situs.lab.naming.grammar import RANDOM as RANDOM
 from situs.lab.naming.grammar import Method, Part, parse
-from situs.registry import SCALINGS, require_options
+from situs.registry import SCALINGS, entry, require_options
 
 Ramp = tuple[float, float]
 RAMPED = ("ntk_by_parts", "yarn")
@@ -57,6 +58,30 @@ def require_added_after_training(method: Method) -> None:
         )
 
 
+def require_rotary(method: Method) -> None:
+    """Raise unless a scaling, if there is one, follows rotary or a subclass of it that takes one."""
+    if method.scaling is None:
+        return
+    rotary = [part for part in method.parts if issubclass(entry(part.name).cls, Rotary)]
+    if not rotary:
+        raise ValueError(
+            f"{method}: +{method.scaling} must follow rotary, since it scales its frequencies; got {method.base!r}."
+        )
+    for part in rotary:
+        _require_option(f"{method}: {part.name}", entry(part.name).options, "scaling")
+
+
+def _require_option(whose: str, takes: Iterable[str], option: str) -> None:
+    """Raise unless a subclass of rotary takes an option that it is made again with."""
+    takes = list(takes)
+    if option not in takes:
+        raise ValueError(
+            f"{whose} must take the option {option}, since it is made again with another; got a class that takes "
+            f"{', '.join(takes) or 'no options'}. Add {option}=None to its __init__, and pass it on to "
+            f"super().__init__."
+        )
+
+
 def part_of(scaling: str) -> Part:
     """Take a scaling apart: its name and the options it was written with."""
     return parse(f"rotary+{scaling}").additions[0]
@@ -83,7 +108,16 @@ def scaled(rotary: Rotary, scaling: str | None, *, factor: float, train_length: 
     """Scale the frequencies of a rotary encoding to texts ``factor`` times as long as those of training; None takes a
     scaling away."""
     made = None if scaling is None else make_scaling(scaling, factor=factor, train_length=train_length, ramp=ramp)
-    return Rotary(**{**rotary.config, "scaling": made})
+    return made_again(rotary, scaling=made)
+
+
+def made_again(rotary: Rotary, **changed: Any) -> Rotary:
+    """Make a rotary encoding, or a subclass of one's own, again with other options; its parameters stay."""
+    for option in changed:
+        _require_option(type(rotary).__name__, rotary.config, option)
+    again = type(rotary)(**{**rotary.config, **changed})
+    again.load_state_dict(rotary.state_dict(), assign=True)  # the same tensors, on whatever device they are
+    return again.train(rotary.training)
 
 
 def _class(name: str) -> type[Scaling]:

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from situs.encodings.base import Encoding, InputEncoding
 from situs.lab.model import Layer
+from situs.lab.probing.sitters import patches_of
 from situs.lab.settings import Size
-from situs.positions import Positions
 
 PIXELS = 2  # of a patch, each way
 SMOOTHING = 2.5  # the Gaussian's standard deviation in pixels
@@ -54,7 +54,7 @@ class FieldModel(nn.Module):
         image: patches down and right.
         """
         super().__init__()
-        self.positions = Positions.grid(*image)
+        self.positions = patches_of([each for layer in encodings for each in layer], image)
         self.embedding = nn.Linear(PIXELS**2, size.dim)
         self.hidden = nn.Parameter(torch.zeros(size.dim))
         self.inputs = nn.ModuleList(each for each in encodings[0] if isinstance(each, InputEncoding))

@@ -9,6 +9,7 @@ from situs.checks.measures import ROUNDING, TOLD_APART, change_by_order, change_
 from situs.encodings.base import Encoding
 from situs.lab.probing.findings import Finding
 from situs.lab.probing.properties import PROBES, Answer, judge_norms
+from situs.lab.probing.sitters import patches_of
 from situs.positions import Positions
 
 DIM, HEADS = 64, 4
@@ -34,7 +35,7 @@ class Window:
 
     def __init__(self, bench: Bench, size: tuple[int, int]) -> None:
         self.bench, self.size = bench, size
-        self.patches = Positions.grid(*size)
+        self.patches = patches_of(bench.encodings, size)
 
     def part(self, rows: slice, columns: slice) -> Positions:
         """Select the patches of some rows and columns."""

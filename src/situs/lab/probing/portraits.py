@@ -20,11 +20,12 @@ from situs.checks.bench import Bench, behind, normal
 from situs.checks.measures import ROLES, scores_by_distance
 from situs.encodings.base import Encoding, InputEncoding
 from situs.encodings.bias import BiasEncoding, PositionProduct
+from situs.encodings.rope_mixed import RoPEMixed
 from situs.encodings.rotation import RotationEncoding
 from situs.encodings.score import OffsetScore, ScoreEncoding
 from situs.encodings.sinusoidal import Sinusoidal
 from situs.functional.pairing import pairing_permutation
-from situs.lab.probing.sitters import HEAD_DIM, Sitter, still
+from situs.lab.probing.sitters import HEAD_DIM, Sitter, patches_of, still
 from situs.positions import Positions
 
 CONTENTS = 48  # random contents that a mean is taken of
@@ -68,9 +69,14 @@ def rotated_pair(
 ) -> Float[Tensor, "positions 2"]:
     """Rotate the unit vector (1, 0) of a pair to each position."""
     order = pairing_permutation(
-        encoding.head_dim, source=encoding.pairing, target="interleaved", rotary_dim=encoding.rotary_dim
+        encoding.head_dim,
+        source=encoding.pairing,
+        target="interleaved",
+        rotary_dim=encoding.rotary_dim,
+        channels=encoding.channels,
     )
-    channels = order[2 * pair : 2 * pair + 2]
+    first = encoding.head_dim - encoding.rotary_dim if encoding.channels == "trailing" else 0
+    channels = order[first + 2 * pair : first + 2 * pair + 2]
     vector = torch.zeros(1, encoding.num_heads or 1, len(ids), encoding.head_dim, dtype=torch.float64)
     vector[..., channels[0]] = 1
     positions = Positions.explicit(ids, sequence_length=int(ids.max()) + 1)
@@ -87,10 +93,12 @@ def wavelengths(encoding: Encoding, length: int) -> Float64[Tensor, "pairs"]:
     if isinstance(encoding, Sinusoidal):
         return math.tau / encoding.frequencies(0)
     assert isinstance(encoding, RotationEncoding)
+    if isinstance(encoding, RoPEMixed):  # along the direction that a pair looks in
+        return math.tau / torch.hypot(*encoding.frequencies.detach().double()[:, 0])
     positions = Positions.range(length)
     if encoding.axes > 1:
         positions = Positions.explicit(torch.zeros(1, 1, encoding.axes, dtype=torch.int64), sequence_length=length)
-    return math.tau / encoding.frequencies_at(positions)[0, 0, 0]
+    return math.tau / encoding.frequencies_at(positions).detach()[0, 0, 0].abs()  # of any direction
 
 
 def decay(sitter: Sitter, distances: Int64[Tensor, "distances"], *, contents: int = CONTENTS) -> Curves:
@@ -164,10 +172,26 @@ def bias_behind(encoding: BiasEncoding, length: int) -> Float[Tensor, "heads dis
 
 def bias_around(encoding: BiasEncoding, size: tuple[int, int]) -> Float[Tensor, "heads height width"]:
     """Give what the patch in the middle of a window adds to the scores of all others."""
-    positions = Positions.grid(*size)
-    middle = size[0] // 2 * size[1] + size[1] // 2
+    positions, middle = patches_of([encoding], size), size[0] // 2 * size[1] + size[1] // 2
     with still([encoding]):
         added: Tensor = encoding(positions[middle : middle + 1], positions)[0, :, 0]
+    return added.view(-1, *size)
+
+
+def term_around(sitter: Sitter, size: tuple[int, int]) -> Float[Tensor, "heads height width"]:
+    """Give what the query of the patch in the middle of a window adds to the scores of all others: that of an image
+    where the sitter has one, else a random one."""
+    (encoding,), positions = sitter.encodings, Positions.grid(*size)
+    middle = size[0] // 2 * size[1] + size[1] // 2
+    if sitter.sample is None:
+        generator = torch.Generator().manual_seed(0)
+        query = torch.randn(sitter.heads, 1, sitter.head_dim, generator=generator)
+    else:
+        shown = sitter.sample[0]
+        query = shown[:, shown.shape[1] // 2 : shown.shape[1] // 2 + 1]
+    keys = torch.zeros(1, sitter.heads, positions.length, sitter.head_dim)
+    with still([encoding]):
+        added: Tensor = encoding(query[None], keys, positions[middle : middle + 1], positions)[0, :, 0]
     return added.view(-1, *size)
 
 

@@ -58,6 +58,7 @@ class Recipe:
 RECIPES = {
     recipe.encoding: recipe
     for recipe in (
+        Recipe("boxes", "fields", (7, 7), steps=500, batch=32),
         Recipe("cope"),
         Recipe("deberta"),
         Recipe("fire"),
@@ -65,12 +66,16 @@ RECIPES = {
         Recipe("kerple"),
         Recipe("learned"),
         Recipe("learned_grid", "fields", (10, 10), steps=500, batch=32),
+        Recipe("lerope"),
+        Recipe("rope_mixed", "fields", (10, 10), steps=500, batch=32),
+        Recipe("pope"),
         Recipe("projected"),
         Recipe("shaw"),
         Recipe("swin", "fields", (7, 7), steps=500, batch=32),
         Recipe("t5"),
         Recipe("transformer_xl"),
         Recipe("tupe"),
+        Recipe("vitdet", "fields", (7, 7), steps=500, batch=32),
     )
 }
 """One for each registered encoding that has parameters."""
@@ -80,7 +85,7 @@ RECIPES = {
 class Training:
     """Hold what a recipe made.
 
-    query, key: of a text that was not trained on, (heads, tokens, head_dim); for terms of queries and keys only.
+    query, key: of a text or an image that was not trained on, (heads, tokens, head_dim); for terms by content only.
     loss: on texts or fields that were not trained on: nats per byte, or squared error (1 where nothing is learnt).
     """
 

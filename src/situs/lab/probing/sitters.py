@@ -21,8 +21,9 @@ from situs.encodings.rotary import Rotary
 from situs.encodings.split import Axial
 from situs.lab.naming.grammar import AXIAL, Method, Part, parse_all, require_additions
 from situs.lab.naming.methods import build, require_part
-from situs.lab.naming.scalings import require_scaling, scaled
+from situs.lab.naming.scalings import made_again, require_scaling, scaled
 from situs.lab.probing.stored import Trained, load, misfit
+from situs.positions import Positions
 from situs.registry import SCALINGS, entry, names, require_options
 
 HEADS, HEAD_DIM = 1, 64  # of encodings that do not say
@@ -92,6 +93,15 @@ class Sitter:
     def _said(self, name: str, otherwise: int) -> int:
         found = (getattr(each, name, None) for each in self.encodings)  # dim is an option of some
         return next((int(number) for number in found if number is not None), otherwise)
+
+
+def patches_of(encodings: Sequence[Encoding], size: tuple[int, int]) -> Positions:
+    """Give the patches of an image their positions: (row, column), or for boxes their number, column and row."""
+    patches = Positions.grid(*size)
+    if all(each.axes < 3 for each in encodings):
+        return patches
+    rows, columns = patches.ids.unbind(-1)
+    return Positions.explicit(torch.stack((torch.arange(patches.length)[None], columns, rows), -1))
 
 
 Drawn: TypeAlias = "Encodings | Mapping[str, Encodings] | Sequence[Sitter]"
@@ -261,5 +271,5 @@ def _made(parts: Sequence[Part], sizes: Mapping[str, Any], length: int) -> list[
 
 def _changed(rotary: Rotary, change: str, trained: int, stretched: int) -> Rotary:
     if change == AXIAL:
-        return Rotary(**{**rotary.config, "split": Axial()})
+        return made_again(rotary, split=Axial())
     return scaled(rotary, change, factor=stretched / trained, train_length=trained)

@@ -20,7 +20,7 @@ from situs.encodings.score import ScoreEncoding
 from situs.lab.comparing.corpus import Corpus
 from situs.lab.model import Decoder
 from situs.lab.naming import parse
-from situs.lab.probing.fields import FieldModel, draw_fields
+from situs.lab.probing.fields import FieldModel, Fields, draw_fields
 from situs.lab.probing.recipes import Recipe, Training
 from situs.registry import entry
 
@@ -52,7 +52,8 @@ def text_model(recipe: Recipe) -> Decoder:
 def field_model(recipe: Recipe) -> FieldModel:
     """Make the encoder of images that a recipe trains."""
     found, image = entry(recipe.encoding), _image(recipe)
-    sizes = {"dim": recipe.size.dim, "num_heads": recipe.size.heads, "size": image, "window": image}
+    dim, heads = recipe.size.dim, recipe.size.heads
+    sizes = {"dim": dim, "num_heads": heads, "head_dim": dim // heads, "size": image, "window": image}
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(recipe.seed)
         once = found.place == "input"
@@ -76,8 +77,13 @@ def trained_on_fields(recipe: Recipe, model: FieldModel) -> Training:
     """Take what is stored from a trained encoder of images."""
     others = torch.Generator().manual_seed(recipe.seed + 1)
     with torch.no_grad():
-        loss = float(model.eval().loss(draw_fields(others, HELD_OUT, _image(recipe))))
-    return Training(recipe, _of_layer(model, recipe), None, None, loss, versions())
+        fields = draw_fields(others, HELD_OUT, _image(recipe))
+        loss = float(model.eval().loss(fields))
+    encoding = _of_layer(model, recipe)
+    seen: tuple[Tensor | None, Tensor | None] = (None, None)
+    if isinstance(encoding, ScoreEncoding):
+        seen = _queries_and_keys(model, recipe, Fields(fields.patches[:1], fields.hidden[:1]))
+    return Training(recipe, encoding, *seen, loss, versions())
 
 
 def _image(recipe: Recipe) -> tuple[int, int]:
@@ -115,16 +121,16 @@ def _of_layer(model: nn.Module, recipe: Recipe) -> Encoding:
 
 
 @torch.no_grad()
-def _queries_and_keys(model: Decoder, recipe: Recipe, text: Tensor) -> tuple[Tensor, Tensor]:
-    """Give the queries and keys that the recipe's layer makes of a text, (heads, tokens, head_dim) each."""
+def _queries_and_keys(model: Decoder | FieldModel, recipe: Recipe, shown: Tensor | Fields) -> tuple[Tensor, Tensor]:
+    """Give the queries and keys that the recipe's layer makes of a text or an image, (heads, tokens, head_dim) each."""
     attention = model.get_submodule(f"layers.{recipe.layer}.attention")
     found: list[Tensor] = []
 
     def keep(module: nn.Module, given: tuple[Tensor, ...], made: Tensor) -> None:
-        found.append(made[0].view(text.shape[1], recipe.size.heads, -1).transpose(0, 1))
+        found.append(made[0].view(made.shape[1], recipe.size.heads, -1).transpose(0, 1))
 
     handles = [attention.get_submodule(name).register_forward_hook(keep) for name in ("query", "key")]
-    model(text)
+    model(shown)
     for handle in handles:
         handle.remove()
     query, key = found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 
 from situs.lab.comparing.records import Comparison, TextFacts
@@ -30,16 +29,15 @@ def _tokens(view: View) -> str:
 def facts(view: View) -> list[tuple[str, str, str]]:
     """List the numbers that readers ask for first: name, number, and what it counts."""
     records = view.records
-    statuses = Counter(trial.status for trial in records.trials)
-    others = "".join(f", {count} {status}" for status, count in statuses.items() if status != "done")
+    others = "".join(f", {count} {status}" for status, count in view.unfinished.items())
     return [
         ("trained at", f"{view.train_length:,}", _tokens(view)),
         ("tested up to", f"{view.longest:,}", f"{view.times(view.longest)} the training length"),
         ("methods", str(len(view.methods)), f"on {listed(view.tasks, 6)}"),
         (
             "trials",
-            f"{statuses['done']}",
-            f"of {len(records.trials)} done{others}; {_count(len(records.seeds), 'seed')}",
+            f"{view.trials - sum(view.unfinished.values())}",
+            f"of {view.trials} done{others}; {_count(len(records.seeds), 'seed')}",
         ),
         ("time", seconds(records.seconds), f"on {_cores(records)} cores"),
     ]

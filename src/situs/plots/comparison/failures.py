@@ -9,13 +9,21 @@ from situs.lab.problems import first_line
 from situs.plots.comparison.view import View
 from situs.plots.comparison.words import listed
 
+MOST = 12  # trials that are named
+
 
 def failures(view: View, before: str = ": ") -> list[str]:
     """Say of every method what went wrong: the first line of each error, where it was met first, and where else.
 
     before: what stands between the name of a method and its trial.
     """
-    return [sentence for row in view.rows for sentence in _of(row, before)]
+    said = [sentence for row in view.rows for sentence in _of(row, before)]
+    missing = [trial.label for trial in view.records.missing]
+    if missing:
+        said.append(f"Not run before the comparison was stopped: {listed(missing, MOST)}.")
+    if view.records.planned:
+        said.append("Costs and properties are measured last. The same command goes on where it was stopped.")
+    return said
 
 
 def _of(row: Row, before: str) -> list[str]:

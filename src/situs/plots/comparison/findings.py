@@ -10,7 +10,17 @@ from situs.plots.comparison.words import called, change_interval, leading, liste
 
 
 def headline(view: View) -> str:
-    """Say what leads the table's ranking, and for losses what leads by their increase, with all ties."""
+    """Say what leads the table's ranking, and for losses what leads by their increase, with all ties; first of all,
+    that a comparison was stopped."""
+    records = view.records
+    if not records.planned:
+        return _headline(view)
+    missing, total = len(records.missing), len(records.planned)
+    what = f"{missing} of {total} trials missing" if missing else "costs and properties not measured"
+    return f"Stopped before the end: {what}. {_headline(view)}"
+
+
+def _headline(view: View) -> str:
     ranking = view.ranking
     if ranking is None:
         return "No trial has a result"
@@ -210,14 +220,11 @@ def _ends(view: View) -> str:
 
 def _unfinished(view: View) -> str:
     """Count the trials without a result, by what became of them."""
-    counts: dict[str, int] = {}
-    for record in view.records.trials:
-        if record.status != "done":
-            counts[record.status] = counts.get(record.status, 0) + 1
+    counts = view.unfinished
     if not counts:
         return ""
     each = listed(f"{count} {status}" for status, count in counts.items())
-    return f"Of {len(view.records.trials)} trials, {each}; they are listed below."
+    return f"Of {view.trials} trials, {each}; they are listed below."
 
 
 def _costs(view: View) -> str:

@@ -16,7 +16,7 @@ from situs.plots.comparison.beside import Beside, beside, differences
 from situs.plots.comparison.failures import failures
 from situs.plots.comparison.figures import figures
 from situs.plots.comparison.findings import findings, headline
-from situs.plots.comparison.table import broken, explanations, tables, tables_html
+from situs.plots.comparison.table import breakable, broken, explanations, tables, tables_html
 from situs.plots.comparison.view import View
 from situs.plots.style import DPI, NARROW, WIDE, png
 
@@ -55,8 +55,8 @@ def report_html(records: Comparison | View) -> str:
         "made": escape(made),
         "title": escape(f"{headline(view)} · situs compare"),
         "kicker": escape(f"situs compare · {made} · preset {view.records.preset or 'none'}"),
-        "headline": escape(headline(view)),
-        "lead": escape(caveats.lead(view)),
+        "headline": breakable(headline(view)),
+        "lead": breakable(caveats.lead(view)),
         "contents": " ".join(f'<a href="#{name}">{text}</a>' for name, text in sections.items() if text),
         "facts": _facts(view),
         "findings": _list(found or ["No trial has a result, so that there is nothing to report."]),
@@ -76,11 +76,11 @@ def report_html(records: Comparison | View) -> str:
 
 
 def _list(sentences: Iterable[str]) -> str:
-    return "\n".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+    return "\n".join(f"<li>{breakable(sentence)}</li>" for sentence in sentences)
 
 
 def _meanings(pairs: Iterable[tuple[str, str]]) -> str:
-    return "\n".join(f"<dt>{escape(name)}</dt><dd>{escape(meaning)}</dd>" for name, meaning in pairs)
+    return "\n".join(f"<dt>{breakable(name)}</dt><dd>{breakable(meaning)}</dd>" for name, meaning in pairs)
 
 
 def _facts(view: View) -> str:

@@ -25,7 +25,8 @@ from situs.plots.comparison.view import View
 from situs.plots.comparison.words import FAIR_ANSWERS, FAIR_CHANGE, percent, unit
 
 MOST = 8  # columns beside the names
-WIDEST = 15  # characters of a name in one line
+WIDEST = 14  # characters of a name in one line, as many as transformer_xl has
+LONGEST = 24  # characters of a word in a text that is in one line
 LARGE = 64  # channels of a head in models that are used
 
 
@@ -162,7 +163,15 @@ def _named(heads: Sequence[str]) -> str:
 
 
 def broken(name: str) -> str:
-    """Escape a method's name, so that it may go on in a new line where its parts end, and at the underscores of parts
-    that are wider than the column of names on a phone."""
-    parts = re.split(r"(?<=[+(/:&=,.])", name)
-    return "<wbr>".join(escape(part).replace("_", "_<wbr>") if len(part) > WIDEST else escape(part) for part in parts)
+    """Escape a method's name, so that it may go on in a new line where its parts end, and between the words of parts
+    that are wider than the column of names on a phone, such as a_long_name or ALongName."""
+    pieces = []
+    for part in re.split(r"(?<=[+(/:&=,.])", name):
+        wide = len(part.rstrip("+(/:&=,.")) > WIDEST
+        pieces.append(re.split(r"(?<=_)|(?<=[a-z])(?=[A-Z])", part) if wide else [part])
+    return "<wbr>".join(escape(piece) for several in pieces for piece in several)
+
+
+def breakable(text: str) -> str:
+    """Escape a text; long names of methods in it may go on in a new line as in tables."""
+    return " ".join(broken(word) if len(word) > LONGEST else escape(word) for word in text.split(" "))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from situs.lab.comparing.ranking import Ranking, rank
 from situs.lab.comparing.records import Comparison
-from situs.lab.comparing.summary import ACCURACY, LOSS, Point, Row, Scores, farthest, summarise
+from situs.lab.comparing.summary import ACCURACY, LOSS, MISSING, Point, Row, Scores, farthest, summarise
 from situs.lab.naming.grammar import Method
 from situs.lab.probing.findings import Cost
 from situs.plots.style import Look, Theme, looks
@@ -40,6 +41,17 @@ class View:
     def looks(self, theme: Theme) -> dict[str, Look]:
         """Give every method a look by its name; what is added to a method shares a hue with it."""
         return looks(self.names, theme, families=[method.base for method in self.methods])
+
+    @property
+    def trials(self) -> int:
+        """How many trials were planned."""
+        return len(self.records.planned) or len(self.records.trials)
+
+    @property
+    def unfinished(self) -> dict[str, int]:
+        """How many trials have no result, by what became of them."""
+        statuses = [record.status for record in self.records.trials if record.status != "done"]
+        return dict(Counter([*statuses, *(MISSING for _ in self.records.missing)]))
 
     @property
     def train_length(self) -> int:

@@ -15,12 +15,11 @@ from situs.encodings.rotation import RotationEncoding
 from situs.lab.probing import portraits
 from situs.lab.probing.sitters import Sitter
 from situs.plots import style
-from situs.plots.panels import Map, some
+from situs.plots.panels import ALIKE, ALL_HEADS, Map, heads_shown
 from situs.plots.portraits.kinds import BY_DISTANCE, LONGEST_CURVE, TELLING, kind, noted
 from situs.plots.portraits.scores_axis import FLOOR, Curve, Curves, signed
 
 POINTS, BANDS = 512, 3
-ALIKE = 1e-4  # what differs by less is rounding
 BELOW = style.minus(f" Values below {FLOOR:g} are cut off: such keys get almost no weight.")
 BEHIND = "how far the key lies behind the query"
 
@@ -39,8 +38,7 @@ def distance(sitters: list[Sitter], *, length: int = 128, dark: bool = False) ->
     drawn = _drawn(sitters, curves, length, dark)
     with style.figure(
         f"{', '.join(each.name for each in sitters)}: what is added to the scores, by distance",
-        f"{'one line per head' if len(sitters) == 1 else 'mean of heads'}, relative to distance 0"
-        f"{_bands(drawn, 'all heads')}",
+        f"{_whose(sitters, curves)}, relative to distance 0{_bands(drawn, 'all heads')}",
         noted(sitters, _of_biases(sitters, curves) + BELOW * drawn.cut),
         height=drawn.height,
         dark=dark,
@@ -68,7 +66,7 @@ def decay(sitters: list[Sitter], *, length: int = 256, dark: bool = False) -> Fi
     drawn = _drawn(sitters, curves, length, dark)
     with style.figure(
         f"How scores fall with distance{f': {sitters[0].name}' * (len(sitters) == 1)}",
-        f"mean score of a token with itself, relative to distance 0{_bands(drawn, '90 % of tokens, or all heads')}",
+        f"mean score of a token with itself, relative to distance 0{_bands(drawn, _spread_of(sitters))}",
         noted(sitters, _of_decay(curves, "heads" if by_head else "curves") + BELOW * drawn.cut),
         height=drawn.height,
         dark=dark,
@@ -91,9 +89,9 @@ def _overlaid(sitter: Sitter, along: Map, mean: Map, low: Map, high: Map) -> Cur
 
 
 def _by_head(along: Map, values: Map) -> list[Curve]:
-    """Make a curve for each head: of all, or of some from the first to the last."""
-    shown = some(len(values))
-    return [Curve(f"head {head + 1}", along, values[head], number=signed(values[head, -1])) for head in shown]
+    """Make a curve for each head that has one of its own: of all, or of some from the first to the last."""
+    shown = heads_shown(values)
+    return [Curve(name, along, values[head], number=signed(values[head, -1])) for name, head in shown.items()]
 
 
 def _drawn(sitters: list[Sitter], curves: list[Curve], length: int, dark: bool) -> Curves:
@@ -115,12 +113,26 @@ def _bands(drawn: Curves, of: str) -> str:
     return f"; bands: {of}" * any(curve.low is not None for curve in drawn.curves)
 
 
+def _whose(sitters: list[Sitter], curves: list[Curve]) -> str:
+    if len(sitters) > 1:
+        return "mean of heads"
+    return f"one line for {ALL_HEADS}" if curves[0].name == ALL_HEADS else "one line per head"
+
+
+def _spread_of(sitters: list[Sitter]) -> str:
+    """Say what bands cover: heads, where these have biases of their own, and else tokens."""
+    kinds = {"all heads" if sitter.of_kind(BiasEncoding) else "90 % of tokens" for sitter in sitters}
+    return ", or ".join(sorted(kinds))
+
+
 def _of_biases(sitters: list[Sitter], curves: list[Curve]) -> str:
     last = {curve.name: float(curve.y[-1]) for curve in curves}
     lowest, highest = min(last, key=lambda name: last[name]), max(last, key=lambda name: last[name])
     if last[highest] - last[lowest] < ALIKE:
-        return f"{'All add' if len(last) > 1 else 'It adds'} {signed(last[lowest])} at the greatest distance."
-    said = f"At the greatest distance {lowest} adds {signed(last[lowest])} and {highest} {signed(last[highest])}."
+        whose = "All heads add" if ALL_HEADS in last else "All add" if len(last) > 1 else "It adds"
+        return f"{whose} {signed(last[lowest])} at the greatest distance."
+    adds = "adds" if _is_one([lowest]) else "add"
+    said = f"At the greatest distance {lowest} {adds} {signed(last[lowest])} and {highest} {signed(last[highest])}."
     if len(sitters) > 1 or sitters[0].trained is None:
         return f"{'Heads differ. ' if len(sitters) == 1 else ''}{said}"
     peaks = sorted({int(curve.x[int(curve.y.argmax())]) for curve in curves})
@@ -132,11 +144,13 @@ def _of_decay(curves: list[Curve], whom: str) -> str:
     groups: dict[str, list[str]] = {}
     for curve in curves:
         groups.setdefault(_course(curve.y), []).append(curve.name)
+    if curves[0].name == ALL_HEADS:
+        return f"All heads {_verb(next(iter(groups)), one=False)}."
     if len(curves) == 1:
         return f"The score {_verb(next(iter(groups)), one=True)}."
     if len(groups) == 1:
         return f"All {whom} {_verb(next(iter(groups)), one=False)}."
-    return "; ".join(f"{_listed(names)} {_verb(course, one=len(names) == 1)}" for course, names in groups.items()) + "."
+    return "; ".join(f"{_listed(names)} {_verb(course, one=_is_one(names))}" for course, names in groups.items()) + "."
 
 
 def _course(y: Map) -> str:
@@ -156,6 +170,11 @@ def _verb(course: str, *, one: bool) -> str:
     }  # fmt: skip
     verb, rest = words[course]
     return f"{verb}{('es' if verb == 'go' else 's') * one}{rest}"
+
+
+def _is_one(names: list[str]) -> bool:
+    """Tell whether a verb has an s: "heads 2, 4" are several."""
+    return len(names) == 1 and not names[0].startswith("heads ")
 
 
 def _listed(names: list[str]) -> str:

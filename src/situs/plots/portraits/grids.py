@@ -8,11 +8,12 @@ from matplotlib.figure import Figure
 from situs.arguments import require_count, require_several
 from situs.encodings.bias import BiasEncoding
 from situs.encodings.learned_grid import LearnedGrid
+from situs.encodings.score import ScoreEncoding
 from situs.encodings.swin import SwinBias
 from situs.lab.probing import portraits
 from situs.lab.probing.sitters import Sitter
 from situs.plots import style
-from situs.plots.panels import Colours, Map, Panels, name, some
+from situs.plots.panels import ALL_HEADS, Colours, Map, Panels, heads_shown, name
 from situs.plots.portraits.kinds import SPATIAL, kind, noted
 from situs.positions import Positions
 
@@ -23,10 +24,11 @@ LARGEST, CROSS = 64, 0.05
 def grid(sitters: list[Sitter], *, size: tuple[int, int] | None = None, dark: bool = False) -> Figure:
     """Draw how similar one patch is to all others, or the bias between them.
 
-    size: (height, width) in patches; the encoding's own if it has one, else 14 x 14.
+    size: (height, width) in patches; the encoding's own if it has one, else that it was trained on, else 14 x 14.
     """
     sitter, encoding = sitters[0], sitters[0].encodings[0]
-    own = encoding.size if isinstance(encoding, LearnedGrid) else getattr(encoding, "window", (14, 14))
+    usual = (14, 14) if sitter.trained is None else sitter.trained.recipe.sides
+    own = encoding.size if isinstance(encoding, LearnedGrid) else getattr(encoding, "window", usual)
     sides = require_several("size", own if size is None else size, "an image has patches both ways")
     chosen_size = tuple([require_count("size", each, "it counts patches") for each in sides])
     if len(chosen_size) != 2 or not all(2 <= each <= LARGEST for each in chosen_size):
@@ -36,7 +38,10 @@ def grid(sitters: list[Sitter], *, size: tuple[int, int] | None = None, dark: bo
         )
     height, width = chosen_size
     if isinstance(encoding, BiasEncoding):
-        return _biases(sitter, encoding, (height, width), dark)
+        values = portraits.bias_around(encoding, (height, width))
+        return _added(sitter, values.double().numpy(), (height, width), dark)
+    if isinstance(encoding, ScoreEncoding):
+        return _added(sitter, portraits.term_around(sitter, (height, width)).double().numpy(), (height, width), dark)
     alike: Map = portraits.similarity(sitter, Positions.grid(height, width)).double().numpy()
     rows, columns = (sorted({size // 6, size // 2, size - 1 - size // 6}) for size in (height, width))
     chosen = [(row, column) for row in rows for column in columns]
@@ -58,38 +63,36 @@ def grid(sitters: list[Sitter], *, size: tuple[int, int] | None = None, dark: bo
     return sheet.figure
 
 
-def _biases(sitter: Sitter, encoding: BiasEncoding, size: tuple[int, int], dark: bool) -> Figure:
-    values: Map = portraits.bias_around(encoding, size).double().numpy()
-    heads = some(len(values))
+def _added(sitter: Sitter, values: Map, size: tuple[int, int], dark: bool) -> Figure:
+    encoding, shown = sitter.encodings[0], heads_shown(values)
+    heads, by_content = list(shown.values()), isinstance(encoding, ScoreEncoding)
     panels = Panels(len(heads), min(4, len(heads)), aspect=size[0] / size[1])
     named = f"version {encoding.version[1:]}" if isinstance(encoding, SwinBias) else ""
     with style.figure(
-        f"{sitter.name}: bias from the marked patch to all others",
-        f"what is added to the scores in a window of {size[0]} × {size[1]} patches, one map per "
-        f"head{', ' * bool(named)}"
-        f"{named}",
-        noted(
-            [sitter],
-            _of_window(values, size),
-        ),
+        f"{sitter.name}: {'term' if by_content else 'bias'} from the marked patch to all others",
+        f"what is added to the scores in a window of {size[0]} × {size[1]} patches, "
+        f"{f'one map for {ALL_HEADS}' if ALL_HEADS in shown else 'one map per head'}{', ' * bool(named)}{named}",
+        noted([sitter], _of_window(values, size, by_content=by_content)),
         height=panels.height,
         dark=dark,
     ) as sheet:
         colours = Colours.of([values[heads]], sheet.theme)
-        for axes, head in zip(panels.axes(sheet), heads, strict=True):
-            name(axes, f"head {head + 1}", "", sheet.theme)
+        for axes, (title, head) in zip(panels.axes(sheet), shown.items(), strict=True):
+            name(axes, title, "", sheet.theme)
             colours.draw(axes, values[head])
             axes.plot([size[1] // 2], [size[0] // 2], marker="s", markersize=5, fillstyle="none", color=sheet.theme.ink)
         colours.key(sheet, "added")
     return sheet.figure
 
 
-def _of_window(values: Map, size: tuple[int, int]) -> str:
+def _of_window(values: Map, size: tuple[int, int], *, by_content: bool) -> str:
     """Say where the highest biases lie, seen from the middle patch."""
     rows, columns = np.indices(size)
     near = np.maximum(abs(rows - size[0] // 2), abs(columns - size[1] // 2)) == 1
     far = np.maximum(abs(rows - size[0] // 2), abs(columns - size[1] // 2)) > 1
     said = "The bias depends on the offset only, so every patch has the same map around it."
+    if by_content:
+        said = "Rows and columns add up; what each adds depends on the query of the marked patch."
     if not far.any():
         return said
     gain = float(values[:, near].mean() - values[:, far].mean())

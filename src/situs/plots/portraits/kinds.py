@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from situs.arguments import require_flag, require_instance, told
 from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding
 from situs.encodings.bias import BiasEncoding, PositionProduct
+from situs.encodings.boxes import Boxes
 from situs.encodings.learned_grid import LearnedGrid
 from situs.encodings.nope import NoPE
 from situs.encodings.rotary import Rotary
@@ -40,7 +41,8 @@ def _one(sitter: Sitter, kind: type[Encoding] | tuple[type[Encoding], ...], axes
 
 
 def _spatial(sitter: Sitter) -> bool:
-    return _one(sitter, LearnedGrid) or _one(sitter, (Sinusoidal, RotationEncoding, BiasEncoding), 2)
+    of_images = (Sinusoidal, RotationEncoding, BiasEncoding, ScoreEncoding)
+    return _one(sitter, LearnedGrid) or _one(sitter, of_images, 2) or _one(sitter, Boxes, 3)
 
 
 def _flat(sitter: Sitter) -> bool:
@@ -69,7 +71,9 @@ TELLING = Suits(
 )
 SCALED = Suits(lambda sitter: _one(sitter, Rotary), "rotary")
 SPATIAL = Suits(
-    _spatial, "an encoding for images: learned_grid, swin, sinusoidal(axes=2), or rotary with an axial split"
+    _spatial,
+    "an encoding for images: learned_grid, rope_mixed, swin, boxes, vitdet, sinusoidal(axes=2), or rotary with an "
+    "axial split",
 )
 
 

@@ -12,7 +12,7 @@ from situs.encodings.bias import BiasEncoding, PositionProduct
 from situs.lab.probing import portraits
 from situs.lab.probing.sitters import Sitter, alike
 from situs.plots import style
-from situs.plots.panels import Colours, Map, Panels, name, some
+from situs.plots.panels import Colours, Map, Panels, heads_shown, name
 from situs.plots.portraits.kinds import BIASED, IN_TEXT, TELLING, kind, noted
 from situs.plots.portraits.scores_axis import FLOOR
 
@@ -33,7 +33,8 @@ def bias(sitters: list[Sitter], *, length: int = 64, dark: bool = False) -> Figu
         values, how = np.where(np.tril(np.ones_like(values, dtype=bool)), values, np.nan), ", causal"
     if isinstance(encoding, PositionProduct):
         values, how = values - np.nanmax(values, -1, keepdims=True), f"{how}; relative to the highest of each row"
-    heads = some(len(values))
+    named = heads_shown(values)
+    heads = list(named.values())
     panels = Panels(len(heads), min(4, len(heads)))
     with style.figure(
         f"{sitters[0].name}: what is added to the scores",
@@ -43,8 +44,8 @@ def bias(sitters: list[Sitter], *, length: int = 64, dark: bool = False) -> Figu
         dark=dark,
     ) as sheet:
         colours = Colours.of([values[heads]], sheet.theme, floor=FLOOR + float(np.nanmax(values[heads])))
-        for axes, head in zip(panels.axes(sheet), heads, strict=True):
-            name(axes, f"head {head + 1}", "", sheet.theme)
+        for axes, (title, head) in zip(panels.axes(sheet), named.items(), strict=True):
+            name(axes, title, "", sheet.theme)
             colours.draw(axes, values[head])
         colours.key(sheet, "added")
     return sheet.figure

@@ -19,7 +19,7 @@ from situs.lab.probing import portraits
 from situs.lab.probing.sitters import Sitter
 from situs.plots import style
 from situs.plots.panels import Map, Panels, name
-from situs.plots.portraits.kinds import ROTATING, kind
+from situs.plots.portraits.kinds import ROTATING, kind, noted
 from situs.plots.style import MARGIN, SMALL, Sheet, Theme
 
 LEGIBLE = math.tau / 16  # a step that eight arrows show well
@@ -43,7 +43,7 @@ def rotation(sitters: list[Sitter], *, length: int = 8, pair: int | None = None,
     with style.figure(
         f"{sitter.name}: a vector rotated by its position",
         f"pair {chosen} of {len(waves)}, rotated by {step:.3g} radians per position",
-        _of_rotation(encoding, ends, step * (length - 1)),
+        noted(sitters, _of_rotation(encoding, ends, step * (length - 1))),
         height=panels.height,
         dark=dark,
     ) as sheet:
@@ -68,8 +68,11 @@ def speeds(sitters: list[Sitter], *, length: int = 8, dark: bool = False) -> Fig
     with style.figure(
         f"{sitter.name}: every pair rotates at its own speed",
         f"the vector (1, 0) of each pair at positions 0 to {length - 1}; beside each name: positions per full rotation",
-        "Fast pairs distinguish neighbours, but repeat soon. Slow pairs distinguish near from far, and hardly move "
-        "in a short text.",
+        noted(
+            sitters,
+            "Fast pairs distinguish neighbours, but repeat soon. Slow pairs distinguish near from far, and hardly move "
+            "in a short text.",
+        ),
         height=panels.height,
         dark=dark,
     ) as sheet:

@@ -17,7 +17,7 @@ from situs.lab.probing import portraits
 from situs.lab.probing.sitters import Sitter
 from situs.plots import labels, style
 from situs.plots.panels import Map
-from situs.plots.portraits.kinds import LONGEST_TEXT, SCALED, WAVING, kind
+from situs.plots.portraits.kinds import LONGEST_TEXT, SCALED, WAVING, kind, noted
 from situs.plots.style import MARGIN, SMALL, Sheet
 
 PHI = (
@@ -52,7 +52,7 @@ def wavelengths(
     with style.figure(
         "Wavelengths",
         "positions that a pair takes for one full rotation; beside each name: pairs that take longer than training",
-        _of_waves(sitters, waves, train_length),
+        noted(sitters, _of_waves(sitters, waves, train_length)),
         height=3.2,
         dark=dark,
     ) as sheet:

@@ -15,7 +15,7 @@ from situs.encodings.score import ScoreEncoding
 from situs.lab.probing import portraits
 from situs.lab.probing.sitters import Sitter
 from situs.plots import labels, style
-from situs.plots.panels import Colours, Map, Panels, name, some
+from situs.plots.panels import Colours, Map, Panels, heads_shown, name
 from situs.plots.portraits.kinds import BY_CONTENT, kind, noted
 from situs.plots.portraits.matrices import AXES, require_head
 from situs.plots.portraits.scores_axis import signed
@@ -100,8 +100,8 @@ def _by_distance(terms: Map) -> Map:
 def _draw_means(sheet: Sheet, means: Map) -> None:
     """Draw the mean term by distance, one line per head; the farthest quarter has few pairs and is left out."""
     shown = max(2, means.shape[1] * 3 // 4)
-    heads = some(len(means))
-    names = [f"head {head + 1}" for head in heads]
+    named = heads_shown(means[:, :shown])
+    names, heads = list(named), list(named.values())
     looks = style.looks(names, sheet.theme)
     ends = [
         labels.End(float(means[head, shown - 1]), called, signed(means[head, shown - 1]), looks[called])

@@ -52,6 +52,9 @@ class Work:
     pairing: Literal["interleaved", "halves"]
     pairs: int
     dim: int
+    first: int
+    """The first of the rotated channels: 0, or as many as pass unchanged before them."""
+
     table_is_still: bool
     """Whether steps of the inner loop leave the table where it is."""
 
@@ -130,20 +133,22 @@ def _rotate(numbers: Numbers, work: Work, angles: Sequence[Angles], at: dict[str
     """Rotate one vector."""
     x, out, build = at["x"], at["out"], numbers.build
     for piece in angles:
-        first, second = (piece.first, piece.first + work.pairs)
+        first, second = (work.first + piece.first, work.first + piece.first + work.pairs)
+        neighbours = work.first + 2 * piece.first
         if work.pairing == "interleaved":
-            a, b = numbers.load_neighbours(piece.width, x, 2 * first)
+            a, b = numbers.load_neighbours(piece.width, x, neighbours)
         else:
             a, b = numbers.load(piece.width, x, first), numbers.load(piece.width, x, second)
         rotated_a = build.fsub(build.fmul(a, piece.cos), build.fmul(b, piece.sin))
         rotated_b = build.fadd(build.fmul(a, piece.sin), build.fmul(b, piece.cos))
         if work.pairing == "interleaved":
-            numbers.store_neighbours(rotated_a, rotated_b, out, 2 * first)
+            numbers.store_neighbours(rotated_a, rotated_b, out, neighbours)
         else:
             numbers.store(rotated_a, out, first)
             numbers.store(rotated_b, out, second)
+    unchanged = 0 if work.first else 2 * work.pairs
     for first, width in _pieces(work.dim - 2 * work.pairs, CACHE_LINE // numbers.size):
-        offset = (2 * work.pairs + first) * numbers.size
+        offset = (unchanged + first) * numbers.size
         numbers.program.store(numbers.program.load(numbers.stored, width, x, offset), out, offset)
 
 

@@ -84,12 +84,14 @@ class Plan:
         return rotated
 
 
-def plan(tensors: Sequence[Tensor], cos: Tensor, sin: Tensor, pairing: Pairing, threads: int) -> Plan | None:
+def plan(
+    tensors: Sequence[Tensor], cos: Tensor, sin: Tensor, pairing: Pairing, threads: int, *, trailing: bool = False
+) -> Plan | None:
     """Plan how the compiled loop rotates tensors by a table, or None where it cannot; judged from metadata alone."""
     if not all(_is_plain(each) for each in (*tensors, cos, sin)) or (cos.dtype, cos.shape) != (sin.dtype, sin.shape):
         return None
     lying = tuple((x.dtype, x.shape, x.stride()) for x in tensors)
-    return _plan(pairing, threads, lying, (cos.dtype, cos.shape, cos.stride(), sin.stride()))
+    return _plan(pairing, trailing, threads, lying, (cos.dtype, cos.shape, cos.stride(), sin.stride()))
 
 
 def _is_plain(tensor: Tensor) -> bool:
@@ -112,12 +114,12 @@ Angles = tuple[torch.dtype, Sizes, Sizes, Sizes]
 
 
 @lru_cache(maxsize=4096)
-def _plan(pairing: Pairing, threads: int, tensors: tuple[Vectors, ...], table: Angles) -> Plan | None:
+def _plan(pairing: Pairing, trailing: bool, threads: int, tensors: tuple[Vectors, ...], table: Angles) -> Plan | None:
     total = sum(math.prod(shape) for _, shape, _ in tensors)
     share = max(LEAST_TASK, total // (TASKS_PER_THREAD * threads))
     works, layouts = set(), []
     for each in tensors:
-        work_and_layout = _work_and_layout(each, table, pairing, share)
+        work_and_layout = _work_and_layout(each, table, pairing, trailing, share)
         if work_and_layout is None:
             return None
         works.add(work_and_layout[0])
@@ -130,7 +132,7 @@ def _plan(pairing: Pairing, threads: int, tensors: tuple[Vectors, ...], table: A
 
 
 def _work_and_layout(
-    x: Vectors, table: Angles, pairing: Pairing, share: int
+    x: Vectors, table: Angles, pairing: Pairing, trailing: bool, share: int
 ) -> tuple[tuple[Any, ...], tuple[int, ...]] | None:
     """What a program for such a tensor is made for, and how the tensor lies for it, in tasks of about ``share``
     elements; None if no program can rotate it."""
@@ -165,7 +167,8 @@ def _work_and_layout(
     outer_block = many * max(1, share // (many * inner_block * dim))
     blocks = -(-outer // outer_block), -(-inner // inner_block)
     layout = (batch * blocks[0] * blocks[1], *blocks, outer_block, inner_block, outer, inner, *moves)
-    return (dtype, pairing, pairs, dim, still_inside, many), layout
+    first = dim - 2 * pairs if trailing else 0
+    return (dtype, pairing, pairs, dim, first, still_inside, many), layout
 
 
 def _compiled(dtype: torch.dtype, *work: Any) -> int | None:

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from situs.attention.kernels.inputs import cumulated, widened
-from situs.attention.kernels.toeplitz.op import Given, Settings, attend_by_offset
-from situs.attention.offsets import bias_over_offsets, vectors_over_offsets
+from situs.attention.kernels.toeplitz.given import Given, Settings
+from situs.attention.kernels.toeplitz.op import attend_by_offset
+from situs.attention.offsets import bias_over_offsets, value_vectors_over_offsets, vectors_over_offsets
 from situs.attention.request import Request
 from situs.attention.visibility import tokens_of
 from situs.encodings.base import computing_dtype
@@ -33,6 +34,10 @@ def cannot(request: Request) -> str | None:
     for content in request.contents:
         if not isinstance(content, OffsetScore):
             return f"{type(content).__name__} is no function of offsets and their vectors"
+    if request.adds_by_offset and (
+        request.query_positions.placed is not None or request.key_positions.placed is not None
+    ):
+        return "tokens without a position have no offset"
     if not request.scale and (request.products or any(each.features for each in request.contents)):
         return "a scale of 0 hides products of positions and features"
     if request.dropout:
@@ -57,7 +62,8 @@ def by_offset(request: Request) -> tuple[Given, Settings]:
         starts = request.query_positions.first_slot, request.key_positions.first_slot
         tokens = _tokens(request, by_slot=True) if None in starts else (None, None)
         given = Given(
-            query, key, value, None, None, None, None, None, None, request.mask, *cumulated(request), request.sinks, *tokens
+            query, key, value, None, None, None, None, None, None, request.mask, *cumulated(request),
+            request.sinks, *tokens,
         )  # fmt: skip
         return given, Settings(starts[0] or 0, starts[1] or 0, 0, request.span, *rules)
     assert request.offset_bounds is not None
@@ -89,8 +95,7 @@ def by_offset(request: Request) -> tuple[Given, Settings]:
             else:  # u . k_j is what a query that is longer by u meets
                 query = query + _wide(every, query.shape[-1]).to(query.dtype)
     for value_encoding in request.values:
-        offsets = torch.arange(lowest, highest + 1, device=device)
-        of_values = _sum(of_values, value_encoding.value_vectors(offsets, dtype))
+        of_values = _sum(of_values, value_vectors_over_offsets(value_encoding, *where, request.offsets))
     tokens = (None, None) if request.are_ranges else _tokens(request, by_slot=False)
     plain_query = request.query if of_queries is not None and query is not request.query else None
     if of_features:

@@ -8,7 +8,7 @@ it runs, so that a graph that was traced for one length, padding or packing serv
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,73 +17,31 @@ from situs.attention.kernels.loop import Attended, Inputs, attend_tiles, attend_
 from situs.attention.kernels.softmax import TWICE, partial, partial_backward, serves_flash, sinks_vjp, with_sinks
 from situs.attention.kernels.tiling import EVERY, Tile, Tiling, tiles_between_ranges, tiles_between_tokens
 from situs.attention.kernels.toeplitz import strided
+from situs.attention.kernels.toeplitz.given import (
+    DIFFERENTIABLE,
+    NUMBERS,
+    SETTINGS_SCHEMA,
+    TENSOR_SCHEMA,
+    TENSORS,
+    Given,
+    Settings,
+    as_given,
+    nothing,
+    of_key_heads,
+    over_offsets,
+)
 from situs.attention.kernels.toeplitz.terms import ByOffset, LookedUpTerm, OffsetTerm, SkewedTerm
-from situs.encodings.base import computing_dtype
+from situs.encodings.base import computing_dtype, without_autocast
 from situs.functional.heads import grouped, share_heads
 from situs.rotation.watching import is_differentiated, is_plain
 
 FEW_QUERIES = 64  # of a tile where pairs are looked up, which takes several tensors of its size
 
-
-class Given(NamedTuple):
-    """The tensors that the operator takes."""
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    plain_query: Tensor | None
-    """Queries before any rotation, which content terms meet; None where they are the same."""
-    plain_key: Tensor | None
-    bias: Tensor | None
-    """None where nothing is added to the scores."""
-    for_query: Tensor | None
-    for_key: Tensor | None
-    for_value: Tensor | None
-    mask: Tensor | None
-    query_sums: Tensor | None
-    """What tokens add up to, (batch, heads, sequence) in float64: scores get the query's less the key's."""
-    key_sums: Tensor | None
-    sinks: Tensor | None
-    """A logit per head that takes part in the softmax."""
-    query_tokens: Tensor | None
-    """(rows, 4, sequence); None where queries and keys are ranges."""
-    key_tokens: Tensor | None
-
-
-class Settings(NamedTuple):
-    """The plain numbers that the operator takes."""
-
-    query_start: int
-    """The first position, where queries and keys are ranges."""
-    key_start: int
-    lowest: int
-    """The offset that the first entry of ``bias`` and of all vectors belongs to."""
-    span: int | None
-    """The distance from which on all vectors are alike; None where they never are."""
-    scale: float
-    causal: bool
-    window: int | None
-    softcap: float | None
-
-
-TENSORS, NUMBERS = len(Given._fields), len(Settings._fields)
-DIFFERENTIABLE = TENSORS - 2  # all but the tokens, which stand last
-
-_TENSORS = (
-    "Tensor query, Tensor key, Tensor value, Tensor? plain_query, Tensor? plain_key, Tensor? bias, Tensor? for_query, "
-    "Tensor? for_key, Tensor? for_value, Tensor? mask, Tensor? query_sums, Tensor? key_sums, Tensor? sinks, "
-    "Tensor? query_tokens, Tensor? key_tokens"
-)
-_SETTINGS = (
-    "SymInt query_start, SymInt key_start, SymInt lowest, SymInt? span, float scale, bool causal, SymInt? window, "
-    "float? softcap"
-)
-
 library: Any = torch.library.Library("situs", "FRAGMENT")  # type: ignore[no-untyped-call]
-library.define(f"attend_by_offset({_TENSORS}, {_SETTINGS}) -> (Tensor, Tensor)")
+library.define(f"attend_by_offset({TENSOR_SCHEMA}, {SETTINGS_SCHEMA}) -> (Tensor, Tensor)")
 library.define(
-    f"attend_by_offset_backward(Tensor gradient, Tensor out, Tensor logsumexp, {_TENSORS}, {_SETTINGS}, bool[] wanted) "
-    f"-> ({', '.join(['Tensor'] * DIFFERENTIABLE)})"
+    f"attend_by_offset_backward(Tensor gradient, Tensor out, Tensor logsumexp, {TENSOR_SCHEMA}, {SETTINGS_SCHEMA}, "
+    f"bool[] wanted) -> ({', '.join(['Tensor'] * DIFFERENTIABLE)})"
 )
 
 
@@ -139,13 +97,14 @@ def _is_plain_attention(given: Given, settings: Settings) -> bool:
     return not settings.causal or (settings.query_start == settings.key_start and settings.scale > 0)
 
 
+@without_autocast
 def backward(gradient: Tensor, out: Tensor, logsumexp: Tensor, *args: Any) -> tuple[Tensor, ...]:
     """The gradients of all tensors but the tokens, empty where they are not wanted."""
     wanted: Sequence[bool] = args[-1]
     given, settings = Given(*args[:TENSORS]), Settings(*args[TENSORS:-1])
     found = _gradients(gradient, out, logsumexp, given, settings, wanted)
     if not wanted[-1] or given.sinks is None:
-        return (*found, _nothing(out))
+        return (*found, nothing(out))
     return (*found, sinks_vjp(gradient, out, logsumexp, given.sinks))
 
 
@@ -172,7 +131,7 @@ def _gradients(
     sums = found.query_sums, found.key_sums
     gradients = (dq, dk, found.value, found.plain_query, found.plain_key, *term.gradients, *sums)
     return tuple(
-        _as_given(each, source) if want and source is not None and each is not None else _nothing(given.query)
+        as_given(each, source) if want and source is not None and each is not None else nothing(given.query)
         for each, source, want in zip(gradients, given, wanted, strict=False)
     )
 
@@ -218,33 +177,14 @@ def _of_inputs(
     """Gradients of queries, keys, values and bias, found for a row per key head, in their places among all."""
     found = {
         0: dq.reshape(given.query.shape),
-        1: _of_key_heads(dk.reshape(*given.query.shape[:2], *dk.shape[2:]), given.key),
-        2: _of_key_heads(dv.reshape(*given.query.shape[:2], *dv.shape[2:]), given.value),
+        1: of_key_heads(dk.reshape(*given.query.shape[:2], *dk.shape[2:]), given.key),
+        2: of_key_heads(dv.reshape(*given.query.shape[:2], *dv.shape[2:]), given.value),
         5: dbias if dbias is None or given.bias is None else dbias.reshape(given.bias.shape),
     }
     return tuple(
-        each if wanted[number] and (each := found.get(number)) is not None else _nothing(given.query)
+        each if wanted[number] and (each := found.get(number)) is not None else nothing(given.query)
         for number in range(DIFFERENTIABLE - 1)
     )
-
-
-def _nothing(like: Tensor) -> Tensor:
-    """A tensor of its own for a gradient that is not wanted: an operator may not return one twice."""
-    return like.new_empty(0)
-
-
-def _as_given(gradient: Tensor, source: Tensor) -> Tensor:
-    """A gradient with the shape and dtype of the tensor it belongs to."""
-    if gradient.ndim == 4 and source.shape[1] > 1:
-        gradient = _of_key_heads(gradient, source)
-    return gradient.sum_to_size(source.shape).to(source.dtype)
-
-
-def _of_key_heads(gradient: Tensor, source: Tensor) -> Tensor:
-    """Sum up over the query heads that a key head serves."""
-    group = gradient.shape[1] // source.shape[1]
-    heads = source.shape[1], group
-    return gradient if group == 1 else gradient.view(len(gradient), *heads, *gradient.shape[2:]).sum(2)
 
 
 def _resolved(given: Given, settings: Settings) -> tuple[Given, Settings, Tiling | None]:
@@ -256,7 +196,7 @@ def _resolved(given: Given, settings: Settings) -> tuple[Given, Settings, Tiling
     else:
         tiling = _tiling_of_tokens(given, settings)
     if given.bias is None:
-        vectors = _over_offsets(given)
+        vectors = over_offsets(given)
         lowest, offsets = (0, 1) if tiling is None else (tiling.lowest, tiling.highest - tiling.lowest + 1)
         if vectors is not None:
             lowest, offsets = settings.lowest, vectors.shape[1]
@@ -273,18 +213,12 @@ def _tiling_of_tokens(given: Given, settings: Settings) -> Tiling | None:
     if tiles is None:
         return None
     tiling = Tiling(tiles, settings.causal, settings.window)
-    known = _over_offsets(given)
+    known = over_offsets(given)
     if known is None or not tiles:
         return tiling
     highest = settings.lowest + known.shape[1] - 1
     # far offsets that are all alike may be left out: then each pair looks up the nearest that is there
     return tiling if settings.lowest <= tiling.lowest and tiling.highest <= highest else None
-
-
-def _over_offsets(given: Given) -> Tensor | None:
-    """A tensor whose second axis are the offsets that all such tensors have; None where there is none."""
-    tensors = given.bias, given.for_query, given.for_key, given.for_value
-    return next((each for each in tensors if each is not None), None)
 
 
 def _is_bias_alone(given: Given, settings: Settings) -> bool:
@@ -336,9 +270,7 @@ def _without_padding(tensor: Any, tokens: Tensor | None) -> Any:
     return None if tensor is None else tensor.masked_fill(tokens[:, None, 3, :, None] == 0, 0)  # type: ignore[index]
 
 
-def _term(
-    given: Given, settings: Settings, tiling: Tiling | None, unbiased: bool
-) -> tuple[OffsetTerm, list[Tile]]:
+def _term(given: Given, settings: Settings, tiling: Tiling | None, unbiased: bool) -> tuple[OffsetTerm, list[Tile]]:
     """The term, and the blocks of queries that it is formed for; ``unbiased`` where its bias is 0 everywhere."""
     assert given.bias is not None
     added = ByOffset(given.bias, *given[6:10])

@@ -1,0 +1,46 @@
+"""Norms behind the rotation: queries and keys that are rotated first and normalised after, as Hunyuan has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+from torch import Tensor, nn
+
+from situs.encodings.base import Encoding, QueryKeyEncoding, Role
+from situs.positions import PositionsLike
+
+
+@final
+class QueryKeyNorm(QueryKeyEncoding):
+    """Normalise queries and keys with the norms of a layer, whose parameters they stay.
+
+    As an encoding it acts where it stands among the others, and a cache holds keys as it leaves them. A norm with
+    learned weights does not commute with a rotation, so that keys behind it cannot be rotated on, and are not evicted.
+    """
+
+    def __init__(self, query_norm: nn.Module, key_norm: nn.Module) -> None:
+        super().__init__()
+        self._norms = query_norm, key_norm  # in a tuple, since they are the layer's
+
+    @property
+    def query_norm(self) -> nn.Module:
+        """The norm of queries."""
+        return self._norms[0]
+
+    @property
+    def key_norm(self) -> nn.Module:
+        """The norm of keys."""
+        return self._norms[1]
+
+    def forward(self, x: Tensor, positions: PositionsLike = None, *, role: Role = "query") -> Tensor:
+        """Normalise queries or keys, wherever they stand."""
+        normed: Tensor = self._norms[role == "key"](x)
+        return normed.to(x.dtype)  # it may be wider under autocast
+
+
+def with_norm_after(encodings: Sequence[Encoding], norm: QueryKeyNorm) -> list[Encoding]:
+    """Put the norm behind all encodings that change keys, and before those of queries alone: it would undo a
+    temperature."""
+    rotations = [each for each in encodings if isinstance(each, QueryKeyEncoding) and each.changes_keys]
+    return [*rotations, norm, *(each for each in encodings if each not in rotations)]

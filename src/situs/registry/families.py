@@ -1,0 +1,389 @@
+"""Which call of Situs stands for the positions of a released model: a row per mechanism, with the models that have it.
+
+Read by ``situs show`` and by docs/which-call.md; needs no torch. Calls are Python; tests run all of them, and compare
+the frequencies of each model type with those of transformers. Names in calls stand for what a ``config.json`` says:
+
+    head_dim, rotary_dim            channels of a head, and those that are rotated (head_dim x partial_rotary_factor)
+    qk_head_dim, qk_rope_head_dim   the same for latent attention
+    rope_theta                      base of the frequencies
+    factor, original_length, ...    of a scaling
+    sinks, relative                 a layer's parameter, and a feature of its tokens
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from situs.registry.listed import ENCODINGS, SCALINGS
+
+
+class Family(NamedTuple):
+    """Hold how some released models tell positions."""
+
+    models: str
+    """As people call them."""
+    model_types: str
+    """As transformers calls them, separated by spaces."""
+    encoding: str
+    """The encodings of a layer, or of the input."""
+    attend: str = ""
+    """Other arguments of ``attend`` for such a layer."""
+    note: str = ""
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The model types, one by one."""
+        return tuple(self.model_types.split())
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The registered names of the encodings and scalings in the call."""
+        listed = [*ENCODINGS.items(), *((f"rotary+{name}", each) for name, each in SCALINGS.items())]
+        return tuple(sorted(name for name, each in listed if f"situs.{each.cls}(" in self.encoding))
+
+
+FAMILIES = (
+    Family(
+        "Llama, Mistral, Qwen 2 and 3, Gemma, OLMo, Granite, StarCoder 2 and most others",
+        "arcee aria_text bitnet chameleon csm csm_depth_decoder_model deepseek_ocr2_text dia_decoder "
+        "dia_encoder diffllama dots1 emu3_text_model esmc eurobert falcon_h1 flex_olmo gemma "
+        "gradium_phonon_tts granite granitemoe granitemoeshared gte hrm_text hunyuan_v1_moe hy_v3 hyperclovax "
+        "idefics jais2 jetmoe kyutai_speech_to_text lasr_encoder lfm2 lfm2_moe llama mimi minimax ministral "
+        "mistral mixtral mllama_text_model moshi neucodec olmo olmo2 olmoe pocket_tts qwen2 qwen2_moe qwen3 "
+        "qwen3_moe seed_oss starcoder2 timesfm2_5 unlimited_ocr_text voxtral_realtime_encoder "
+        "voxtral_realtime_text xcodec2",
+        "situs.Rotary(head_dim=head_dim, base=rope_theta)",
+        note="sliding layers: window=sliding_window; Granite: scale=attention_multiplier",
+    ),
+    Family(
+        "Llama 3.1 to 3.3, Apertus, CWM",
+        "apertus cwm higgs_audio_v2",
+        "situs.Rotary(head_dim=head_dim, base=rope_theta, scaling=situs.Llama3Scaling(factor=factor, "
+        "original_length=original_length, low_frequency_factor=low_freq_factor, "
+        "high_frequency_factor=high_freq_factor))",
+        note="model type llama, where rope_type is llama3",
+    ),
+    Family(
+        "any rotary model with rope_type yarn: Qwen 3 beyond 32,768",
+        "",
+        "situs.Rotary(head_dim=head_dim, base=rope_theta, scaling=situs.YaRN(factor=4.0, original_length=32768))",
+    ),
+    Family(
+        "any rotary model with rope_type linear or dynamic",
+        "",
+        "situs.Rotary(head_dim=head_dim, base=rope_theta, scaling=situs.LinearScaling(factor=2.0))",
+        note="dynamic: situs.DynamicNTKScaling(factor=2.0, original_length=4096)",
+    ),
+    Family(
+        "GPT-NeoX, Pythia, Phi, Phi-2, StableLM, Nemotron, Persimmon, GLM 4.5, MiniMax M2, Bamba",
+        "bamba glmasr_encoder gpt_neox gpt_neox_japanese minimax_m2 nemotron nemotron3_5_transcribe_asr_audio "
+        "nemotron3_diarization_audio olmo_hybrid persimmon phi qwen3_next recurrent_gemma solar_open stablelm",
+        "situs.Rotary(head_dim=head_dim, rotary_dim=rotary_dim, base=rope_theta)",
+    ),
+    Family(
+        "Cohere Command R, ERNIE 4.5, Helium, BLT",
+        "blt_global_transformer blt_local_decoder blt_local_encoder blt_patcher cohere ernie4_5 ernie4_5_moe helium",
+        'situs.Rotary(head_dim=head_dim, base=rope_theta, pairing="interleaved")',
+    ),
+    Family(
+        "GPT-J, CodeGen",
+        "",
+        'situs.Rotary(head_dim=256, rotary_dim=64, pairing="interleaved")',
+        note="model types gptj and codegen, whose base is fixed at 10,000",
+    ),
+    Family(
+        "GLM 4, Moonshine",
+        "glm glm4 moonshine",
+        'situs.Rotary(head_dim=head_dim, rotary_dim=rotary_dim, base=rope_theta, pairing="interleaved")',
+    ),
+    Family(
+        "DeepSeek V2 and V3, Kimi K2, GLM 4.7 Flash, LongCat, Youtu",
+        "deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa longcat_flash youtu axk1",
+        'situs.Rotary(head_dim=qk_head_dim, rotary_dim=qk_rope_head_dim, channels="trailing", base=rope_theta, '
+        'pairing="interleaved")',
+        note="with YaRN: situs.YaRN(factor=40.0, original_length=4096, mscale=1.0, mscale_all_dim=1.0), whose softmax "
+        "factor is declared; Rotary.join_keys joins keys and the part that all heads share; without rope_interleave: "
+        'pairing="halves"',
+    ),
+    Family(
+        "MiniCPM 3, Hunyuan V4",
+        "minicpm3 hy_v4",
+        'situs.Rotary(head_dim=qk_head_dim, rotary_dim=qk_rope_head_dim, channels="trailing", base=rope_theta)',
+        note="Hunyuan V4: sinks=layer.sinks",
+    ),
+    Family(
+        "DeepSeek V4",
+        "",
+        '[situs.Rotary(head_dim=128, rotary_dim=64, channels="trailing", pairing="interleaved"), '
+        'situs.RotaryValue(head_dim=128, rotary_dim=64, channels="trailing", pairing="interleaved")]',
+        "sinks=sinks",
+        "model type deepseek_v4: values are rotated, and the output is rotated back",
+    ),
+    Family(
+        "Mistral 4",
+        "",
+        '[situs.Rotary(head_dim=128, rotary_dim=64, channels="trailing", pairing="interleaved"), '
+        'situs.Temperature(dialect="ministral3", original_length=8192, factor=0.1)]',
+        note="model type mistral4; original_length is original_max_position_embeddings, factor llama_4_scaling_beta",
+    ),
+    Family(
+        "Ministral 3",
+        "",
+        "[situs.Rotary(head_dim=128, base=1e6, scaling=situs.YaRN(factor=16.0, original_length=16384, mscale=1.0, "
+        'mscale_all_dim=1.0, mscale_dialect="ministral3")), situs.Temperature(dialect="ministral3", '
+        "original_length=16384, factor=0.1)]",
+        note="model type ministral3; its mscales change cosines and sines, not the softmax",
+    ),
+    Family(
+        "Mistral Large 4",
+        "",
+        '[situs.LeRoPE(head_dim=192, rotary_dim=64, channels="trailing"), '
+        'situs.Temperature(dialect="ssmax", num_heads=8)]',
+        note="model type mistral_large4_text, layers with rotary; the others have Temperature alone",
+    ),
+    Family(
+        "GPT-OSS",
+        "gpt_oss",
+        "situs.Rotary(head_dim=head_dim, base=rope_theta, scaling=situs.YaRN(factor=32.0, original_length=4096, "
+        "truncate=False))",
+        "window=128, sinks=sinks",
+        "full layers: no window",
+    ),
+    Family(
+        "OpenAI Privacy Filter",
+        "openai_privacy_filter",
+        'situs.Rotary(head_dim=head_dim, base=rope_theta, pairing="interleaved", scaling=situs.YaRN(factor=32.0, '
+        "original_length=4096, truncate=False))",
+        "sinks=sinks",
+    ),
+    Family(
+        "Granite with sliding windows",
+        "granite_swa granitemoe_swa",
+        "situs.Rotary(head_dim=head_dim, base=rope_theta)",
+        "window=128, sinks=sinks",
+        "layers whose layer_rope_theta is 0: situs.NoPE()",
+    ),
+    Family(
+        "Gemma 2, VaultGemma",
+        "gemma2 vaultgemma t5_gemma_module",
+        "situs.Rotary(head_dim=head_dim, base=rope_theta)",
+        "softcap=50.0, window=4096",
+        "full layers: no window; scale=query_pre_attn_scalar**-0.5",
+    ),
+    Family(
+        "Gemma 3, T5Gemma 2, ModernBERT, OLMo 3",
+        "",
+        "situs.Rotary(head_dim=256, base=10000.0)",
+        "window=512",
+        "sliding layers; full ones: base=1e6 (ModernBERT: 160000), no window, and the scaling, if there is one",
+    ),
+    Family(
+        "Gemma 4",
+        "",
+        "situs.Rotary(head_dim=512, base=1e6, scaling=situs.ProportionalScaling(fraction=0.25))",
+        note="full layers of model type gemma4_text; sliding ones: situs.Rotary(head_dim=256), window=512",
+    ),
+    Family(
+        "Gemma 4's vision",
+        "",
+        'situs.Rotary(head_dim=64, base=100.0, split=situs.Axial(axes=2, halves="axis"))',
+        note="model type gemma4_vision",
+    ),
+    Family(
+        "Llama 4, layers with rotary",
+        "llama4_text",
+        'situs.Rotary(head_dim=head_dim, base=rope_theta, pairing="interleaved")',
+        "chunk=8192",
+    ),
+    Family(
+        "Llama 4, layers without rotary",
+        "",
+        'situs.Temperature(dialect="llama4", original_length=8192, factor=0.1)',
+    ),
+    Family(
+        "Beam, full layers",
+        "",
+        'situs.Temperature(dialect="power", original_length=2048, factor=0.1)',
+        note="sliding layers: situs.Rotary(head_dim=128), window=512",
+    ),
+    Family(
+        "Inkling",
+        "",
+        "situs.ProjectedBias(num_heads=8, rank=16, distances=1024, softmax_scale=1 / 64)",
+        "features={'relative': relative}",
+        "sliding layers; full ones: tempered=True, beside situs.Temperature(dialect='inkling', ...)",
+    ),
+    Family(
+        "Cohere 2, EXAONE 4, AFMoE, SmolLM 3, Kolibri, Flint: rotary on some layers",
+        "",
+        "situs.Rotary(head_dim=128, base=50000.0)",
+        note="the other layers, most often the full ones: situs.NoPE(); Cohere 2 pairs neighbours; "
+        "situs.schedule(['rotary', 'rotary', 'rotary', 'none'], num_layers=32, head_dim=128)",
+    ),
+    Family(
+        "Jamba, Nemotron H, Kimi Linear, Zamba: no positions",
+        "",
+        "situs.NoPE()",
+    ),
+    Family(
+        "Phi-3 and Phi-4 with 128k",
+        "",
+        "situs.Rotary(head_dim=96, scaling=situs.LongRoPE(factor=32.0, original_length=4096, short_factors=[1.0] * 48, "
+        "long_factors=[2.0] * 48))",
+        note="the factors are lists of the configuration; Phi-MoE: short_mscale and long_mscale too",
+    ),
+    Family(
+        "Hunyuan",
+        "hunyuan_v1_dense",
+        "situs.Rotary(head_dim=head_dim, base=rope_theta)",
+        note="with alpha: scaling=situs.NTKScaling(factor=alpha); queries and keys are normalised after the rotation: "
+        'situs.Attention(qk_norm="after")',
+    ),
+    Family(
+        "nanochat",
+        "nanochat",
+        "situs.Rotary(head_dim=head_dim, base=rope_theta, reverse=True)",
+    ),
+    Family(
+        "Qwen2-VL, Qwen2.5-VL and Omni, PaddleOCR-VL",
+        "paddleocr_vl_text qwen2_5_omni_text qwen2_5_vl_text qwen2_vl_text",
+        "situs.Rotary(head_dim=head_dim, base=rope_theta, split=situs.Sections(sizes=(16, 24, 24)))",
+        "positions=situs.Positions.mixed([4, situs.Vision(1, 4, 6)])",
+    ),
+    Family(
+        "Qwen3-VL, Qwen3-Omni",
+        "qwen3_vl_text qwen3_vl_moe_text cosmos3_edge_text",
+        "situs.Rotary(head_dim=head_dim, base=rope_theta, split=situs.Sections(sizes=(24, 20, 20), "
+        'order="interleaved"))',
+        "positions=situs.Positions.mixed([4, situs.Vision(1, 4, 6)])",
+    ),
+    Family(
+        "ERNIE 4.5 VL",
+        "ernie4_5_vl_moe_text",
+        'situs.Rotary(head_dim=head_dim, base=rope_theta, pairing="interleaved", '
+        'split=situs.Sections(sizes=(20, 22, 22), order="time_last"))',
+        "positions=situs.Positions.mixed([4, situs.Vision(1, 4, 6)])",
+    ),
+    Family(
+        "Hunyuan VL",
+        "",
+        "situs.Rotary(head_dim=128, split=situs.Sections(sizes=(16, 16, 16, 16)))",
+    ),
+    Family(
+        "vision encoders of Qwen-VL, GLM-V, Kimi, ERNIE, PaddleOCR, VideoLLaMA 3",
+        "",
+        "situs.Rotary(head_dim=80, split=situs.Axial(axes=2))",
+        "positions=situs.Positions.grid(4, 6)",
+    ),
+    Family(
+        "Pixtral",
+        "",
+        'situs.Rotary(head_dim=64, split=situs.Axial(axes=2, ladder="shared"))',
+        "positions=situs.Positions.grid(4, 6)",
+    ),
+    Family(
+        "Flux, Qwen-Image, HunyuanVideo",
+        "",
+        'situs.Rotary(head_dim=128, pairing="interleaved", split=situs.Axial(dims=(16, 56, 56)))',
+        "positions=situs.Positions.grid(1, 4, 6, centred=(False, True, True))",
+        "Flux and HunyuanVideo count from 0: no centred; Wan: dims=(44, 42, 42)",
+    ),
+    Family(
+        "DINOv3",
+        "",
+        "situs.Rotary(head_dim=64, base=100.0, split=situs.Axial(axes=2))",
+        "positions=situs.Positions.grid(4, 6, normalised='each').scaled(6.283185307179586).prefixed(5)",
+    ),
+    Family(
+        "rope-vit, timm's RoPE-Mixed",
+        "",
+        "situs.RoPEMixed(head_dim=64, num_heads=8)",
+        "positions=situs.Positions.grid(4, 6)",
+    ),
+    Family(
+        "RoFormer",
+        "",
+        'situs.Rotary(head_dim=64, pairing="interleaved")',
+        note="with rotary_value, and CLVP: beside situs.RotaryValue(..., rotate_back=False)",
+    ),
+    Family(
+        "T5, mT5, Flan-T5, Switch, Pix2Struct, UMT5, LongT5",
+        "",
+        "situs.T5Bias(num_heads=8)",
+        "",
+        "a decoder: bidirectional=False; UMT5 has a table in every layer, the others in the first",
+    ),
+    Family("MPNet", "", "situs.T5Bias(num_heads=12, softmax_scale=None)"),
+    Family("BLOOM, MPT", "", "situs.ALiBi(num_heads=8)", "causal=True"),
+    Family("Falcon with ALiBi", "", "situs.ALiBi(num_heads=8, factor=1 / 8)", "causal=True", "factor=1/sqrt(head_dim)"),
+    Family("DeBERTa v1", "", "situs.Deberta(dim=768, num_heads=12, head_dim=64)"),
+    Family(
+        "DeBERTa v2 and v3, SEW-D",
+        "",
+        "situs.Deberta(dim=768, num_heads=12, head_dim=64, buckets=256, layer_norm=True)",
+        note="share_att_key=True, and tie(query=..., key=...), where the attention's own projections serve",
+    ),
+    Family("XLNet, Transformer-XL", "", "situs.TransformerXL(dim=1024, num_heads=16, head_dim=64)"),
+    Family(
+        "wav2vec2-conformer, SeamlessM4T, Parakeet, FastSpeech 2 conformer",
+        "",
+        'situs.TransformerXL(dim=512, num_heads=8, head_dim=64, layout="interleaved")',
+    ),
+    Family(
+        "Gemma 3n's audio",
+        "",
+        'situs.TransformerXL(dim=512, num_heads=8, head_dim=64, spacing="inclusive", biases=False)',
+    ),
+    Family(
+        "wav2vec2-bert",
+        "",
+        "situs.Shaw(num_heads=8, head_dim=64, max_distance=64, max_ahead=8, values=False)",
+    ),
+    Family(
+        "VITS",
+        "",
+        'situs.Shaw(num_heads=2, head_dim=96, max_distance=4, beyond="nothing")',
+    ),
+    Family(
+        "SpeechT5, Granite Speech",
+        "",
+        'situs.Shaw(num_heads=8, head_dim=64, max_distance=160, values=False, rows="query_minus_key")',
+    ),
+    Family(
+        "UDOP, LayoutLMv3",
+        "",
+        "situs.Boxes(num_heads=8)",
+        note="text positions and boxes are coordinates of one position",
+    ),
+    Family(
+        "SAM, ViTDet, SegGPT", "", "situs.ViTDet(num_heads=12, head_dim=64)", "positions=situs.Positions.grid(4, 6)"
+    ),
+    Family("Swin, Donut", "", "situs.SwinBias(num_heads=4, window=(7, 7))", "positions=situs.Positions.grid(4, 6)"),
+    Family(
+        "Swin v2",
+        "",
+        'situs.SwinBias(num_heads=4, window=(8, 8), version="v2")',
+        "positions=situs.Positions.grid(4, 6)",
+    ),
+    Family(
+        "BEiT, Data2Vec vision",
+        "",
+        "situs.SwinBias(num_heads=12, window=(14, 14), cls=True)",
+        "positions=situs.Positions.grid(4, 6, prefix=1)",
+    ),
+    Family("GPT-2, BERT, ViT's text and others with a table", "", "situs.Learned(dim=768, max_length=1024)"),
+    Family("RoBERTa, BART, OPT", "", "situs.Learned(dim=768, max_length=1026, offset=2)"),
+    Family("ViT, CLIP, DINOv2", "", "situs.LearnedGrid(dim=768, size=(14, 14), prefix=1)"),
+    Family(
+        "M2M-100, XGLM, Speech2Text",
+        "",
+        'situs.Sinusoidal(dim=512, layout="concatenated", spacing="inclusive", offset=2, padding="zeros")',
+    ),
+    Family(
+        "MusicGen",
+        "",
+        'situs.Sinusoidal(dim=512, layout="concatenated", spacing="inclusive", cosines_first=True)',
+    ),
+    Family("Forgetting Transformer (FoX)", "", "situs.Forgetting(num_heads=8, dim=512)"),
+)
+"""Of several rows that name a model, each is for some of its layers."""
