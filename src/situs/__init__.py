@@ -17,7 +17,8 @@ _ON_DEMAND = {
     "situs.attention.cache": ("KVCache",),
     "situs.attention.layer": ("Attention",),
     "situs.checks": ("CheckReport", "EncodingCheckError", "check_encoding"),
-    "situs.encodings.base": ("Encoding", "InputEncoding", "QueryKeyEncoding"),
+    "situs.encodings.base": ("Encoding", "Feature", "InputEncoding", "QueryKeyEncoding"),
+    "situs.encodings.cumulated": ("CumulatedScore",),
     "situs.encodings.bias": ("BiasEncoding", "OffsetBias", "PairBias", "PositionProduct"),
     "situs.encodings.rotation": ("RotationEncoding",),
     "situs.encodings.scaling": (
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from situs.checks import check_encoding as check_encoding
     from situs.encodings.alibi import ALiBi as ALiBi
     from situs.encodings.base import Encoding as Encoding
+    from situs.encodings.base import Feature as Feature
     from situs.encodings.base import InputEncoding as InputEncoding
     from situs.encodings.base import QueryKeyEncoding as QueryKeyEncoding
     from situs.encodings.bias import BiasEncoding as BiasEncoding
@@ -63,14 +65,17 @@ if TYPE_CHECKING:
     from situs.encodings.bias import PositionProduct as PositionProduct
     from situs.encodings.boxes import Boxes as Boxes
     from situs.encodings.cope import CoPE as CoPE
+    from situs.encodings.cumulated import CumulatedScore as CumulatedScore
     from situs.encodings.deberta import Deberta as Deberta
     from situs.encodings.fire import Fire as Fire
+    from situs.encodings.forgetting import Forgetting as Forgetting
     from situs.encodings.kerple import Kerple as Kerple
     from situs.encodings.learned import Learned as Learned
     from situs.encodings.learned_grid import LearnedGrid as LearnedGrid
     from situs.encodings.lerope import LeRoPE as LeRoPE
     from situs.encodings.nope import NoPE as NoPE
     from situs.encodings.pope import PoPE as PoPE
+    from situs.encodings.projected import ProjectedBias as ProjectedBias
     from situs.encodings.rope_mixed import RoPEMixed as RoPEMixed
     from situs.encodings.rotary import Rotary as Rotary
     from situs.encodings.rotary_value import RotaryValue as RotaryValue

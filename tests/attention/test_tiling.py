@@ -11,8 +11,8 @@ from torch import Tensor
 from situs import Positions
 from situs.attention import visibility
 from situs.attention.kernels.tiling import EVERY, Tile, Tiling, tiles_between_tokens
-from situs.attention.visibility import query_slots, tokens_of
-from situs.positions import own_slots
+from situs.attention.visibility import tokens_of
+from situs.positions import own_slots, query_slots
 
 # executed annotations draw random numbers of their own while positions are made
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import situs
 from situs import Positions, attend
-from situs.attention.kernels.softmax import merge, partial, sees_any
+from situs.attention.kernels.softmax import merge_, partial, sees_any
 from situs.attention.kernels.tiling import EVERY, Tile, Tiling, meets_each_query_once
 from situs.attention.kernels.toeplitz import strided
 from tests.attention.attention_cases import Largest, build, gradients, parameters_of, tensors, use_small_blocks
@@ -29,6 +29,13 @@ def _scores(query: Tensor, key: Tensor, bias: Tensor, tiling: Tiling) -> Tensor:
     if tiling.window is not None:
         hidden = hidden | (slots.abs() >= tiling.window)
     return scores.masked_fill(hidden, -math.inf)
+
+
+def merge(out: Tensor, logsumexp: Tensor, new_out: Tensor, new_logsumexp: Tensor) -> tuple[Tensor, Tensor]:
+    """Join two parts in memory of their own."""
+    out, logsumexp = out.clone(), logsumexp.clone()
+    merge_(out, logsumexp, new_out, new_logsumexp)
+    return out, logsumexp
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -10,7 +10,7 @@ import torch
 import situs
 from situs import Positions
 from situs.attention.kernels.toeplitz import by_offset
-from situs.attention.kernels.toeplitz.op import Given, Settings
+from situs.attention.kernels.toeplitz.given import Given, Settings
 from situs.attention.request import make_request
 from tests.torch_features.forms import HEAD_DIM, HEADS, SIZES
 

@@ -181,3 +181,12 @@ def _without_padding(slots: Tensor, valid: Tensor, next_slots: Tensor | None) ->
         return counted
     ahead = (counted - next_slots).masked_fill(~valid, torch.iinfo(torch.int64).max).amin(-1, keepdim=True)
     return counted - ahead.clamp(min=0)
+
+
+def require_room(max_length: int | None, length: int, count: int) -> None:
+    """Raise unless a cache that holds ``length`` tokens can hold ``count`` more."""
+    if max_length is not None and length + count > max_length:
+        raise ValueError(
+            f"max_length must be at least {length + count} for {count} more tokens, since the cache holds {length}; "
+            f"got max_length={max_length}. Make a larger cache{', or evict()' if length else ''}."
+        )

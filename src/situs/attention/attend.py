@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -33,6 +34,7 @@ def attend(
     scale: float | None = None,
     softcap: float | None = None,
     sinks: Float[Tensor, "heads"] | None = None,
+    features: Mapping[str, Float[Tensor, "batch heads sequence width"]] | None = None,
     dropout: float = 0.0,
     impl: Impl = "auto",
 ) -> Float[Tensor, "batch heads query value_dim"]:
@@ -45,8 +47,9 @@ def attend(
     Llama 4. ``scale`` is used as it is; left out, it is the encodings' own, or ``1 / sqrt(head_dim)``. ``softcap``
     bounds scores, with all that encodings add to them, by ``softcap tanh(score / softcap)``, as in Gemma 2; a float
     mask is added later. ``sinks`` are a logit per head that takes part in the softmax and brings no value, as in
-    GPT-OSS. Queries that see nothing, such as padding, give zeros. ``impl`` names a kernel, which raises if it cannot
-    serve; ``explain`` tells what "auto" takes.
+    GPT-OSS. ``features`` are side inputs that an encoding declares, by name, of each query or of each key:
+    ``encoding.project(x)`` computes them. Queries that see nothing, such as padding, give zeros. ``impl`` names a
+    kernel, which raises if it cannot serve; ``explain`` tells what "auto" takes.
 
     >>> import torch, situs
     >>> q, k, v = (torch.randn(1, 8, 100, 64) for _ in range(3))
@@ -67,6 +70,7 @@ def attend(
         scale=scale,
         softcap=softcap,
         sinks=sinks,
+        features=features,
         dropout=dropout,
     )
     return attend_request(request, impl)
@@ -107,6 +111,7 @@ def explain(
     scale: float | None = None,
     softcap: float | None = None,
     sinks: Float[Tensor, "heads"] | None = None,
+    features: Mapping[str, Float[Tensor, "batch heads sequence width"]] | None = None,
     dropout: float = 0.0,
     impl: Impl = "auto",
 ) -> Explanation:
@@ -131,6 +136,7 @@ def explain(
         scale=scale,
         softcap=softcap,
         sinks=sinks,
+        features=features,
         dropout=dropout,
     )
     chosen = _choose(request, impl)

@@ -8,8 +8,9 @@ attention with it is computed in that dtype.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple, final
 
 import torch
@@ -24,15 +25,18 @@ from situs.attention.admission import (
     require_lengths,
     require_new_keys,
     require_queries,
+    require_room,
     require_row_numbers,
     require_valid,
 )
+from situs.attention.features import features_of, require_features, require_held_features, require_key_features
 from situs.attention.fitting import require_window
 from situs.attention.memory import SPARE, Memory
 from situs.attention.offsets import OffsetCache
 from situs.attention.request import softmax_scale
 from situs.attention.rotated_keys import (
     Rotation,
+    StepTables,
     moved_keys,
     moved_values,
     of_cached,
@@ -43,9 +47,6 @@ from situs.encodings.base import Encoding, Encodings, QueryKeyEncoding, as_encod
 from situs.encodings.rotation import RotationEncoding
 from situs.encodings.value_map import OutputMap, ValueMap
 from situs.positions import Positions, PositionsLike
-from situs.rotation import RotationTable
-
-STEPS = 64  # of a generation, whose angles are made at once
 
 
 class Step(NamedTuple):
@@ -61,6 +62,8 @@ class Step(NamedTuple):
     scale: float
     before: tuple[Memory, tuple[Rotation, ...] | None, int | Tensor | None, bool]
     """What a cache held before this step."""
+    features: Mapping[str, Tensor] = MappingProxyType({})
+    """Features of the new queries and of all keys."""
 
 
 @final
@@ -111,16 +114,17 @@ class KVCache:
         if window is not None:
             require_window(window)
         require_dtype(dtype, "keys and values hold fractions")
-        device = require_device(device)
-        rooms = [] if max_length is None else [max_length]
+        rooms, device = [] if max_length is None else [max_length], require_device(device)
         if window is not None:  # so many tokens come before the last ones are moved that it costs little
             rooms.append(window - 1 + SPARE + max(SPARE, window // 8))
-        if not rooms:
+        elif not rooms:
             refuse(ValueError, "max_length", "be given without a window", "memory for all tokens is allocated", "None")
         room = min(rooms)
         with torch.inference_mode(False):  # what is allocated in inference mode could not be written to outside
-            keys = torch.zeros(batch, num_heads, room, head_dim, dtype=dtype, device=device)
-            values = torch.zeros(batch, num_heads, room, value_dim, dtype=dtype, device=device)
+            keys, values = (
+                torch.zeros(batch, num_heads, room, width, dtype=dtype, device=device)
+                for width in (head_dim, value_dim)
+            )
         self.max_length = max_length
         self.memory = Memory(keys, values, room, window)
         """Keys and values, and which tokens they are."""
@@ -132,7 +136,7 @@ class KVCache:
         """Whether the positions of all tokens count them, 0, 1, 2, ...; if not, only the caller knows the next ones."""
         self.offsets = OffsetCache()
         """Biases and vectors over offsets, for the steps of one generation."""
-        self._tables: dict[object, tuple[int, list[RotationTable]]] = {}
+        self._tables = StepTables()
 
     @property
     def keys(self) -> Float[Tensor, "batch heads slots head_dim"]:
@@ -141,8 +145,13 @@ class KVCache:
 
     @property
     def values(self) -> Float[Tensor, "batch heads slots value_dim"]:
-        """All slots for values, in use or not."""
+        """All slots for values."""
         return self.memory.values
+
+    @property
+    def features(self) -> Mapping[str, Float[Tensor, "batch query_heads slots width"]]:
+        """All slots for features of keys, by name, in use or not."""
+        return self.memory.features
 
     @property
     def window(self) -> int | None:
@@ -186,9 +195,9 @@ class KVCache:
         """Where the next tokens stand: right behind each row's last."""
         if type(count) is not int or count < 0:
             count = require_count("count", count, "it counts tokens", least=0)
-        length, lengths, device = self.memory.length, self.memory.lengths, self.memory.keys.device
+        length, lengths = self.memory.length, self.memory.lengths
         if lengths is None:
-            return Positions.range(count, start=length, sequence_length=sequence_length, device=device)
+            return Positions.range(count, start=length, sequence_length=sequence_length, device=self.keys.device)
         next_ones = Positions.range(count, start=lengths, sequence_length=sequence_length)
         return replace(next_ones, below=length + count)
 
@@ -199,12 +208,16 @@ class KVCache:
         value: Float[Tensor, "batch kv_heads new value_dim"],
         positions: PositionsLike,
         encodings: Encodings,
+        features: Mapping[str, Float[Tensor, "batch heads new width"]] | None = None,
     ) -> Step:
         """Take new tokens in, and give what their attention computes with. What is refused changes nothing."""
         memory, count = self._with_room(key, value, "key", "value"), key.shape[2]
         dtype = memory.keys.dtype
         require_queries(query, memory.keys, count)
         listed = as_encodings(encodings, "encodings")
+        given = {name: each.to(dtype) for name, each in require_features(listed, features, query, count).items()}
+        of_new_keys = {name: given[name] for name in features_of(listed, "key")}
+        require_held_features(of_new_keys, memory.features if memory.length else None)
         if not query.dtype == key.dtype == value.dtype == dtype:
             query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
         admitted = self.admit(positions, count)
@@ -216,16 +229,17 @@ class KVCache:
         if memory.length:
             require_same_rotations(rotations, self.rotated_by)
         query, key, value = self._rotated(query, key, value, admitted, rotations)
-        after = memory.appended(key, value, admitted.valid)
+        after = memory.appended(key, value, admitted.valid, of_new_keys)
         of_keys = after.positions()
         if not rotations and any(isinstance(each, RotationEncoding) for each in left):  # keys are rotated in each step
             of_keys = replace(of_keys, sequence_length=admitted.sequence_length)
         before = memory, self.rotated_by, self.sequence_length, self.is_counted
         keys, values = after.keys[:, :, : after.held], after.values[:, :, : after.held]
+        given |= {name: each[:, :, : after.held] for name, each in after.features.items()}
         self.memory, self.is_counted = after if memory.window is None else after.fitted(), is_counted
         if not memory.length:
             self.rotated_by, self.sequence_length = of_cached(rotations), admitted.sequence_length
-        return Step(query, keys, values, left, admitted, of_keys, scale, before)
+        return Step(query, keys, values, left, admitted, of_keys, scale, before, given)
 
     def withdraw(self, step: Step) -> None:
         """Forget the tokens of the last step, as after an error in its attention."""
@@ -257,14 +271,17 @@ class KVCache:
         keys: Float[Tensor, "batch heads new head_dim"],
         values: Float[Tensor, "batch heads new value_dim"],
         valid: Bool[Tensor, "#batch new"] | None = None,
+        features: Mapping[str, Float[Tensor, "batch query_heads new width"]] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Add tokens behind each row's last, and give all keys and values so far; with a window, those that the new
         tokens see, and perhaps some before. ``valid`` tells real tokens of padded rows: those are stored one after
-        another, and the next ones of a row go right behind them."""
+        another, and the next ones of a row go right behind them. ``features`` are those of the keys, by name."""
         memory = self._with_room(keys, values, "keys", "values")
         if valid is not None:
             require_valid(valid, memory.keys, keys.shape[2])
-        after = memory.appended(keys.to(self.dtype), values.to(self.dtype), valid)
+        given, dtype = require_key_features(features, memory.features if memory.length else None, keys), self.dtype
+        given = {name: each.to(dtype) for name, each in given.items()}
+        after = memory.appended(keys.to(dtype), values.to(dtype), valid, given)
         self.memory = after.fitted()
         return after.keys[:, :, : after.held], after.values[:, :, : after.held]
 
@@ -284,8 +301,8 @@ class KVCache:
             wanted = require_row_numbers("length", length, "it counts tokens", self.keys, count=self.batch)
         else:
             wanted = require_count("length", length, "it counts tokens", least=0)
-        cropped, lengths = self.memory.shortened(wanted), self.lengths
-        own = self.length if lengths is None or not isinstance(wanted, Tensor) else lengths
+        cropped = self.memory.shortened(wanted)
+        own = self.length if self.lengths is None or not isinstance(wanted, Tensor) else self.lengths
         left = cropped.length if cropped.lengths is None else cropped.lengths
         require_lengths(wanted, own, left, self.memory.shortest())
         if cropped.length:
@@ -368,7 +385,7 @@ class KVCache:
                 cached = replace(self.memory.positions(), sequence_length=self.sequence_length)
                 each.require_agreement(positions, cached)
             if isinstance(each, RotationEncoding):
-                table = self._table(each, positions, computing_dtype(query.dtype))
+                table = self._tables.find(each, positions, computing_dtype(query.dtype))
                 query, key = each.both(query, key, positions if table is None else table)
             elif isinstance(each, QueryKeyEncoding):
                 query, key = each(query, positions), each(key, positions, role="key")
@@ -376,30 +393,10 @@ class KVCache:
                 value = each(value, positions)
         return query, key, value
 
-    def _table(self, encoding: RotationEncoding, positions: Positions, dtype: torch.dtype) -> RotationTable | None:
-        """The cosines and sines of one next token, out of those of many that are made at once; None where queries and
-        keys, or lengths, have their own."""
-        start = positions.start
-        if start is None or positions.length != 1 or torch.is_grad_enabled() or torch.compiler.is_compiling():
-            return None
-        if encoding.treats_roles_apart or encoding.by_length:
-            return None
-        name = (encoding.identity, dtype, torch.is_inference_mode_enabled())
-        first, tables = self._tables.get(name, (0, []))
-        if not first <= start < first + len(tables):
-            whole = encoding.table(Positions.range(STEPS, start=start, device=positions.device), dtype=dtype)
-            first, tables = start, [whole.at(step) for step in range(STEPS)]
-            self._tables[name] = first, tables
-        return tables[start - first]
-
     def _with_room(self, keys: Any, values: Any, *names: str) -> Memory:
         """The memory that new keys and values fit, which the caller may have called otherwise."""
         memory = self.memory
         require_new_keys(keys, values, memory.keys, memory.values, names)
         length, count = memory.length if memory.lengths is None else memory.longest(), keys.shape[2]
-        if self.max_length is not None and length + count > self.max_length:
-            raise ValueError(
-                f"max_length must be at least {length + count} for {count} more tokens, since the cache holds "
-                f"{length}; got max_length={self.max_length}. Make a larger cache{', or evict()' if length else ''}."
-            )
+        require_room(self.max_length, length, count)
         return memory

@@ -122,6 +122,14 @@ def require_fit(
                 require_whole(encoding, positions)
 
 
+def require_causal(encoding: Encoding) -> None:
+    """Raise that an encoding is defined for causal attention alone."""
+    name = type(encoding).__name__
+    raise ValueError(
+        f"causal must be True with {name}, since it sums up over the tokens from a key to a later query; got False."
+    )
+
+
 def require_positions(query_positions: Positions, key_positions: Positions, batch: int) -> None:
     """Raise unless positions are those of all sequences, or of each, and documents are told of both or of neither."""
     for name, positions in (("positions", query_positions), ("key_positions", key_positions)):

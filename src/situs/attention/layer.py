@@ -199,6 +199,7 @@ class Attention(nn.Module):
         if not query.dtype == key.dtype == value.dtype:  # norms may be wider under autocast
             query, key = query.to(value.dtype), key.to(value.dtype)
         own = as_encodings(self.encodings, "encodings")
+        features = _features(own, x, source)
         for norm in self._norm_after:
             own = with_norm_after(own, norm)
         causal = self.causal and context is None
@@ -207,10 +208,10 @@ class Attention(nn.Module):
             request = make_request(
                 query, key, value, encoding=own, causal=causal, positions=positions, key_positions=of_keys, mask=mask,
                 window=self.window, scale=self._scale(own), dropout=dropout, chunk=self.chunk, softcap=self.softcap,
-                sinks=self.sinks,
+                sinks=self.sinks, features=features,
             )  # fmt: skip
             return self._project(attend_request(request, impl), value.dtype)
-        step = cache.extend(query, key, value, positions, own)
+        step = cache.extend(query, key, value, positions, own, features)
         try:
             mask = mask if mask is None else _of_held_keys(mask, step.key_positions)
             if self.chunk is not None and not cache.is_counted:
@@ -221,7 +222,7 @@ class Attention(nn.Module):
             scale = step.scale if self.scale is None else self.scale
             request = resolve(
                 *step[:6], causal, self.window, mask, scale, dropout, cache.offsets,
-                chunk=self.chunk, softcap=self.softcap, sinks=self.sinks,
+                chunk=self.chunk, softcap=self.softcap, sinks=self.sinks, features=step.features,
             )  # fmt: skip
             return self._project(attend_request(request, impl), value.dtype)
         except BaseException:  # Ctrl-C too
@@ -351,6 +352,16 @@ def _real_tokens(x: Tensor, positions: PositionsLike) -> Tensor:
     return x if valid is None else x.masked_fill(~valid.to(x.device).unsqueeze(-1), 0)
 
 
+def _features(encodings: list[Encoding], x: Tensor, source: Tensor) -> dict[str, Tensor]:
+    """Compute the features of queries from ``x``, and those of keys from what they are made of."""
+    features: dict[str, Tensor] = {}
+    for each in encodings:
+        roles = {feature.role for feature in each.features.values()}
+        made = {role: each.project(x if role == "query" else source) for role in roles}
+        features |= {name: made[feature.role][name] for name, feature in each.features.items()}
+    return features
+
+
 def _fitting(encoding: Encoding, layer: Attention) -> Encoding:
     """Raise unless an encoding has the layer's sizes, and acts in attention."""
     if encoding.place == "input":
@@ -358,8 +369,13 @@ def _fitting(encoding: Encoding, layer: Attention) -> Encoding:
             f"encoding must act in attention, since those of the input act once, before the first layer; got "
             f"{type(encoding).__name__}."
         )
-    for name in ("head_dim", "num_heads"):
-        size: int | None = getattr(encoding, name)
+    sizes = [(name, getattr(encoding, name)) for name in ("head_dim", "num_heads")]
+    if encoding.features and getattr(encoding, "dim", layer.dim) is None:
+        raise ValueError(
+            f"encoding must have dim={layer.dim}, as the layer has, since its features are projected from tokens; got "
+            f"{type(encoding).__name__} without dim."
+        )
+    for name, size in [*sizes, ("dim", getattr(encoding, "dim", None))] if encoding.features else sizes:
         if size is not None and size != getattr(layer, name):
             raise ValueError(
                 f"encoding must have {name}={getattr(layer, name)}, as the layer has; got {size} in "

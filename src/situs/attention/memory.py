@@ -1,4 +1,4 @@
-"""Memory of keys and values: rows of tokens that grow at their end, and what is done to all rows at once.
+"""Memory of keys, values and features: rows of tokens that grow at their end, and what is done to all rows at once.
 
 It is a value. What changes it gives a new one, so that a cache that is refused something, or fails in the middle, still
 has the one of before. Tensors are shared between the two wherever nothing is overwritten: new tokens are written behind
@@ -13,8 +13,9 @@ order: they are written one after another, and when memory is full the last ones
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -47,6 +48,18 @@ class Memory(NamedTuple):
     """Tokens of each row so far, where they may differ."""
     forgotten: int | Int[Tensor, "batch"] = 0
     """Tokens of all rows, or of each, that the window has left behind: the first slot holds the next one."""
+    features: Mapping[str, Tensor] = MappingProxyType({})
+    """Features of keys by name, which lie as these do; allocated when the first come."""
+
+    @property
+    def stored(self) -> list[Tensor]:
+        """All tensors that have a slot for each token: keys, values, features."""
+        return [self.keys, self.values, *self.features.values()]
+
+    def with_stored(self, tensors: Sequence[Tensor]) -> Memory:
+        """Exchange all tensors that have a slot for each token."""
+        keys, values, *features = tensors
+        return self._replace(keys=keys, values=values, features=dict(zip(self.features, features, strict=True)))
 
     def longest(self) -> int:
         """Tokens of the longest row, as far as the host may know."""
@@ -83,30 +96,42 @@ class Memory(NamedTuple):
         ahead = torch.arange(count, device=self.keys.device)
         return (self.length if self.lengths is None else self.lengths[:, None]) + ahead[None]
 
-    def appended(self, keys: Tensor, values: Tensor, valid: Tensor | None) -> Memory:
-        """Write tokens behind each row's last; real ones are stored one after another."""
-        count, device = keys.shape[2], keys.device
+    def appended(
+        self, keys: Tensor, values: Tensor, valid: Tensor | None, features: Mapping[str, Tensor] = MappingProxyType({})
+    ) -> Memory:
+        """Write tokens behind each row's last; real ones are stored one after another. ``features`` are those of the
+        memory, in its order, or the first."""
+        names = self.features if self.length else features
+        count, device, new = keys.shape[2], keys.device, [keys, values, *(features[name] for name in names)]
         if valid is not None:
-            keys, values = (each.masked_fill(~valid[:, None, :, None], 0) for each in (keys, values))
+            new = [each.masked_fill(~valid[:, None, :, None], 0) for each in new]
             if is_ahead_of_tokens(valid):
                 order = (~valid).int().argsort(dim=-1, stable=True)[:, None, :, None]
-                keys, values = (each.gather(2, order.expand(each.shape)) for each in (keys, values))
-        all_keys, all_values, room, window, length, held, lengths, forgotten = self.with_room(count)
+                new = [each.gather(2, order.expand(each.shape)) for each in new]
+        memory = self if self.length else self._replace(features=self._with_slots(features))
+        memory = memory.with_room(count)
+        lengths, held = memory.lengths, memory.held
         if lengths is None:
             here = slice(held, held + count)
-            all_keys[:, :, here], all_values[:, :, here] = keys, values
-            lengths = None if valid is None else length + valid.sum(-1).expand(len(keys))
+            for stored, each in zip(memory.stored, new, strict=True):
+                stored[:, :, here] = each
+            lengths = None if valid is None else memory.length + valid.sum(-1).expand(len(keys))
         else:
             rows = torch.arange(len(keys), device=device)[:, None]
-            slots = (lengths - forgotten)[:, None] + torch.arange(count, device=device)
-            all_keys[rows, :, slots], all_values[rows, :, slots] = keys.transpose(1, 2), values.transpose(1, 2)
+            slots = (lengths - memory.forgotten)[:, None] + torch.arange(count, device=device)
+            for stored, each in zip(memory.stored, new, strict=True):
+                stored[rows, :, slots] = each.transpose(1, 2)
             lengths = lengths + (count if valid is None else valid.sum(-1))
-        return Memory(all_keys, all_values, room, window, length + count, held + count, lengths, forgotten)
+        return memory._replace(length=memory.length + count, held=held + count, lengths=lengths)
+
+    def _with_slots(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Allocate as many slots for features as there are for keys."""
+        return {name: in_new_memory(each[:, :, :0], self.keys.shape[2]) for name, each in features.items()}
 
     def with_room(self, count: int) -> Memory:
         """Make room for ``count`` tokens behind the longest row; with a window, let go of what they cannot see."""
         memory = self if self.lengths is None else self.without_padding()
-        size, learns = memory.held + count, memory.keys.requires_grad or memory.values.requires_grad
+        size, learns = memory.held + count, any(each.requires_grad for each in memory.stored)
         if size <= memory.keys.shape[2] and not learns and (memory.window is None or _is_writable(memory.keys)):
             return memory
         if size <= memory.room or memory.window is None:
@@ -125,15 +150,15 @@ class Memory(NamedTuple):
         """Hold the last tokens of each row, ``most`` of them at most, in new memory of ``size`` slots."""
         left = min(self.held, most)
         gone: int | Tensor = self.held - left
-        both = self.keys[:, :, gone : self.held], self.values[:, :, gone : self.held]
+        kept = [each[:, :, gone : self.held] for each in self.stored]
         if gone and self.lengths is not None:  # each row lets go of its own first ones
             device = self.keys.device
             gone = (self.lengths - self.forgotten - most).clamp(min=0)
             rows, slots = torch.arange(len(gone), device=device)[:, None], torch.arange(left, device=device)
             slots = gone[:, None] + slots
-            both = self.keys[rows, :, slots].transpose(1, 2), self.values[rows, :, slots].transpose(1, 2)
-        keys, values = (in_new_memory(each, size) for each in both)
-        return self._replace(keys=keys, values=values, held=left, forgotten=self.forgotten + gone)
+            kept = [each[rows, :, slots].transpose(1, 2) for each in self.stored]
+        memory = self.with_stored([in_new_memory(each, size) for each in kept])
+        return memory._replace(held=left, forgotten=self.forgotten + gone)
 
     def fitted(self) -> Memory:
         """Give memory back that a chunk longer than the window took, with all that no later token sees."""
@@ -163,12 +188,10 @@ class Memory(NamedTuple):
 
     def with_rows(self, rows: Int[Tensor, "rows"]) -> Memory:
         """Take rows, in new memory."""
-        keys, values = (
-            in_new_memory(each[:, :, : self.held].index_select(0, rows), self.room) for each in (self.keys, self.values)
-        )
+        taken = [in_new_memory(each[:, :, : self.held].index_select(0, rows), self.room) for each in self.stored]
         lengths = None if self.lengths is None else self.lengths[rows]
         forgotten = self.forgotten[rows] if isinstance(self.forgotten, Tensor) else self.forgotten
-        return self._replace(keys=keys, values=values, lengths=lengths, forgotten=forgotten)
+        return self.with_stored(taken)._replace(lengths=lengths, forgotten=forgotten)
 
     def evicted(self, count: int, sinks: int, move: Move) -> Memory:
         """Let go of ``count`` tokens behind the first ``sinks`` of rows that are as long as each other; the rest moves
@@ -183,14 +206,12 @@ class Memory(NamedTuple):
                 f"count must leave the {memory.window - 1} tokens that the next one sees, since {gone} before them are "
                 f"no longer held; got {count} of {length} tokens with sinks={sinks}."
             )
-        keys, values, *_ = memory.last(length - gone, length - gone)  # rows may have forgotten unlike numbers
-        moved = move(keys[:, :, begin:], values[:, :, begin:], gone + begin, gone + begin - count)
-        keys, values = (
-            torch.cat((each[:, :, :stay], rest), 2) for each, rest in zip((keys, values), moved, strict=True)
-        )
-        keys, values = in_new_memory(keys, memory.room), in_new_memory(values, memory.room)
-        left = length - count
-        return Memory(keys, values, memory.room, memory.window, left, left - first, None, first)
+        stored = memory.last(length - gone, length - gone).stored  # rows may have forgotten unlike numbers
+        rests = [each[:, :, begin:] for each in stored]
+        rests[:2] = move(rests[0], rests[1], gone + begin, gone + begin - count)
+        joined = [torch.cat((each[:, :, :stay], rest), 2) for each, rest in zip(stored, rests, strict=True)]
+        left, memory = length - count, memory.with_stored([in_new_memory(each, memory.room) for each in joined])
+        return memory._replace(length=left, held=left - first, lengths=None, forgotten=first)
 
     def emptied(self) -> Memory:
         """Begin anew in the same memory, or in new memory where a backward pass may read this one."""

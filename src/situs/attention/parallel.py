@@ -7,6 +7,7 @@ each rank has an early and a late piece.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from situs.arguments import require_choice, require_instance
 from situs.attention.attend import attend
+from situs.attention.features import features_of, require_features
 from situs.attention.fitting import require_numbers, require_softmax, require_tensors
 from situs.encodings.base import Encodings, as_encodings
 from situs.encodings.fitting import require_positions
@@ -38,12 +40,13 @@ def attend_sharded(
     scale: float | None = None,
     softcap: float | None = None,
     sinks: Float[Tensor, "heads"] | None = None,
+    features: Mapping[str, Float[Tensor, "batch heads shard width"]] | None = None,
 ) -> Float[Tensor, "batch heads shard value_dim"]:
     """This rank's rows of attention over the whole sequence, of which it was handed its shard.
 
-    ``positions`` are those of the whole sequence, a range from 0 if left out, the same on every rank. Gradients flow to
-    the keys and values of all ranks. Parameters of the encoding get the gradient of this rank's rows: add them up over
-    ranks, as for any parameter.
+    ``positions`` are those of the whole sequence, a range from 0 if left out, the same on every rank; ``features``
+    those of this rank's tokens. Gradients flow to keys, values and features of all ranks. Parameters of the encoding get the
+    gradient of this rank's rows: add them up over ranks, as for any parameter.
     """
     query, key, value = require_tensors(query, key, value)
     scale = require_numbers(causal, window, scale, 0.0)
@@ -53,7 +56,8 @@ def attend_sharded(
         require_positions(positions, "it tells where the tokens of the whole sequence stand")
     if group is not None:
         require_instance("group", group, dist.ProcessGroup, "its ranks hold the shards", "a process group")
-    as_encodings(encoding)
+    acting = as_encodings(encoding)
+    given = require_features(acting, features, query, key.shape[2])
     rank, world_size = dist.get_rank(group), dist.get_world_size(group)
     if positions is None:
         positions = Positions.range(query.shape[2] * world_size, device=query.device)
@@ -63,6 +67,7 @@ def attend_sharded(
             f"hold {key.shape[2]} each; got {positions!r}."
         )
     keys, values = (_gathered(tensor, group) for tensor in (key, value))
+    given |= {name: _gathered(given[name], group) for name in features_of(acting, "key")}
     return attend(
         query,
         keys,
@@ -76,6 +81,7 @@ def attend_sharded(
         scale=scale,
         softcap=softcap,
         sinks=sinks,
+        features=given,
     )
 
 

@@ -14,7 +14,7 @@ gradients included.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from jaxtyping import Bool, Float
@@ -55,6 +55,7 @@ def reference(
     scale: float | None = None,
     softcap: float | None = None,
     sinks: Float[Tensor, "heads"] | None = None,
+    features: Mapping[str, Float[Tensor, "batch heads sequence width"]] | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "batch heads query value_dim"]:
     """Attention with any encodings, every score formed. Takes what ``attend`` takes.
@@ -78,6 +79,7 @@ def reference(
         scale=scale,
         softcap=softcap,
         sinks=sinks,
+        features=features,
         dropout=dropout,
     )
     with autocast_off(query.device.type):
@@ -98,7 +100,9 @@ def run(request: Request) -> Float[Tensor, "batch heads query value_dim"]:
 
     allowed = visibility(of_queries, of_keys, causal=request.causal, window=request.window)
     seen = visible_with_mask(allowed, mask, keys)
-    scores = scores_of(q, k, request.encodings, of_queries, of_keys, scale=request.scale, visible=seen)
+    scores = scores_of(
+        q, k, request.encodings, of_queries, of_keys, scale=request.scale, visible=seen, features=request.features
+    )
     if request.softcap is not None:
         capped = request.softcap * torch.tanh(scores / request.softcap)
         scores = torch.where(scores == -math.inf, scores, capped)  # what an encoding hides stays hidden
@@ -141,6 +145,7 @@ def scores_of(
     *,
     scale: float,
     visible: Bool[Tensor, "#batch #heads #query key"] | None,
+    features: Mapping[str, Tensor] | None = None,
 ) -> Float[Tensor, "batch heads query key"]:
     """Every score, those of keys that a query may not see as well: ``visible`` is for terms that count keys."""
     q, k = query, key  # content terms meet them as they come: rotated, they would tie these to absolute positions
@@ -153,7 +158,8 @@ def scores_of(
     for each in encodings:
         if isinstance(each, ScoreEncoding):
             if each.acts_on_scores:
-                term = each(query, key, query_positions, key_positions, scale=scale, visible=visible)
+                own = {"features": features} if each.features else {}
+                term = each(query, key, query_positions, key_positions, scale=scale, visible=visible, **own)
                 scores = scores + term
         elif isinstance(each, BiasEncoding):
             scores = scores + each(query_positions, key_positions, dtype=query.dtype)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from situs.attention.features import features_of, of_real_tokens, require_features, tempered
 from situs.attention.fitting import (
+    require_causal,
     require_chunks,
     require_fit,
     require_mask,
@@ -23,6 +25,7 @@ from situs.attention.offsets import OffsetCache
 from situs.attention.visibility import in_chunks, keys_of_chunk
 from situs.encodings.base import Encoding, Encodings, InputEncoding, QueryKeyEncoding, as_encodings, computing_dtype
 from situs.encodings.bias import BiasEncoding, OffsetBias, PositionProduct
+from situs.encodings.cumulated import CumulatedScore
 from situs.encodings.score import OffsetScore, ScoreEncoding, ValueEncoding
 from situs.encodings.value_map import ValueMap
 from situs.positions import Positions, PositionsLike, align, is_deferred
@@ -49,7 +52,9 @@ class Request:
     products: tuple[PositionProduct, ...]
     """Biases that are products of a vector of the query's position and one of the key's."""
     contents: tuple[ScoreEncoding, ...]
-    """Encodings that add to the scores by content; one that has nothing to add is left out."""
+    """Encodings that add to the scores by content; one that has nothing to add is left out, and so are cumulated."""
+    cumulated: tuple[CumulatedScore, ...]
+    """Encodings that add to a score what tokens between the key and the query add up to."""
     values: tuple[ValueEncoding, ...]
     """Encodings that add to the values that attention gathers."""
     query_positions: Positions
@@ -65,6 +70,8 @@ class Request:
     positions are no whole numbers, or where so many numbers would be too many for so few tokens."""
     span: int | None
     """The distance from which on all content terms and values stay as they are; None where they never do."""
+    adds_by_offset: bool
+    """Whether any encoding adds to scores or values by the positions of a pair, or by more than them."""
     acts_on_scores: bool
     """Whether any encoding adds to scores or values; rotated queries and keys, and more channels, have positions in
     them."""
@@ -73,9 +80,10 @@ class Request:
     softcap: float | None = None
     sinks: Tensor | None = None
     """Of one axis, in float32 or wider."""
-
     value_maps: tuple[ValueMap, ...] = ()
     """Encodings that change values before a kernel and its output after."""
+    features: Mapping[str, Tensor] = field(default_factory=dict)
+    """Side inputs of queries or keys, (batch, heads, sequence, width) by name, 0 for padding."""
 
     @property
     def adds_mask_to_capped(self) -> bool:
@@ -146,6 +154,7 @@ def make_request(
     chunk: int | None = None,
     softcap: float | None = None,
     sinks: Tensor | None = None,
+    features: Mapping[str, Tensor] | None = None,
     offsets: OffsetCache | None = None,
 ) -> Request:
     """Check and resolve what a caller asked for."""
@@ -157,9 +166,10 @@ def make_request(
     if mask is not None:
         require_mask(mask, (*query.shape[:3], key.shape[2]), query.device)
     acting = as_encodings(encoding)
+    given = require_features(acting, features, query, key.shape[2])
     request = resolve(
         query, key, value, acting, of_queries, of_keys, causal, window, mask, scale, dropout, offsets,
-        chunk=chunk, softcap=softcap, sinks=sinks,
+        chunk=chunk, softcap=softcap, sinks=sinks, features=given,
     )  # fmt: skip
     if len(acting) > 1 and scale is None:
         warn_of_scale(acting, query.shape[-1], stacklevel=4, or_else=", or choose with scale=")
@@ -183,9 +193,11 @@ def resolve(
     chunk: int | None = None,
     softcap: float | None = None,
     sinks: Tensor | None = None,
+    features: Mapping[str, Tensor] | None = None,
 ) -> Request:
     """Resolve what is known to belong together; only encodings are checked, against queries, keys and values."""
     mask = None if mask is None else _raised(mask[(None,) * (4 - mask.ndim)])
+    given = dict(features or {})
     if chunk is not None:
         require_chunks(of_queries, of_keys)
         seen = keys_of_chunk(of_queries, of_keys, chunk)
@@ -194,11 +206,13 @@ def resolve(
         else:
             key, value, of_keys = key[:, :, seen], value[:, :, seen], of_keys[seen]
             mask = mask[..., seen] if mask is not None and mask.shape[-1] > 1 else mask
+            given |= {name: given[name][:, :, seen] for name in features_of(acting, "key")}
     encodings: list[Encoding] = []
     rotations: list[QueryKeyEncoding] = []
     biases: list[BiasEncoding] = []
     products: list[PositionProduct] = []
     contents: list[ScoreEncoding] = []
+    cumulated: list[CumulatedScore] = []
     values: list[ValueEncoding] = []
     value_maps: list[ValueMap] = []
     adds = False
@@ -207,6 +221,8 @@ def resolve(
         if isinstance(each, InputEncoding):
             continue
         require_fit(each, query, key, value, (of_queries, of_keys))
+        if each.causal_only and not causal:
+            require_causal(each)
         encodings.append(each)
         if isinstance(each, QueryKeyEncoding):
             rotations.append(each)
@@ -215,7 +231,10 @@ def resolve(
             if isinstance(each, PositionProduct):
                 products.append(each)
             adds = adds or not isinstance(each, PositionProduct) or each.adds_by_offset
-        if isinstance(each, ScoreEncoding) and each.acts_on_scores:
+        if isinstance(each, CumulatedScore):
+            cumulated.append(each)
+            spans.append(1)  # all keys before a query are alike but for their sums
+        elif isinstance(each, ScoreEncoding) and each.acts_on_scores:
             contents.append(each)
             spans.append(math.inf if not isinstance(each, OffsetScore) or each.span is None else each.span)
         if isinstance(each, ValueEncoding) and each.acts_on_values:
@@ -225,6 +244,8 @@ def resolve(
             value_maps.append(each)
     farthest = max(spans, default=math.inf)
     span = None if farthest == math.inf else int(farthest)
+    if given:
+        given = tempered(of_real_tokens(given, encodings, of_queries, of_keys), encodings, of_queries)
     adds = adds or bool(contents or values)
     return Request(
         query,
@@ -235,6 +256,7 @@ def resolve(
         tuple(biases),
         tuple(products),
         tuple(contents),
+        tuple(cumulated),
         tuple(values),
         of_queries,
         of_keys,
@@ -246,10 +268,12 @@ def resolve(
         _offset_bounds(of_queries, of_keys, None if biases else span) if adds else None,
         span,
         adds,
+        adds or bool(cumulated),
         offsets,
         softcap,
         None if sinks is None else sinks.to(computing_dtype(query.dtype)),
         tuple(value_maps),
+        given,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
+import torch
 from torch import Tensor
 
 from situs.encodings.base import Encoding, QueryKeyEncoding
@@ -13,8 +14,37 @@ from situs.encodings.score import ScoreEncoding
 from situs.encodings.value_map import ValueMap
 from situs.functional.angles import widest
 from situs.positions import Positions
+from situs.rotation import RotationTable
+
+STEPS = 64  # of a generation, whose angles are made at once
 
 Rotation: TypeAlias = QueryKeyEncoding | ValueMap
+
+
+class StepTables:
+    """Cosines and sines of the next tokens of a generation, made for many at once."""
+
+    def __init__(self) -> None:
+        self._made: dict[object, tuple[int, list[RotationTable]]] = {}
+
+    def find(self, encoding: RotationEncoding, positions: Positions, dtype: torch.dtype) -> RotationTable | None:
+        """Those of one next token; None where queries and keys, or lengths, have their own."""
+        start = positions.start
+        if start is None or positions.length != 1 or torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return None
+        if encoding.treats_roles_apart or encoding.by_length:
+            return None
+        name = (encoding.identity, dtype, torch.is_inference_mode_enabled())
+        first, tables = self._made.get(name, (0, []))
+        if not first <= start < first + len(tables):
+            whole = encoding.table(Positions.range(STEPS, start=start, device=positions.device), dtype=dtype)
+            first, tables = start, [whole.at(step) for step in range(STEPS)]
+            self._made[name] = first, tables
+        return tables[start - first]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._made.clear()
 
 
 def rotations_and_others(encodings: Sequence[Encoding]) -> tuple[Sequence[Rotation], Sequence[Encoding]]:
@@ -24,7 +54,8 @@ def rotations_and_others(encodings: Sequence[Encoding]) -> tuple[Sequence[Rotati
     rotations: list[Rotation] = []
     others: list[Encoding] = []
     for each in encodings:
-        if isinstance(each, ScoreEncoding) or (isinstance(each, QueryKeyEncoding) and each.widens):
+        by_content = isinstance(each, ScoreEncoding) and not each.by_features_alone
+        if by_content or (isinstance(each, QueryKeyEncoding) and each.widens):
             return (), encodings
         if isinstance(each, QueryKeyEncoding):
             rotations.append(each)

@@ -17,7 +17,7 @@ from torch import Tensor
 from situs.arguments import require_flag
 from situs.attention.fitting import require_documents, require_window
 from situs.encodings.fitting import require_positions
-from situs.positions import Positions, own_slots
+from situs.positions import Positions, own_slots, query_slots
 
 MANY = 1 << 32  # chunks of a document, at most
 
@@ -69,14 +69,6 @@ def visible_with_mask(
 
 def _both(one: Tensor | None, other: Tensor) -> Tensor:
     return other if one is None else one & other
-
-
-def query_slots(query_positions: Positions, key_positions: Positions) -> Int[Tensor, "batch query"]:
-    """Where queries lie; bare ids do not say it: they take the slots of the last keys."""
-    slots, queries, keys = query_positions.slots, query_positions.length, key_positions.length
-    if slots is None and queries <= keys:
-        return own_slots(key_positions)[:, keys - queries :]
-    return own_slots(query_positions) if slots is None else slots
 
 
 def in_chunks(query_positions: Positions, key_positions: Positions, chunk: int) -> tuple[Positions, Positions]:

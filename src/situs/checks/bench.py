@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from situs.attention.features import features_of
 from situs.attention.reference import reference, scores_of
 from situs.attention.request import softmax_scale
 from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding, Role
@@ -37,6 +38,9 @@ class Bench:
         self.encodings, self.dim, self.heads = list(encodings), dim, heads
         self.projections = normal(3, dim, dim, seed=1) / dim**0.5
         self.projections[:2] *= gain
+        widths = {int(getattr(each, "dim", None) or 0) for each in self.encodings if each.features}
+        widths |= {heads * feature.width for each in self.encodings for feature in each.features.values()}
+        self.drawn = {width: normal(dim, width, seed=11) / dim**0.5 for width in widths}
 
     @classmethod
     def around(cls, encoding: Encoding) -> Bench:
@@ -124,6 +128,22 @@ class Bench:
         """Make queries (0), keys (1) or values (2) of token vectors."""
         return torch.matmul(x, self.projections[which].to(x.dtype)).view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
+    def features(self, x: Float[Tensor, "rows count dim"]) -> dict[str, Tensor]:
+        """Make the features that encodings declare of token vectors: by the encoding's own projection, or by a random
+        one where it has none."""
+        found: dict[str, Tensor] = {}
+        for each in self.encodings:
+            own = getattr(each, "dim", None)
+            if own is not None and each.features:
+                hidden = x if own == self.dim else torch.matmul(x, self.drawn[own].to(x.dtype))
+                made = each.project(hidden.to(next(each.parameters(), x).dtype))
+                found |= {name: feature.to(x.dtype) for name, feature in made.items()}
+                continue
+            for name, feature in each.features.items():
+                drawn = torch.matmul(x, self.drawn[self.heads * feature.width].to(x.dtype))
+                found[name] = drawn.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+        return found
+
     def rotate(self, vectors: Tensor, positions: Positions, role: Role) -> Float[Tensor, "rows heads count head_dim"]:
         """Encode the positions of queries or keys."""
         for each in self.of_kind(QueryKeyEncoding):
@@ -145,11 +165,15 @@ class Bench:
         keys_like: 0 gives keys the projection of the queries.
         causal: scores of keys that a query may not see are given too, but terms that count keys do not count them.
         """
-        q = self.project(self.embed(query, query_positions), 0)
-        k = self.project(self.embed(key, key_positions), keys_like)
+        query, key = self.embed(query, query_positions), self.embed(key, key_positions)
+        q, k = self.project(query, 0), self.project(key, keys_like)
+        of_keys = features_of(self.encodings, "key")
+        features = self.features(query) | {name: self.features(key)[name] for name in of_keys}
         scale = softmax_scale(self.encodings, q.shape[-1])
         visible = behind(q.shape[-2], k.shape[-2])[None, None] | (not causal)
-        return scores_of(q, k, self.encodings, query_positions, key_positions, scale=scale, visible=visible)
+        return scores_of(
+            q, k, self.encodings, query_positions, key_positions, scale=scale, visible=visible, features=features
+        )
 
     def effects(
         self, query: Tensor, key: Tensor, query_positions: Positions, key_positions: Positions
@@ -182,13 +206,21 @@ class Bench:
     def attend(
         self, x: Tensor, positions: PositionsLike = None, *, causal: bool = True
     ) -> Float[Tensor, "rows heads count head_dim"]:
-        """Run the layer over whole sequences."""
+        """Run the layer over whole sequences; causally, where encodings are defined for that alone."""
         x = self.embed(x, positions)
         query, key, value = (self.project(x, which) for which in range(3))
-        return self.attend_heads(query, key, value, positions, causal=causal)
+        causal = causal or any(each.causal_only for each in self.encodings)
+        return self.attend_heads(query, key, value, positions, causal=causal, features=self.features(x))
 
     def attend_heads(
-        self, query: Tensor, key: Tensor, value: Tensor, positions: PositionsLike, *, causal: bool
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        positions: PositionsLike,
+        *,
+        causal: bool,
+        features: Mapping[str, Tensor] | None = None,
     ) -> Float[Tensor, "rows heads count head_dim"]:
         """Run attention over given queries, keys and values, which may have any number of heads."""
         return reference(
@@ -199,11 +231,13 @@ class Bench:
             causal=causal,
             positions=positions,
             key_positions=positions,
+            features=features,
         )
 
     def attend_cached(self, x: Tensor, positions: Positions, chunks: Sequence[int]) -> Tensor:
         """Run the layer chunk by chunk, with keys that are encoded when they arrive and then cached."""
         outputs, keys, values, first = [], [], [], 0
+        cached: dict[str, Tensor] = {}
         rotates, left = isinstance(self.encoding, QueryKeyEncoding), self.encoding
         if isinstance(left, ValueMap):  # values are cached as it has changed them
             left = left.output_alone
@@ -212,6 +246,10 @@ class Bench:
             part = self.embed(x[:, first : first + size], here)
             query, key, value = (self.project(part, which) for which in range(3))
             first += size
+            features = self.features(part)
+            for name in features_of(self.encodings, "key"):
+                features[name] = torch.cat((cached[name], features[name]), 2) if name in cached else features[name]
+            cached = features
             keys.append(self.rotate(key, here, "key"))
             values.append(self.encoding(value, here) if isinstance(self.encoding, ValueMap) else value)
             outputs.append(
@@ -224,6 +262,7 @@ class Bench:
                     positions=here,
                     key_positions=positions[:first],
                     scale=softmax_scale(self.encodings, query.shape[-1]) if rotates else None,
+                    features=features,
                 )
             )
         return torch.cat(outputs, 2)
@@ -235,12 +274,15 @@ class Bench:
         return self.attend(x, positions) if self.encoding.place == "nowhere" else self.apply(self.given(x), positions)
 
     def given(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Make what the encoding is handed: token vectors, queries and keys made of them, or nothing but positions."""
+        """Make what the encoding is handed: token vectors; queries, keys and features made of them; or nothing but
+        positions."""
         if isinstance(self.encoding, InputEncoding):
             return (x,)
         if isinstance(self.encoding, ValueMap):
             return (self.project(x, 2),)
-        return () if isinstance(self.encoding, BiasEncoding) else (self.project(x, 0), self.project(x, 1))
+        if isinstance(self.encoding, BiasEncoding):
+            return ()
+        return self.project(x, 0), self.project(x, 1), *self.features(x).values()
 
     def apply(self, given: tuple[Tensor, ...], positions: Positions, key_positions: Positions | None = None) -> Tensor:
         """Call the encoding: it gives vectors, queries and keys one after the other, or what is added to the scores."""
@@ -253,7 +295,11 @@ class Bench:
         elif isinstance(self.encoding, InputEncoding):
             applied = self.encoding(*given, positions)
         else:
-            applied = self.encoding(*given, positions, positions if key_positions is None else key_positions)
+            both = positions, positions if key_positions is None else key_positions
+            names = list(self.encoding.features)
+            features = dict(zip(names, given[len(given) - len(names) :], strict=True))
+            own = {"features": features} if names else {}
+            applied = self.encoding(*given[: len(given) - len(names)], *both, **own)
         return applied
 
 

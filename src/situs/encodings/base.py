@@ -22,13 +22,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from situs.arguments import refuse, require_choice, require_count, told
+from situs.arguments import refuse, require_choice, require_count, require_flag, told
 from situs.positions import Positions, PositionsLike
 
 Role = Literal["query", "key"]
@@ -48,6 +49,28 @@ LEGACY_KEYS = frozenset(
         "scale",
     }
 )
+
+
+@dataclass(frozen=True)
+class Feature:
+    """Declare a side input: numbers that an encoding takes of each token and head, beside its query and key.
+
+    >>> import situs
+    >>> situs.ProjectedBias(num_heads=4, rank=16).features
+    {'relative': Feature(width=16, role='query', tempered=False)}
+    """
+
+    width: int
+    """Numbers of each token and head."""
+    role: Role = "query"
+    """Whether queries have it, or keys, with which it is then cached."""
+    tempered: bool = False
+    """Whether what multiplies queries by their position, as a temperature does, multiplies it too."""
+
+    def __post_init__(self) -> None:
+        require_count("width", self.width, "it counts the numbers of a token and head", least=1)
+        require_role(self.role)
+        require_flag("tempered", self.tempered, "a temperature multiplies it or not")
 
 
 class Encoding(nn.Module, ABC):
@@ -91,6 +114,12 @@ class Encoding(nn.Module, ABC):
 
     resolved: Mapping[str, object] = {}
     """What the options came to, for ``describe``."""
+
+    features: Mapping[str, Feature] = {}
+    """Side inputs of each token that it takes beside queries and keys, by name; encodings of scores may have some."""
+
+    causal_only: bool = False
+    """Whether it is defined for keys alone that are no later than the query."""
 
     settled: frozenset[str] = frozenset()
     """Options that others were computed from when it was made, and that cannot be assigned to later."""
@@ -138,6 +167,11 @@ class Encoding(nn.Module, ABC):
             head_dim = require_count("head_dim", head_dim, "it counts channels", least=1)
         own = 1 / math.sqrt(head_dim) if self.softmax_scale is None else self.softmax_scale
         return own * self.softmax_factor
+
+    def project(self, x: Float[Tensor, "batch sequence dim"]) -> dict[str, Tensor]:
+        """Compute the features of tokens from their hidden states, each (batch, heads, sequence, width); none, unless
+        an encoding declares some."""
+        return {}
 
     def describe(self) -> dict[str, Any]:
         """List everything that was chosen or derived."""
@@ -210,6 +244,12 @@ class QueryKeyEncoding(Encoding):
         role: Role = "query",
     ) -> Float[Tensor, "batch heads sequence _"]:
         """Change queries or keys by their positions; ``role`` matters to methods that treat them apart."""
+
+    def factors(
+        self, positions: Positions, *, dtype: torch.dtype = torch.float32
+    ) -> Float[Tensor, "#batch #heads sequence 1"] | None:
+        """Compute what queries at these positions are multiplied by, where that is all it does to them; else None."""
+        return None
 
 
 def require_role(role: object) -> None:

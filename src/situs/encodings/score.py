@@ -11,7 +11,8 @@ view of the products for ranges, a look-up for other positions. The same vectors
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
@@ -27,6 +28,7 @@ from situs.arguments import (
     require_same_device,
 )
 from situs.encodings.base import Encoding, computing_dtype, without_autocast
+from situs.encodings.features import feature_of
 from situs.encodings.fitting import require_axes, require_whole
 from situs.functional.heads import share_heads
 from situs.functional.offsets import by_row, range_offsets, skew, skew_keys, sum_by_row, toeplitz, unskew
@@ -45,6 +47,9 @@ class ScoreEncoding(Encoding):
 
     by_order: bool = False
     """Whether positions enter by their order alone, so that any coordinates will do."""
+
+    by_features_alone: bool = False
+    """Whether it computes with neither queries nor keys, so that these may be rotated before they are cached."""
 
     @property
     def borrowed(self) -> tuple[nn.Module, ...]:
@@ -66,7 +71,8 @@ class ScoreEncoding(Encoding):
         """Form the term to add to ``scale q . k``, in float32 or wider.
 
         ``scale`` is the softmax scale, the method's own if left out. ``visible`` is true where a query may see a
-        key: for methods that count what lies between, not for masking.
+        key: for methods that count what lies between, not for masking. Methods that declare features are handed
+        ``features`` too, (batch, heads, sequence, width) by name.
         """
 
     def far_keys(
@@ -148,10 +154,12 @@ class OffsetVectors:
 
     def part(self, part: slice) -> OffsetVectors:
         """Take those of some offsets."""
-        of_query, of_key, alone = (
-            None if each is None else each[:, part] for each in (self.for_query, self.for_key, self.alone)
-        )
-        return OffsetVectors(of_query, of_key, alone, self.for_every_key)
+        return replace(self.map(lambda each: each[:, part]), for_every_key=self.for_every_key)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> OffsetVectors:
+        """Change all that there are."""
+        fields = self.for_query, self.for_key, self.alone, self.for_every_key
+        return OffsetVectors(*(None if each is None else change(each) for each in fields))
 
 
 class OffsetScore(ScoreEncoding):
@@ -159,6 +167,9 @@ class OffsetScore(ScoreEncoding):
 
     num_heads: int
     head_dim: int
+
+    meets: str | None = None
+    """The feature of queries that its vectors meet instead of queries, unscaled; None where they meet queries."""
 
     span: int | None = None
     """The distance from which on all offsets are alike; None where they never are."""
@@ -177,11 +188,14 @@ class OffsetScore(ScoreEncoding):
         *,
         scale: float | None = None,
         visible: Bool[Tensor, "#batch #heads #query key"] | None = None,
+        features: Mapping[str, Tensor] | None = None,
     ) -> Float[Tensor, "batch heads query key"]:
         of_queries, of_keys = as_positions(self, query, key, query_positions, key_positions)
         require_terms(query, key, scale, visible)
         dtype = computing_dtype(query.dtype)
         q, k = query.to(dtype), share_heads(key.to(dtype), query.shape[1])
+        if self.meets is not None:
+            return self._term(feature_of(self, features, query.shape[2], query).to(dtype), k, of_queries, of_keys)
         if scale is None:
             scale = self.scale_for(query.shape[-1])
         return scale * self._among_placed(self._term(q, k, of_queries, of_keys), k, of_queries, of_keys)

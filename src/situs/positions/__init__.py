@@ -2,7 +2,7 @@
 
 from situs.arguments import is_deferred
 from situs.positions.align import align
-from situs.positions.joining import own_slots
+from situs.positions.joining import own_slots, query_slots
 from situs.positions.positions import Positions, PositionsLike
 
-__all__ = ["Positions", "PositionsLike", "align", "is_deferred", "own_slots"]
+__all__ = ["Positions", "PositionsLike", "align", "is_deferred", "own_slots", "query_slots"]

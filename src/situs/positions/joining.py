@@ -128,6 +128,14 @@ def own_slots(positions: Positions) -> Tensor:
     return memory if positions.documents is None else _counted_within(positions.documents, memory)
 
 
+def query_slots(query_positions: Positions, key_positions: Positions) -> Tensor:
+    """Tell where queries lie, (batch, query); bare ids do not say it: they take the slots of the last keys."""
+    slots, queries, keys = query_positions.slots, query_positions.length, key_positions.length
+    if slots is None and queries <= keys:
+        return own_slots(key_positions)[:, keys - queries :]
+    return own_slots(query_positions) if slots is None else slots
+
+
 def _counted_within(documents: Tensor, memory: Tensor) -> Tensor:
     """Count the tokens of its document before each, wherever the document's tokens lie."""
     ordered, order = documents.sort(dim=-1, stable=True)

@@ -53,6 +53,11 @@ ENCODINGS: dict[str, Listed] = {
         "arXiv:2310.04418",
         "q_i . k_j / sqrt(d) + f_h(log(1 + c |i - j|) / log(1 + c max(L, i)))",
     ),
+    "forgetting": Listed(
+        "situs.encodings.forgetting", "Forgetting", "score", True,
+        "Lin et al. 2025, Forgetting Transformer: Softmax Attention with a Forget Gate, arXiv:2503.02130",
+        "q_i . k_j / sqrt(d) + sum of log sigmoid(f_l) over l from j + 1 to i, f_l = W x_l + b",
+    ),
     "kerple": Listed(
         "situs.encodings.kerple", "Kerple", "score", True,
         "Chi et al. 2022, KERPLE: Kernelized Relative Positional Embedding for Length Extrapolation, "
@@ -84,6 +89,11 @@ ENCODINGS: dict[str, Listed] = {
         "Gopalakrishnan et al. 2025, Decoupling the \"What\" and \"Where\" With Polar Coordinate Positional "
         "Embeddings, arXiv:2509.10534",
         "sum_c softplus(q_ic) softplus(k_jc) cos((j - i) base^(-c/d) + delta_hc)",
+    ),
+    "projected": Listed(
+        "situs.encodings.projected", "ProjectedBias", "score", True,
+        "Inkling (released code, no paper)",
+        "q_i . k_j / d + W x_i . P[:, i - j] for 0 <= i - j < distances",
     ),
     "rope_mixed": Listed(
         "situs.encodings.rope_mixed", "RoPEMixed", "query and key", True,

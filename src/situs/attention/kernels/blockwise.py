@@ -17,7 +17,8 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from situs.attention.kernels.inputs import real_tokens, rotated
+from situs.attention.features import features_of
+from situs.attention.kernels.inputs import cumulated, real_tokens, rotated
 from situs.attention.kernels.loop import (
     Attended,
     Inputs,
@@ -33,15 +34,16 @@ from situs.attention.kernels.loop import (
 from situs.attention.kernels.softmax import TWICE, Scratch, serves_flash, sinks_vjp, with_sinks
 from situs.attention.kernels.tiling import EVERY, Tile, Tiling, tiles_between_ranges
 from situs.attention.request import Request
-from situs.attention.visibility import query_slots, visibility, visible_with_mask
-from situs.encodings.base import autocast_off, computing_dtype
+from situs.attention.visibility import visibility, visible_with_mask
+from situs.encodings.base import Role, autocast_off, computing_dtype
 from situs.encodings.score import ScoreEncoding
 from situs.functional.heads import share_heads
-from situs.positions import Positions
+from situs.positions import Positions, query_slots
 from situs.rotation.watching import is_differentiated, is_plain
 
 FEW_QUERIES = 64  # of a tile, where a term by content passes through many tensors of its size on the way
 KEPT = 1 << 18  # so few scores in all are not formed again
+INPUTS = len(Inputs._fields)
 LONG = 256  # keys, below which finding far ones costs more than it saves
 
 M = TypeVar("M", bound=nn.Module)
@@ -72,21 +74,24 @@ def run(request: Request) -> Tensor:
 
     rotated_query, rotated_key = rotated(request)
     query, key = real_tokens(rotated_query, of_queries), shared(rotated_key)
-    inputs = Inputs(
-        query,
-        key,
-        shared(request.value),
-        query if rotated_query is request.query else real_tokens(request.query, of_queries),
-        key if rotated_key is request.key else shared(request.key),
-    )
+    plain_query = query if rotated_query is request.query else real_tokens(request.query, of_queries)
+    plain_key = key if rotated_key is request.key else shared(request.key)
+    met = with_features(request, plain_query, "query"), with_features(request, plain_key, "key")
+    inputs = Inputs(query, key, shared(request.value), *met, *cumulated(request))
     asked = (*request.biases, *request.contents, *request.values)
     tensors = [each for encoding in asked for each in parameters_of(encoding)]
     if request.mask is not None and request.mask.is_floating_point():
         tensors.append(request.mask)
     learned = tensors if request.sinks is None else [*tensors, request.sinks]
-    watched = torch.is_grad_enabled() and any(each.requires_grad for each in (*inputs, *learned))
+    watched = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in (*inputs, *learned))
     out: Tensor = _Blockwise.apply(request, watched, request.sinks, *inputs, *tensors)  # type: ignore[no-untyped-call]
     return real_tokens(out, of_queries)
+
+
+def with_features(request: Request, tensor: Tensor, role: Role) -> Tensor:
+    """Queries or keys, with the features of those encodings that are asked tile by tile as more channels."""
+    names = features_of(request.contents, role)
+    return torch.cat((tensor, *(request.features[name] for name in names)), -1) if names else tensor
 
 
 def parameters_of(module: nn.Module) -> list[Tensor]:
@@ -176,11 +181,24 @@ class AskedTerm(Term, Tails):
         encodings = self._encodings(tensors)
         for _ in request.biases:
             term = _sum(term, next(encodings)(query, key, dtype=wide))
-        for _ in request.contents:
-            term = _sum(term, next(encodings)(q, k, query, key, scale=request.scale, visible=visible))
+        q, k, features = self._features(q, k)
+        for each in request.contents:
+            own = {"features": features} if each.features else {}
+            term = _sum(term, next(encodings)(q, k, query, key, scale=request.scale, visible=visible, **own))
         if visible is not None:
             term = torch.where(visible, q.new_zeros((), dtype=wide) if term is None else term, -math.inf)
         return term
+
+    def _features(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Queries and keys of a tile, and the features that stand behind them."""
+        features: dict[str, Tensor] = {}
+        roles: tuple[tuple[Role, Tensor, Tensor], ...] = ("query", q, self.request.query), ("key", k, self.request.key)
+        for role, tensor, plain in roles:
+            first = plain.shape[-1]
+            for name, feature in features_of(self.request.contents, role).items():
+                features[name] = tensor[..., first : first + feature.width]
+                first += feature.width
+        return q[..., : self.request.query.shape[-1]], k[..., : self.request.key.shape[-1]], features
 
     def form_with_vjp(self, tile: Tile, q: Tensor, k: Tensor, scratch: Scratch) -> tuple[Tensor | None, Vjp]:
         leaves = [each.detach().requires_grad_(each.is_floating_point()) for each in (q, k, *self.tensors)]
@@ -287,6 +305,8 @@ def _has_tails(request: Request) -> bool:
         or request.key_positions.length <= LONG
         or not request.scale
         or request.softcap is not None
+        or request.cumulated
+        or request.contents[0].features
     ):
         return False
     vector = request.contents[0].far_vector(scale=request.scale, dtype=computing_dtype(request.query.dtype))
@@ -325,8 +345,8 @@ def _require_handed_over(term: Tensor, leaves: Sequence[Tensor], request: Reques
 
 class _Blockwise(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, request: Request, watched: bool, sinks: Tensor | None, *given: Tensor) -> Tensor:
-        inputs, tensors = Inputs(*given[:5]), given[5:]
+    def forward(ctx: Any, request: Request, watched: bool, sinks: Tensor | None, *given: Any) -> Tensor:
+        inputs, tensors = Inputs(*given[:INPUTS]), given[INPUTS:]
         term = AskedTerm(request, tensors)
         keep = (lambda scores: scores <= KEPT) if watched else None
         ctx.random = torch.get_rng_state() if watched else None  # encodings may draw, as dropout in one's own does
@@ -352,7 +372,7 @@ class _BlockwiseBackward(torch.autograd.Function):
         ctx: Any, attended: Any, gradient: Tensor, sinks: Tensor | None, *saved: Tensor
     ) -> tuple[Tensor | None, ...]:
         *given, out, logsumexp = saved
-        inputs, tensors = Inputs(*given[:5]), given[5:]
+        inputs, tensors = Inputs(*given[:INPUTS]), given[INPUTS:]
         term = AskedTerm(attended.request, tensors) if attended.term is None else attended.term
         term.gradients = [None] * len(tensors)
         before = Attended(out, logsumexp, attended.tiles, attended.formed)

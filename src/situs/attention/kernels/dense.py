@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from situs.attention.kernels.inputs import real_tokens, rotated
+from situs.attention.kernels.inputs import cumulated, real_tokens, rotated
 from situs.attention.kernels.tiling import Tiling, tiles_between_ranges
 from situs.attention.offsets import bias_over_offsets, key_vectors
 from situs.attention.request import Request
@@ -29,7 +29,7 @@ def cannot(request: Request) -> str | None:
         return f"{type(by_content[0]).__name__} depends on the content"
     if request.sinks is not None or request.softcap is not None:
         return "torch's own attention knows neither sinks nor caps"
-    if request.biases and is_differentiated(requires_grad=False):
+    if (request.biases or request.cumulated) and is_differentiated(requires_grad=False):
         return "under torch.func torch's own attention has no gradient of its mask"
     return None
 
@@ -57,7 +57,7 @@ def _row(request: Request) -> Tensor | None:
     assert key_start is not None
     apart, keys = key_start - start, request.key_positions.length
     tiling = Tiling(tiles_between_ranges(start, 1, key_start, keys), request.causal, request.window)
-    if not request.biases and not (tiling.tiles and tiling.hides(tiling.tiles[0])):
+    if not request.biases and not request.cumulated and not (tiling.tiles and tiling.hides(tiling.tiles[0])):
         return None
     dtype, device = computing_dtype(request.query.dtype), request.query.device
     biases = [each for each in request.biases if isinstance(each, (OffsetBias, PositionProduct))]
@@ -66,7 +66,16 @@ def _row(request: Request) -> Tensor | None:
     for each in request.products:
         of_key = key_vectors(each, request.key_positions, dtype, request.offsets)
         row = row + each.query_vectors(request.query_positions, dtype) @ of_key.transpose(-2, -1)
-    return row
+    fallen = _cumulated(request, dtype)
+    return row if fallen is None else row + fallen
+
+
+def _cumulated(request: Request, dtype: torch.dtype) -> Tensor | None:
+    """What tokens between each key and each query add up to."""
+    of_queries, of_keys = cumulated(request)
+    if of_queries is None or of_keys is None:
+        return None
+    return (of_queries.unsqueeze(-1) - of_keys.unsqueeze(-2)).clamp(max=0).to(dtype)
 
 
 def _matrix(request: Request) -> Tensor | None:
@@ -77,6 +86,9 @@ def _matrix(request: Request) -> Tensor | None:
     for each in request.biases:
         added = each(*positions, dtype=dtype)
         total = added if total is None else total + added
+    fallen = _cumulated(request, dtype)
+    if fallen is not None:
+        total = fallen if total is None else total + fallen
     allowed = visibility(*positions, causal=request.causal, window=request.window)
     seen = visible_with_mask(allowed, mask, request.key_positions.length)
     if total is None or seen is None:

@@ -16,7 +16,7 @@ from situs.functional.heads import grouped
 def cannot(request: Request) -> str | None:
     """Why scaled_dot_product_attention alone does not serve; None if it does."""
     if request.acts_on_scores:
-        acting = (*request.biases, *request.contents, *request.values)
+        acting = (*request.biases, *request.contents, *request.cumulated, *request.values)
         return f"{type(acting[0]).__name__} acts on scores or values"
     if request.sinks is not None or request.softcap is not None:
         return "torch's own attention knows neither sinks nor caps"

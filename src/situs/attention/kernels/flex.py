@@ -11,8 +11,7 @@ from torch import Tensor
 
 from situs.attention.kernels.inputs import real_tokens, rotated
 from situs.attention.request import Request
-from situs.attention.visibility import query_slots
-from situs.positions import own_slots
+from situs.positions import own_slots, query_slots
 
 BLOCK = 128
 
@@ -21,6 +20,8 @@ def cannot(request: Request) -> str | None:
     """Why FlexAttention does not serve; None if it does."""
     if request.contents or request.values:
         return f"{type((*request.contents, *request.values)[0]).__name__} depends on the content"
+    if request.cumulated:
+        return f"{type(request.cumulated[0]).__name__} sums up over tokens, which was not tested"
     if request.sinks is not None:
         return "its log-sum-exp, which sinks need, has no gradient that was tested"
     if request.mask is not None or request.dropout:

@@ -60,6 +60,21 @@ def _padded(tensor: Tensor, width: int) -> Tensor:
     return torch.cat((tensor, tensor.new_zeros(*tensor.shape[:-1], missing)), -1)  # whose gradient is a view
 
 
+def cumulated(
+    request: Request,
+) -> tuple[Float[Tensor, "batch heads query"] | None, Float[Tensor, "batch heads key"] | None]:
+    """What tokens add up to, c_i of the queries and c_j of the keys: encodings add c_i - c_j to scores. None for both
+    where no encoding does."""
+    of_queries: Tensor | None = None
+    of_keys: Tensor | None = None
+    for each in request.cumulated:
+        (name,) = each.features
+        sums = each.cumulated(request.features[name], request.query_positions, request.key_positions)
+        of_queries = sums[0] if of_queries is None else of_queries + sums[0]
+        of_keys = sums[1] if of_keys is None else of_keys + sums[1]
+    return of_queries, of_keys
+
+
 def real_tokens(
     tensor: Float[Tensor, "batch heads sequence dim"], positions: Positions
 ) -> Float[Tensor, "batch heads sequence dim"]:

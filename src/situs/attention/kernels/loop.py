@@ -12,6 +12,10 @@ What belongs to the query alone is the same for all of these keys: softmax does 
 log-sum-exp by which parts are merged. What belongs to the key alone is one row that all queries share. So nothing is
 formed for a pair, and a tail costs what attention without positions does.
 
+Cumulated numbers are a number per token too: a score gets c_i - c_j, and c falls from token to token. Keys before a
+tile's first query, at f, are a tail with ``c_i - c_f`` for the query and ``c_f - c_j`` for the key. Neither is above 0,
+so that float32 loses digits only where the weight vanishes; between neighbours the difference is taken in float64.
+
 Backward, both are channels of their own: queries get ``q_i . a`` where keys have a 1, and keys ``k_j . b`` where
 queries have one. The kernel's gradients of those channels are the sums over keys and over queries that are wanted.
 """
@@ -28,7 +32,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-from situs.attention.kernels.softmax import Scratch, cap_, finite, merge, partial, partial_backward, softmax
+from situs.attention.kernels.softmax import Scratch, cap_, finite, merge_, partial, partial_backward, softmax
 from situs.attention.kernels.tiling import Tile, meets_each_query_once
 from situs.encodings.base import computing_dtype
 
@@ -41,17 +45,20 @@ Vjp = Callable[[Tensor, Tensor, Tensor], None]
 
 
 class Inputs(NamedTuple):
-    """Queries, keys and values, and queries and keys as content terms meet them, before any rotation."""
+    """Queries, keys and values; queries and keys as content terms meet them, before any rotation; cumulated numbers."""
 
     query: Float[Tensor, "batch heads query head_dim"]
     key: Float[Tensor, "batch heads key head_dim"]
     value: Float[Tensor, "batch heads key value_dim"]
     plain_query: Float[Tensor, "batch heads query plain_dim"]
     plain_key: Float[Tensor, "batch heads key plain_dim"]
+    query_sums: Float[Tensor, "batch heads query"] | None = None
+    """c_i and c_j in float64, of which scores get the difference; None where they do not."""
+    key_sums: Float[Tensor, "batch heads key"] | None = None
 
     def of(self, tile: Tile) -> Inputs:
         """Take a tile's part of all of them."""
-        query, key, value, plain_query, plain_key = self
+        query, key, value, plain_query, plain_key, query_sums, key_sums = self
         own_query, own_key = tile.of_queries(query), tile.of_keys(key)
         return Inputs(
             own_query,
@@ -59,6 +66,8 @@ class Inputs(NamedTuple):
             tile.of_keys(value),
             own_query if plain_query is query else tile.of_queries(plain_query),
             own_key if plain_key is key else tile.of_keys(plain_key),
+            None if query_sums is None else tile.of_queries(query_sums),
+            None if key_sums is None else tile.of_keys(key_sums),
         )
 
 
@@ -108,7 +117,7 @@ def tail_backward(
 ) -> tuple[Inputs, Tail]:
     """Gradients of all that the tail met, and of the tail itself; ``out`` and ``logsumexp`` are those over all keys."""
     dtype, width = logsumexp.dtype, inputs.query.shape[-1]
-    query, key, value, plain_query, plain_key = (tensor.to(dtype) for tensor in inputs)
+    query, key, value, plain_query, plain_key = (tensor.to(dtype) for tensor in inputs[:5])
     own, row = _channels(inputs, tail, scale, dtype)
     q, k = pad(query, (0, CHANNELS)), pad(key, (0, CHANNELS))
     if own is not None:
@@ -132,16 +141,24 @@ def tail_backward(
         bias = (d_own / scale).sum((0, 2, 3)).sum_to_size(tail.bias.shape)
     if tail.for_value is not None:
         for_value = dv.sum((0, 2)).sum_to_size(tail.for_value.shape)
-    return Inputs(dq, dk, dv, d_plain_query, d_plain_key), Tail(for_query, for_key, bias, for_value)
+    sums = (None, None) if inputs.query_sums is None else (d_own.squeeze(-1) / scale, d_row.squeeze(-1) / -scale)
+    return Inputs(dq, dk, dv, d_plain_query, d_plain_key, *sums), Tail(for_query, for_key, bias, for_value)
 
 
 def _channels(inputs: Inputs, tail: Tail, scale: float, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
-    """``q_i . a + n / scale`` and ``k_j . b``, where there are such."""
+    """``q_i . a + n / scale`` and ``k_j . b``, where there are such, with what cumulated numbers add."""
     own = None if tail.for_query is None else inputs.plain_query.to(dtype) @ tail.for_query.unsqueeze(-1)
     if tail.bias is not None:
         bias = tail.bias[:, None, None] / scale
         own = bias.expand(*inputs.query.shape[:3], 1) if own is None else own + bias
-    return own, None if tail.for_key is None else inputs.plain_key.to(dtype) @ tail.for_key.unsqueeze(-1)
+    row = None if tail.for_key is None else inputs.plain_key.to(dtype) @ tail.for_key.unsqueeze(-1)
+    if inputs.query_sums is not None and inputs.key_sums is not None:
+        first = inputs.query_sums[..., :1]
+        fallen, left = (
+            (each / scale).to(dtype).unsqueeze(-1) for each in (inputs.query_sums - first, first - inputs.key_sums)
+        )
+        own, row = fallen if own is None else own + fallen, left if row is None else row + left
+    return own, row
 
 
 class Tails(ABC):
@@ -172,17 +189,26 @@ class Term(ABC):
     tails: Tails | None = None
     """Which far keys need no term, where some do not."""
 
+    def is_causal_square(self, tile: Tile) -> bool:
+        """Whether a kernel's causal flag hides what is hidden by rule in this tile."""
+        return False
+
     @abstractmethod
     def form(self, tile: Tile, q: Tensor, k: Tensor, scratch: Scratch) -> Tensor | None:
         """Form the term, -inf where a query may not see a key. It may lie in ``scratch``."""
+
+    def form_behind_flag(self, tile: Tile, q: Tensor, k: Tensor, scratch: Scratch) -> Tensor | None:
+        """Form the term for a kernel whose causal flag hides all that is hidden in this tile; None where nothing is
+        left."""
+        return self.form(tile, q, k, scratch)
 
     @abstractmethod
     def form_with_vjp(self, tile: Tile, q: Tensor, k: Tensor, scratch: Scratch) -> tuple[Tensor | None, Vjp]:
         """Form the term for a backward pass."""
 
     @abstractmethod
-    def sees(self, tile: Tile, term: Tensor | None) -> Bool[Tensor, "#batch #heads query"]:
-        """Whether each query sees any key of the tile."""
+    def sees(self, tile: Tile, term: Tensor | None) -> Bool[Tensor, "#batch #heads query"] | None:
+        """Whether each query sees any key of the tile; None where all do."""
 
     @abstractmethod
     def gathered(self, tile: Tile, weights: Tensor) -> Tensor:
@@ -254,17 +280,23 @@ def attend_tiles(
             asked = tile, own.plain_query, own.plain_key, scratch
             if keeps:
                 formed[number] = term.form_with_vjp(*asked)
-            added = formed[number][0] if keeps else term.form(*asked)
-            if term.gathers or softcap is not None:  # weights of one's own tell who sees nothing
+            flagged = scale > 0 and softcap is None and not (keeps or term.gathers) and term.is_causal_square(tile)
+            form = term.form_behind_flag if flagged else term.form
+            added = formed[number][0] if keeps else form(*asked)
+            weighs = term.gathers or softcap is not None  # weights of one's own tell who sees nothing
+            seen = None if once or weighs else term.sees(tile, added)
+            added = _with_sums(own, added, scratch)
+            if weighs:
                 found = _with_weights(term, tile, own, added, scale, softcap)
             else:
-                found = partial(*own[:3], added, scale)
-                if not once:
-                    found = found[0], found[1].masked_fill(~term.sees(tile, added), -math.inf)
+                found = partial(*own[:3], added, scale, causal=flagged)
+            if seen is not None:
+                found = found[0], found[1].masked_fill(~seen, -math.inf)
         if begins.get((tile.rows.start, tile.first_query)) != tile.first_key:
-            found = merge(tile.of_queries(out), tile.of_queries(logsumexp), *found)
-        tile.of_queries(out).copy_(found[0])
-        tile.of_queries(logsumexp).copy_(found[1])
+            merge_(tile.of_queries(out), tile.of_queries(logsumexp), *found)
+        else:
+            tile.of_queries(out).copy_(found[0])
+            tile.of_queries(logsumexp).copy_(found[1])
     return Attended(out, finite(logsumexp), tiles, formed)
 
 
@@ -281,7 +313,7 @@ def attend_tiles_backward(
     wide = logsumexp.dtype
     gradient = gradient.to(wide)
     delta = (gradient * out.to(wide)).sum(-1, keepdim=True)
-    totals = Inputs(*(torch.zeros_like(source, dtype=wide) for source in inputs))
+    totals = Inputs(*(None if source is None else torch.zeros_like(source, dtype=wide) for source in inputs))  # type: ignore[arg-type]
     scratch = Scratch(wide, out.device)
     tails = _tails_of(term, tiles)
     found = {side: [None if each is None else torch.zeros_like(each) for each in tail] for side, tail in tails.items()}
@@ -296,6 +328,7 @@ def attend_tiles_backward(
         q, k, v = (tensor.to(wide) for tensor in own[:3])
         asked = tile, own.plain_query, own.plain_key, scratch
         added, vjp = formed.pop(number) if number in formed else term.form_with_vjp(*asked)
+        added = _with_sums(own, added, scratch)
         shape = (*q.shape[:3], k.shape[2])
         weights = torch.matmul(q, k.transpose(-2, -1), out=scratch.take("weights", shape)).mul_(scale)
         if added is not None:
@@ -312,10 +345,28 @@ def attend_tiles_backward(
         total.query.add_(change @ k, alpha=scale)
         total.key.add_(change.transpose(-2, -1) @ q, alpha=scale)
         vjp(change, total.plain_query, total.plain_key)
+        if total.query_sums is not None and total.key_sums is not None:
+            total.query_sums.add_(change.sum(-1))
+            total.key_sums.sub_(change.sum(-2))
     if term.tails is not None:
         for side, gradients in found.items():
             term.tails.tail_vjp(side, Tail(*gradients))
     return totals
+
+
+def _with_sums(inputs: Inputs, added: Tensor | None, scratch: Scratch) -> Tensor | None:
+    """A tile's term with the differences of cumulated numbers."""
+    if inputs.query_sums is None or inputs.key_sums is None:
+        return added
+    first = inputs.query_sums[..., :1]
+    sums = (inputs.query_sums - first).unsqueeze(-1), (inputs.key_sums - first).unsqueeze(-2)
+    apart = scratch.take("sums", (*first.shape[:2], sums[0].shape[2], sums[1].shape[3]))
+    high = [each.to(apart.dtype) for each in sums]
+    torch.sub(*high, out=apart)
+    if apart.dtype != first.dtype:  # a difference of rounded numbers, and that of what was rounded off
+        low = [(each - rounded).to(apart.dtype) for each, rounded in zip(sums, high, strict=True)]
+        apart.add_(low[0]).sub_(low[1])
+    return apart if added is None else apart.add_(added)
 
 
 def _tails_of(term: Term, tiles: Sequence[Tile]) -> dict[int, Tail]:

@@ -139,19 +139,24 @@ def serves_flash(query: Tensor, key: Tensor, value: Tensor) -> bool:
     )
 
 
-def merge(
+def merge_(
     out: Float[Tensor, "batch heads query value_dim"],
     logsumexp: Float[Tensor, "batch heads query"],
     new_out: Float[Tensor, "batch heads query value_dim"],
     new_logsumexp: Float[Tensor, "batch heads query"],
-) -> tuple[Float[Tensor, "batch heads query value_dim"], Float[Tensor, "batch heads query"]]:
-    """Join the attention over two parts' keys; a query that saw none of a part has -inf there."""
+) -> None:
+    """Join the attention over two parts' keys, in the place of the first; a query that saw none of a part has -inf
+    there."""
     wide = logsumexp.dtype
     highest = torch.maximum(logsumexp, new_logsumexp).clamp_(min=torch.finfo(wide).min)  # finite in any row
     new_weight = (new_logsumexp - highest).exp_()
     total = (logsumexp - highest).exp_().add_(new_weight)  # 1 to 2, or 0 where neither part was seen
     share = new_weight.div_(total.clamp(min=1)).unsqueeze(-1)
-    return torch.lerp(out.to(wide), new_out.to(wide), share), highest.add_(total.log_())
+    if out.dtype == new_out.dtype == wide:
+        out.lerp_(new_out, share)
+    else:
+        out.copy_(torch.lerp(out.to(wide), new_out.to(wide), share))
+    logsumexp.copy_(highest.add_(total.log_()))
 
 
 def finite(logsumexp: Tensor) -> Tensor:

@@ -132,6 +132,19 @@ class Tiling:
         seen = slots <= 0 if self.causal else torch.ones_like(slots, dtype=torch.bool)
         return seen if self.window is None else seen & (slots.abs() < self.window)
 
+    def seen_offsets(self, tile: Tile) -> slice:
+        """Tell which of the tile's offsets, ascending from the first, have pairs that see each other; they are
+        neighbours."""
+        first, count = tile.slot_offset - (tile.queries - 1), tile.queries + tile.keys - 1
+        begin = 0 if self.window is None else max(0, 1 - self.window - first)
+        last = 0 if self.causal else count if self.window is None else self.window - 1
+        end = count if not self.causal and self.window is None else min(count, last - first + 1)
+        return slice(min(begin, max(0, end)), max(0, end))
+
+    def is_causal_square(self, tile: Tile) -> bool:
+        """Whether the causal rule alone hides pairs of the tile, as a kernel's causal flag does."""
+        return self.causal and self.window is None and tile.slot_offset == 0 and tile.queries == tile.keys
+
     def masked(self, bias: Float[Tensor, "*rows offsets"], lowest: int) -> Callable[[Tile], Tensor]:
         """Give, for a tile, the bias of its offsets with -inf for those that are hidden. The first of ``bias`` is that
         of offset ``lowest``; what is hidden is worked out once for tiles whose slots differ alike from positions."""

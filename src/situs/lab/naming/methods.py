@@ -50,6 +50,10 @@ FITTED = {
         lambda length: {"max_position": length},
         "cope counts no farther than the training length",
     ),
+    "projected": Fitted(
+        lambda length: {"distances": length},
+        "projected has profiles of the distances that were trained",
+    ),
     "tupe": Fitted(
         lambda length: {"max_length": length, "untie_cls": False},
         "tupe's table is as long as what was trained",

@@ -28,7 +28,9 @@ from typing import Any, TypeAlias, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
+from situs.attention.features import features_of
 from situs.attention.layer import Attention
+from situs.encodings.base import as_encodings
 from situs.lab.model import Decoder, positions_of
 from situs.lab.naming.grammar import Method, parse
 from situs.lab.naming.scalings import RAMPS
@@ -104,8 +106,13 @@ class Stack:
     def generation(self, token: Tensor) -> Run:
         """Make a run that decodes some tokens, each after the last, always behind the same cache."""
         caches = [layer.make_cache(batch=1, max_length=CACHED + STEPS) for layer in self.layers]
-        for cache in caches:
-            cache.append(torch.randn_like(cache.keys), torch.randn_like(cache.values))
+        for layer, cache in zip(self.layers, caches, strict=True):
+            declared = features_of(as_encodings(layer.encodings), "key")
+            features = {
+                name: torch.randn(1, layer.num_heads, CACHED + STEPS, feature.width)
+                for name, feature in declared.items()
+            }
+            cache.append(torch.randn_like(cache.keys), torch.randn_like(cache.values), features=features)
 
         def generate() -> None:
             for cache in caches:

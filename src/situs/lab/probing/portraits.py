@@ -203,8 +203,16 @@ def content_scores(
     scale = encoding.scale_for(query.shape[-1])
     visible = behind(positions.length, positions.length)[None, None]
     with still([encoding]):
-        term = encoding(query[None], key[None], positions, positions, scale=scale, visible=visible)[0]
+        own = {"features": _random_features(encoding, query)} if encoding.features else {}
+        term = encoding(query[None], key[None], positions, positions, scale=scale, visible=visible, **own)[0]
         return scale * query @ key.transpose(-2, -1), term
+
+
+def _random_features(encoding: ScoreEncoding, query: Float[Tensor, "heads length head_dim"]) -> dict[str, Tensor]:
+    """Draw features such as the encoding takes, of as many tokens as there are queries."""
+    heads, length, width = query.shape
+    bench = Bench([encoding], dim=heads * width, heads=heads)
+    return {name: each.to(query.dtype) for name, each in bench.features(bench.tokens(length, seed=8)).items()}
 
 
 def attention(

@@ -68,7 +68,7 @@ def trained_on_text(recipe: Recipe, model: Decoder, corpus: Corpus) -> Training:
         loss = float(_nats(model.eval(), held_out))
     encoding = _of_layer(model, recipe)
     seen: tuple[Tensor | None, Tensor | None] = (None, None)
-    if isinstance(encoding, ScoreEncoding):
+    if isinstance(encoding, ScoreEncoding) and not encoding.features:
         seen = _queries_and_keys(model, recipe, held_out[:1])
     return Training(recipe, encoding, *seen, loss, {**versions(), "text": f"{corpus.name}, {corpus.hash}"})
 

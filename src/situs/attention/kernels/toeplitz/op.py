@@ -8,7 +8,7 @@ it runs, so that a graph that was traced for one length, padding or packing serv
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +17,19 @@ from situs.attention.kernels.loop import Attended, Inputs, attend_tiles, attend_
 from situs.attention.kernels.softmax import TWICE, partial, partial_backward, serves_flash, sinks_vjp, with_sinks
 from situs.attention.kernels.tiling import EVERY, Tile, Tiling, tiles_between_ranges, tiles_between_tokens
 from situs.attention.kernels.toeplitz import strided
+from situs.attention.kernels.toeplitz.given import (
+    DIFFERENTIABLE,
+    NUMBERS,
+    SETTINGS_SCHEMA,
+    TENSOR_SCHEMA,
+    TENSORS,
+    Given,
+    Settings,
+    as_given,
+    nothing,
+    of_key_heads,
+    over_offsets,
+)
 from situs.attention.kernels.toeplitz.terms import ByOffset, LookedUpTerm, OffsetTerm, SkewedTerm
 from situs.encodings.base import computing_dtype, without_autocast
 from situs.functional.heads import grouped, share_heads
@@ -24,62 +37,11 @@ from situs.rotation.watching import is_differentiated, is_plain
 
 FEW_QUERIES = 64  # of a tile where pairs are looked up, which takes several tensors of its size
 
-
-class Given(NamedTuple):
-    """The tensors that the operator takes."""
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    plain_query: Tensor | None
-    """Queries before any rotation, which content terms meet; None where they are the same."""
-    plain_key: Tensor | None
-    bias: Tensor | None
-    """None where nothing is added to the scores."""
-    for_query: Tensor | None
-    for_key: Tensor | None
-    for_value: Tensor | None
-    mask: Tensor | None
-    sinks: Tensor | None
-    """A logit per head that takes part in the softmax."""
-    query_tokens: Tensor | None
-    """(rows, 4, sequence); None where queries and keys are ranges."""
-    key_tokens: Tensor | None
-
-
-class Settings(NamedTuple):
-    """The plain numbers that the operator takes."""
-
-    query_start: int
-    """The first position, where queries and keys are ranges."""
-    key_start: int
-    lowest: int
-    """The offset that the first entry of ``bias`` and of all vectors belongs to."""
-    span: int | None
-    """The distance from which on all vectors are alike; None where they never are."""
-    scale: float
-    causal: bool
-    window: int | None
-    softcap: float | None
-
-
-TENSORS, NUMBERS = len(Given._fields), len(Settings._fields)
-DIFFERENTIABLE = TENSORS - 2  # all but the tokens, which stand last
-
-_TENSORS = (
-    "Tensor query, Tensor key, Tensor value, Tensor? plain_query, Tensor? plain_key, Tensor? bias, Tensor? for_query, "
-    "Tensor? for_key, Tensor? for_value, Tensor? mask, Tensor? sinks, Tensor? query_tokens, Tensor? key_tokens"
-)
-_SETTINGS = (
-    "SymInt query_start, SymInt key_start, SymInt lowest, SymInt? span, float scale, bool causal, SymInt? window, "
-    "float? softcap"
-)
-
 library: Any = torch.library.Library("situs", "FRAGMENT")  # type: ignore[no-untyped-call]
-library.define(f"attend_by_offset({_TENSORS}, {_SETTINGS}) -> (Tensor, Tensor)")
+library.define(f"attend_by_offset({TENSOR_SCHEMA}, {SETTINGS_SCHEMA}) -> (Tensor, Tensor)")
 library.define(
-    f"attend_by_offset_backward(Tensor gradient, Tensor out, Tensor logsumexp, {_TENSORS}, {_SETTINGS}, bool[] wanted) "
-    f"-> ({', '.join(['Tensor'] * DIFFERENTIABLE)})"
+    f"attend_by_offset_backward(Tensor gradient, Tensor out, Tensor logsumexp, {TENSOR_SCHEMA}, {SETTINGS_SCHEMA}, "
+    f"bool[] wanted) -> ({', '.join(['Tensor'] * DIFFERENTIABLE)})"
 )
 
 
@@ -115,19 +77,20 @@ def _attended(given: Given, settings: Settings) -> tuple[Tensor, Tensor]:
         query, key, value = grouped(given.query, given.key, given.value)
         out, logsumexp = partial(query, key, value, None, settings.scale, causal=settings.causal)
         return out.reshape(*given.query.shape[:3], value.shape[-1]), logsumexp.reshape(given.query.shape[:3])
+    unbiased = given.bias is None
     given, settings, tiling = _resolved(given, settings)
     if tiling is not None and _is_bias_alone(given, settings):
         query, key, value, bias, by_key_head = _grouped(given, tiling)
         out, logsumexp = strided.forward(query, key, value, bias, settings.lowest, settings.scale, by_key_head)
         return out.reshape(*given.query.shape[:3], value.shape[-1]), logsumexp.reshape(given.query.shape[:3])
-    term, blocks = _term(given, settings, tiling)
+    term, blocks = _term(given, settings, tiling, unbiased)
     out, logsumexp, *_ = attend_tiles(_inputs(given, tiling), blocks, term, settings.scale, settings.softcap)
     return out, logsumexp
 
 
 def _is_plain_attention(given: Given, settings: Settings) -> bool:
     """Whether nothing is added or hidden but by the causal rule, between ranges that begin alike."""
-    if given.bias is not None or given.mask is not None or given.query_tokens is not None:
+    if any(each is not None for each in given[3:12]) or given.query_tokens is not None:  # all but sinks
         return False
     if settings.window is not None or settings.softcap is not None or not serves_flash(*given[:3]):
         return False
@@ -141,7 +104,7 @@ def backward(gradient: Tensor, out: Tensor, logsumexp: Tensor, *args: Any) -> tu
     given, settings = Given(*args[:TENSORS]), Settings(*args[TENSORS:-1])
     found = _gradients(gradient, out, logsumexp, given, settings, wanted)
     if not wanted[-1] or given.sinks is None:
-        return (*found, _nothing(out))
+        return (*found, nothing(out))
     return (*found, sinks_vjp(gradient, out, logsumexp, given.sinks))
 
 
@@ -152,10 +115,11 @@ def _gradients(
     know of them."""
     if _is_plain_attention(given, settings):
         return _plain_backward(gradient, out, logsumexp, given, settings, wanted)
+    unbiased = given.bias is None
     given, settings, tiling = _resolved(given, settings)
     if tiling is not None and _is_bias_alone(given, settings):
         return _strided_backward(gradient, out, logsumexp, given, settings, wanted, tiling)
-    term, blocks = _term(given, settings, tiling)
+    term, blocks = _term(given, settings, tiling, unbiased)
     term.want([wanted[5], *wanted[6:10]])
     inputs = _inputs(given, tiling)
     if tiling is None:
@@ -164,9 +128,10 @@ def _gradients(
     found = attend_tiles_backward(gradient, inputs, attended, term, settings.scale, settings.softcap)
     dq = found.query if given.plain_query is not None else found.query + found.plain_query
     dk = found.key if given.plain_key is not None else found.key + found.plain_key
-    gradients = (dq, dk, found.value, found.plain_query, found.plain_key, *term.gradients)
+    sums = found.query_sums, found.key_sums
+    gradients = (dq, dk, found.value, found.plain_query, found.plain_key, *term.gradients, *sums)
     return tuple(
-        _as_given(each, source) if want and source is not None and each is not None else _nothing(given.query)
+        as_given(each, source) if want and source is not None and each is not None else nothing(given.query)
         for each, source, want in zip(gradients, given, wanted, strict=False)
     )
 
@@ -212,33 +177,14 @@ def _of_inputs(
     """Gradients of queries, keys, values and bias, found for a row per key head, in their places among all."""
     found = {
         0: dq.reshape(given.query.shape),
-        1: _of_key_heads(dk.reshape(*given.query.shape[:2], *dk.shape[2:]), given.key),
-        2: _of_key_heads(dv.reshape(*given.query.shape[:2], *dv.shape[2:]), given.value),
+        1: of_key_heads(dk.reshape(*given.query.shape[:2], *dk.shape[2:]), given.key),
+        2: of_key_heads(dv.reshape(*given.query.shape[:2], *dv.shape[2:]), given.value),
         5: dbias if dbias is None or given.bias is None else dbias.reshape(given.bias.shape),
     }
     return tuple(
-        each if wanted[number] and (each := found.get(number)) is not None else _nothing(given.query)
+        each if wanted[number] and (each := found.get(number)) is not None else nothing(given.query)
         for number in range(DIFFERENTIABLE - 1)
     )
-
-
-def _nothing(like: Tensor) -> Tensor:
-    """A tensor of its own for a gradient that is not wanted: an operator may not return one twice."""
-    return like.new_empty(0)
-
-
-def _as_given(gradient: Tensor, source: Tensor) -> Tensor:
-    """A gradient with the shape and dtype of the tensor it belongs to."""
-    if gradient.ndim == 4 and source.shape[1] > 1:
-        gradient = _of_key_heads(gradient, source)
-    return gradient.sum_to_size(source.shape).to(source.dtype)
-
-
-def _of_key_heads(gradient: Tensor, source: Tensor) -> Tensor:
-    """Sum up over the query heads that a key head serves."""
-    group = gradient.shape[1] // source.shape[1]
-    heads = source.shape[1], group
-    return gradient if group == 1 else gradient.view(len(gradient), *heads, *gradient.shape[2:]).sum(2)
 
 
 def _resolved(given: Given, settings: Settings) -> tuple[Given, Settings, Tiling | None]:
@@ -250,9 +196,11 @@ def _resolved(given: Given, settings: Settings) -> tuple[Given, Settings, Tiling
     else:
         tiling = _tiling_of_tokens(given, settings)
     if given.bias is None:
-        lowest, highest = (0, 0) if tiling is None else (tiling.lowest, tiling.highest)
-        dtype = computing_dtype(given.query.dtype)
-        zeros = torch.zeros(1, highest - lowest + 1, dtype=dtype, device=given.query.device)
+        vectors = over_offsets(given)
+        lowest, offsets = (0, 1) if tiling is None else (tiling.lowest, tiling.highest - tiling.lowest + 1)
+        if vectors is not None:
+            lowest, offsets = settings.lowest, vectors.shape[1]
+        zeros = torch.zeros(1, offsets, dtype=computing_dtype(given.query.dtype), device=given.query.device)
         given, settings = given._replace(bias=zeros), settings._replace(lowest=lowest)
     return given, settings, tiling
 
@@ -265,9 +213,10 @@ def _tiling_of_tokens(given: Given, settings: Settings) -> Tiling | None:
     if tiles is None:
         return None
     tiling = Tiling(tiles, settings.causal, settings.window)
-    if given.bias is None or not tiles:
+    known = over_offsets(given)
+    if known is None or not tiles:
         return tiling
-    highest = settings.lowest + given.bias.shape[-1] - 1
+    highest = settings.lowest + known.shape[1] - 1
     # far offsets that are all alike may be left out: then each pair looks up the nearest that is there
     return tiling if settings.lowest <= tiling.lowest and tiling.highest <= highest else None
 
@@ -279,6 +228,7 @@ def _is_bias_alone(given: Given, settings: Settings) -> bool:
         and given.for_key is None
         and given.for_value is None
         and given.mask is None
+        and given.query_sums is None
     )
 
 
@@ -311,6 +261,8 @@ def _inputs(given: Given, tiling: Tiling | None) -> Inputs:
         share_heads(value, heads),
         query if plain_query is None else plain_query,
         key if plain_key is None else share_heads(plain_key, heads),
+        given.query_sums,
+        given.key_sums,
     )
 
 
@@ -318,15 +270,16 @@ def _without_padding(tensor: Any, tokens: Tensor | None) -> Any:
     return None if tensor is None else tensor.masked_fill(tokens[:, None, 3, :, None] == 0, 0)  # type: ignore[index]
 
 
-def _term(given: Given, settings: Settings, tiling: Tiling | None) -> tuple[OffsetTerm, list[Tile]]:
-    """The term, and the blocks of queries that it is formed for."""
+def _term(given: Given, settings: Settings, tiling: Tiling | None, unbiased: bool) -> tuple[OffsetTerm, list[Tile]]:
+    """The term, and the blocks of queries that it is formed for; ``unbiased`` where its bias is 0 everywhere."""
     assert given.bias is not None
     added = ByOffset(given.bias, *given[6:10])
     if tiling is not None:
         # without the flash kernel tails are not faster, and a window has none
         tailed = settings.window is None and settings.scale != 0 and given.mask is None
         tailed = tailed and settings.softcap is None and serves_flash(given.query, given.query, given.value)
-        term = SkewedTerm(added, settings.lowest, settings.scale, tiling, settings.span if tailed else None)
+        span = settings.span if tailed else None
+        term = SkewedTerm(added, settings.lowest, settings.scale, tiling, span, unbiased=unbiased)
         return term, tiling.cut(term.queries)
     assert given.query_tokens is not None
     assert given.key_tokens is not None

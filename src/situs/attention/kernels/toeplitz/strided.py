@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from situs.attention.kernels.softmax import Scratch, finite, merge, partial, partial_backward, sees_any
+from situs.attention.kernels.softmax import Scratch, finite, merge_, partial, partial_backward, sees_any
 from situs.attention.kernels.tiling import EVERY, Tile, Tiling, meets_each_query_once, offsets_of
 
 # Queries of a tile: few waste less above the diagonal, many let the kernel work in larger tiles of its own.
@@ -56,8 +56,9 @@ def forward(
         found = attend_tile(tile)
         if not once:
             seen = sees_any(_of_rows(bias_of(tile), tile), tile.keys)
-            found = found[0], found[1].masked_fill(~seen, -math.inf)
-            found = merge(tile.of_queries(out), tile.of_queries(logsumexp), *found)
+            hidden = found[1].masked_fill(~seen, -math.inf)
+            merge_(tile.of_queries(out), tile.of_queries(logsumexp), found[0], hidden)
+            continue
         tile.of_queries(out).copy_(found[0])
         tile.of_queries(logsumexp).copy_(found[1])
     return out, finite(logsumexp)

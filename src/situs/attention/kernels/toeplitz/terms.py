@@ -22,10 +22,19 @@ from torch.nn.functional import pad
 from situs.attention.kernels.loop import Inputs, Tail, Tails, Term, Vjp, split_tails
 from situs.attention.kernels.softmax import Scratch, sees_any
 from situs.attention.kernels.tiling import Tile, Tiling, offsets_of
+from situs.attention.kernels.toeplitz.products import (
+    add_products,
+    add_rows,
+    add_to,
+    multiply,
+    multiply_and_add,
+    times,
+)
 from situs.encodings.base import computing_dtype
 from situs.functional.offsets import skew, skew_keys, sum_by_row, toeplitz, unskew
 
 TAIL = 64  # keys at least, below which a kernel call of their own costs more than forming their terms
+STRIP = 128  # queries of a square on the diagonal that are taken at once, each with the keys up to the last of them
 PAIRS = 1 << 20  # numbers that are looked up at once
 
 
@@ -83,19 +92,40 @@ class OffsetTerm(Term):
 class SkewedTerm(OffsetTerm, Tails):
     """A term between neighbouring positions."""
 
-    def __init__(self, added: ByOffset, lowest: int, scale: float, tiling: Tiling, span: int | None) -> None:
-        """``span`` is the distance from which on all vectors are alike, where tails gain by it."""
+    def __init__(
+        self, added: ByOffset, lowest: int, scale: float, tiling: Tiling, span: int | None, *, unbiased: bool = False
+    ) -> None:
+        """
+        span: the distance from which on all vectors are alike, where tails gain by it.
+        unbiased: the bias is 0 everywhere, and only hides.
+        """
         super().__init__(added, lowest, scale)
-        self.tiling, self.span = tiling, span
+        self.tiling, self.span, self.unbiased = tiling, span, unbiased
         self.tails = None if span is None else self
         self._bias_of = tiling.masked(added.bias, lowest)
+
+    def is_causal_square(self, tile: Tile) -> bool:
+        return self.tiling.is_causal_square(tile)
 
     def split(self, tile: Tile, inputs: Inputs) -> list[Tile]:
         """Keys before and behind the span are tails, where all queries of the tile see them."""
         assert self.span is not None
         before = 1 - self.span - tile.offset
         behind = self.span - tile.offset + tile.queries - 1
-        return split_tails(tile, before, behind, causal=self.tiling.causal, least=TAIL)
+        parts = split_tails(tile, before, behind, causal=self.tiling.causal, least=TAIL)
+        if not self._only_hides or not self.tiling.is_causal_square(parts[-1]):
+            return parts
+        square, size = parts.pop(), STRIP
+        return parts + [
+            square.part(first, min(size, square.queries - first), 0, min(first + size, square.keys))
+            for first in range(0, square.queries, size)
+        ]
+
+    @property
+    def _only_hides(self) -> bool:
+        """Whether nothing but cumulated numbers is added."""
+        _, of_queries, of_keys, of_values, mask = self.added
+        return self.unbiased and of_queries is of_keys is of_values is mask is None
 
     def tail(self, side: int) -> Tail:
         """The vectors of the farthest offset on that side, which are those of all in the tail."""
@@ -124,7 +154,11 @@ class SkewedTerm(OffsetTerm, Tails):
         vectors, of_keys = self._window(self.added.for_query, tile), self._window(self.added.for_key, tile)
         if vectors is not None:
             products = scratch.take("products", (*q.shape[:3], bias.shape[-1]))
-            _multiply_and_add(bias, q.to(dtype), vectors, self.scale, products)
+            if self.unbiased and vectors.shape[0] == 1:
+                seen = self.tiling.seen_offsets(tile)
+                multiply(q.to(dtype), vectors[0, seen], self.scale, products, seen)
+            else:
+                multiply_and_add(bias, q.to(dtype), vectors, self.scale, products)
             term = skew(products, tile.keys)
         else:
             term = toeplitz(bias, tile.keys).expand(shape)
@@ -133,9 +167,12 @@ class SkewedTerm(OffsetTerm, Tails):
             term.add_((k.to(dtype) * of_keys).sum(-1).unsqueeze(-2), alpha=self.scale)
         elif of_keys is not None:
             for keys, some, near in _by_queries(tile, k.to(dtype), of_keys):
-                products = _times(some, near.transpose(-2, -1))
+                products = times(some, near.transpose(-2, -1))
                 term[..., keys].add_(skew_keys(products, tile.queries), alpha=self.scale)
         return self._with_mask(tile, term)
+
+    def form_behind_flag(self, tile: Tile, q: Tensor, k: Tensor, scratch: Scratch) -> Tensor | None:
+        return None if self._only_hides else self.form(tile, q, k, scratch)
 
     def form_with_vjp(self, tile: Tile, q: Tensor, k: Tensor, scratch: Scratch) -> tuple[Tensor, Vjp]:
         window, gradients = offsets_of(tile, self.lowest), self.gradients
@@ -144,23 +181,26 @@ class SkewedTerm(OffsetTerm, Tails):
             self._mask_vjp(tile, change)
             by_offset = scratch.take("products", (*change.shape[:3], window.stop - window.start)).zero_()
             skew(by_offset, tile.keys).copy_(change)
-            _add_to(gradients.bias, tile, by_offset.sum(-2), window)
+            add_to(gradients.bias, tile, by_offset.sum(-2), window)
             vectors = self._window(self.added.for_query, tile)
             if vectors is not None:
-                dq.add_(_times(by_offset, vectors), alpha=self.scale)
-                _add_products(gradients.for_query, tile, by_offset, q.to(scratch.dtype), self.scale, window)
+                dq.add_(times(by_offset, vectors), alpha=self.scale)
+                add_products(gradients.for_query, tile, by_offset, q.to(scratch.dtype), self.scale, window)
             vectors = self._window(self.added.for_key, tile)
             if vectors is not None:
                 for keys, some, near in _by_queries(tile, k.to(scratch.dtype), vectors):
                     slanted = _unskew_keys(change[..., keys])
-                    dk[:, :, keys].add_(_times(slanted, near), alpha=self.scale)
+                    dk[:, :, keys].add_(times(slanted, near), alpha=self.scale)
                     first = window.start + keys.start
                     here = slice(first, first + tile.queries + some.shape[2] - 1)
-                    _add_products(gradients.for_key, tile, slanted, some, self.scale, here)
+                    add_products(gradients.for_key, tile, slanted, some, self.scale, here)
 
         return self.form(tile, q, k, scratch), vjp
 
-    def sees(self, tile: Tile, term: Tensor | None) -> Bool[Tensor, "#batch #heads query"]:
+    def sees(self, tile: Tile, term: Tensor | None) -> Bool[Tensor, "#batch #heads query"] | None:
+        rules = self.tiling
+        if self.unbiased and self.added.mask is None and rules.window is None and tile.slot_offset <= 0:
+            return None  # the first query sees the first key, and later ones no fewer
         if self.added.mask is not None:
             assert term is not None
             return (term != -math.inf).any(-1)
@@ -169,14 +209,14 @@ class SkewedTerm(OffsetTerm, Tails):
     def gathered(self, tile: Tile, weights: Tensor) -> Tensor:
         vectors = self._window(self.added.for_value, tile)
         assert vectors is not None
-        return _times(unskew(weights), vectors)
+        return times(unskew(weights), vectors)
 
     def gathered_vjp(self, tile: Tile, weights: Tensor, gradient: Tensor) -> Tensor:
         vectors = self._window(self.added.for_value, tile)
         assert vectors is not None
         window = offsets_of(tile, self.lowest)
-        _add_products(self.gradients.for_value, tile, unskew(weights), gradient, 1.0, window)
-        return skew(_times(gradient, vectors.transpose(-2, -1)), tile.keys)
+        add_products(self.gradients.for_value, tile, unskew(weights), gradient, 1.0, window)
+        return skew(times(gradient, vectors.transpose(-2, -1)), tile.keys)
 
     def _window(self, vectors: Tensor | None, tile: Tile) -> Tensor | None:
         return None if vectors is None else tile.of_heads(vectors)[:, offsets_of(tile, self.lowest)]
@@ -202,7 +242,7 @@ class LookedUpTerm(OffsetTerm):
         looked_up = tile.of_heads(bias)[:, rows[:, 0]].transpose(0, 1)
         term = looked_up.expand(*q.shape[:3], tile.keys).to(dtype).clone()
         if of_queries is not None:
-            products = _times(q.to(dtype), tile.of_heads(of_queries).transpose(-2, -1))
+            products = times(q.to(dtype), tile.of_heads(of_queries).transpose(-2, -1))
             term.add_(products.gather(-1, rows.expand(*term.shape)), alpha=self.scale)
         if of_keys is not None:
             for keys, near in self._pairs(tile.of_heads(of_keys), rows, len(q)):
@@ -218,13 +258,13 @@ class LookedUpTerm(OffsetTerm):
         def vjp(change: Tensor, dq: Tensor, dk: Tensor) -> None:
             self._mask_vjp(tile, change)
             _, of_queries, of_keys, *_ = self.added
-            _add_rows(self.gradients.bias, tile, change, rows.expand(*change.shape))
+            add_rows(self.gradients.bias, tile, change, rows.expand(*change.shape))
             if of_queries is not None:
                 vectors = tile.of_heads(of_queries)
                 by_offset = sum_by_row(change, rows, vectors.shape[1])
-                dq.add_(_times(by_offset, vectors), alpha=self.scale)
+                dq.add_(times(by_offset, vectors), alpha=self.scale)
                 everything = slice(0, vectors.shape[1])
-                _add_products(self.gradients.for_query, tile, by_offset, q.to(scratch.dtype), self.scale, everything)
+                add_products(self.gradients.for_query, tile, by_offset, q.to(scratch.dtype), self.scale, everything)
             if of_keys is not None:
                 total = self.gradients.for_key
                 for keys, near in self._pairs(tile.of_heads(of_keys), rows, len(q)):
@@ -248,14 +288,14 @@ class LookedUpTerm(OffsetTerm):
     def gathered(self, tile: Tile, weights: Tensor) -> Tensor:
         vectors = self.added.for_value
         assert vectors is not None
-        return _times(self._by_offset(tile, weights), tile.of_heads(vectors))
+        return times(self._by_offset(tile, weights), tile.of_heads(vectors))
 
     def gathered_vjp(self, tile: Tile, weights: Tensor, gradient: Tensor) -> Tensor:
         assert self.added.for_value is not None
         vectors = tile.of_heads(self.added.for_value)
         by_offset, everything = self._by_offset(tile, weights), slice(0, vectors.shape[1])
-        _add_products(self.gradients.for_value, tile, by_offset, gradient, 1.0, everything)
-        products = _times(gradient, vectors.transpose(-2, -1))
+        add_products(self.gradients.for_value, tile, by_offset, gradient, 1.0, everything)
+        products = times(gradient, vectors.transpose(-2, -1))
         return products.gather(-1, self._rows(tile).expand(*weights.shape))
 
     def _by_offset(self, tile: Tile, weights: Tensor) -> Tensor:
@@ -319,44 +359,3 @@ def _unskew_keys(change: Tensor) -> Tensor:
     offsets = queries + keys - 1
     wide = pad(change.transpose(-2, -1).flip(-1), (0, offsets + 1 - queries))
     return wide.flatten(-2)[..., : keys * offsets].view(*change.shape[:-2], keys, offsets)
-
-
-def _times(x: Tensor, vectors: Tensor) -> Tensor:
-    """A product with each head's own matrix; one that all share makes it one large product."""
-    return x @ (vectors[0] if vectors.shape[0] == 1 else vectors)
-
-
-def _multiply_and_add(bias: Tensor, queries: Tensor, vectors: Tensor, scale: float, out: Tensor) -> None:
-    """``bias + scale queries . vectors``, with each offset's vector."""
-    if bias.shape[0] == vectors.shape[0] == 1:
-        torch.addmm(bias, queries.flatten(0, 2), vectors[0].T, alpha=scale, out=out.flatten(0, 2))
-        return
-    for row, of_row in zip(out, queries, strict=True):
-        start, own = (each.expand(len(row), -1, -1) for each in (bias.unsqueeze(-2), vectors))
-        torch.baddbmm(start, of_row, own.transpose(-2, -1), alpha=scale, out=row)
-
-
-def _add_products(total: Tensor | None, tile: Tile, change: Tensor, met: Tensor, scale: float, window: slice) -> None:
-    """Add to the gradient of vectors of offsets, which met these and whose products changed so."""
-    if total is None:
-        return
-    if total.shape[0] == 1:
-        total[0, window].addmm_(change.flatten(0, 2).T, met.flatten(0, 2), alpha=scale)
-    else:
-        _add_to(total, tile, (change.transpose(-2, -1) @ met).mul_(scale), window)
-
-
-def _add_to(total: Tensor | None, tile: Tile, found: Tensor, window: slice) -> None:
-    """Add to a gradient what a tile's rows found for its offsets; heads may share one."""
-    if total is not None:
-        own = tile.of_heads(total)[:, window]
-        own += found.sum(0).sum_to_size(own.shape)
-
-
-def _add_rows(total: Tensor | None, tile: Tile, change: Tensor, rows: Tensor) -> None:
-    """Add to a gradient of one number per offset what pairs found, looked up as they were."""
-    if total is None:
-        return
-    own = tile.of_heads(total)
-    of_pairs, of_rows = (each.transpose(0, 1).flatten(1) for each in (change, rows))
-    own += sum_by_row(of_pairs, of_rows, own.shape[-1]).sum_to_size(own.shape)

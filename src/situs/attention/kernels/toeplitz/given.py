@@ -1,0 +1,87 @@
+"""What the operator ``situs::attend_by_offset`` takes, and gradients in the shapes of that."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Given(NamedTuple):
+    """The tensors that the operator takes."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    plain_query: Tensor | None
+    """Queries before any rotation, which content terms meet; None where they are the same."""
+    plain_key: Tensor | None
+    bias: Tensor | None
+    """None where nothing is added to the scores."""
+    for_query: Tensor | None
+    for_key: Tensor | None
+    for_value: Tensor | None
+    mask: Tensor | None
+    query_sums: Tensor | None
+    """What tokens add up to, (batch, heads, sequence) in float64: scores get the query's less the key's."""
+    key_sums: Tensor | None
+    sinks: Tensor | None
+    """A logit per head that takes part in the softmax."""
+    query_tokens: Tensor | None
+    """(rows, 4, sequence); None where queries and keys are ranges."""
+    key_tokens: Tensor | None
+
+
+class Settings(NamedTuple):
+    """The plain numbers that the operator takes."""
+
+    query_start: int
+    """The first position, where queries and keys are ranges."""
+    key_start: int
+    lowest: int
+    """The offset that the first entry of ``bias`` and of all vectors belongs to."""
+    span: int | None
+    """The distance from which on all vectors are alike; None where they never are."""
+    scale: float
+    causal: bool
+    window: int | None
+    softcap: float | None
+
+
+TENSORS, NUMBERS = len(Given._fields), len(Settings._fields)
+DIFFERENTIABLE = TENSORS - 2  # all but the tokens, which stand last
+
+TENSOR_SCHEMA = (
+    "Tensor query, Tensor key, Tensor value, Tensor? plain_query, Tensor? plain_key, Tensor? bias, Tensor? for_query, "
+    "Tensor? for_key, Tensor? for_value, Tensor? mask, Tensor? query_sums, Tensor? key_sums, Tensor? sinks, "
+    "Tensor? query_tokens, Tensor? key_tokens"
+)
+SETTINGS_SCHEMA = (
+    "SymInt query_start, SymInt key_start, SymInt lowest, SymInt? span, float scale, bool causal, SymInt? window, "
+    "float? softcap"
+)
+
+
+def over_offsets(given: Given) -> Tensor | None:
+    """A tensor whose second axis are the offsets that all such tensors have; None where there is none."""
+    tensors = given.bias, given.for_query, given.for_key, given.for_value
+    return next((each for each in tensors if each is not None), None)
+
+
+def nothing(like: Tensor) -> Tensor:
+    """A tensor of its own for a gradient that is not wanted: an operator may not return one twice."""
+    return like.new_empty(0)
+
+
+def as_given(gradient: Tensor, source: Tensor) -> Tensor:
+    """A gradient with the shape and dtype of the tensor it belongs to."""
+    if gradient.ndim == 4 and source.shape[1] > 1:
+        gradient = of_key_heads(gradient, source)
+    return gradient.sum_to_size(source.shape).to(source.dtype)
+
+
+def of_key_heads(gradient: Tensor, source: Tensor) -> Tensor:
+    """Sum up over the query heads that a key head serves."""
+    group = gradient.shape[1] // source.shape[1]
+    heads = source.shape[1], group
+    return gradient if group == 1 else gradient.view(len(gradient), *heads, *gradient.shape[2:]).sum(2)

@@ -1,0 +1,76 @@
+"""Scores that fall from token to token: each token has a number, and a score gets the sum of those between.
+
+    g(i, j) = sum of s_l over the tokens l behind key j, up to query i  =  c_i - c_j,    c cumulated over s <= 0
+
+The numbers come from a feature of the keys. Kernels take c, one number per token, and never form a matrix of sums.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import final
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from situs.encodings.base import computing_dtype, without_autocast
+from situs.encodings.features import feature_of
+from situs.encodings.score import ScoreEncoding, as_positions, require_terms
+from situs.functional.angles import widest
+from situs.functional.cumulation import cumulated_over_range, cumulated_over_tokens
+from situs.positions import Positions, PositionsLike, own_slots, query_slots
+
+
+class CumulatedScore(ScoreEncoding):
+    """Add to every score the sum of the numbers of all tokens behind the key, up to the query.
+
+    Positions enter by order alone. Tokens of other documents, and padding, add nothing.
+    """
+
+    by_order = True
+    causal_only = True
+    by_features_alone = True
+
+    @abstractmethod
+    def steps(
+        self, feature: Float[Tensor, "batch heads key width"], dtype: torch.dtype
+    ) -> Float[Tensor, "batch heads key"]:
+        """Compute the number of each key from its feature; none is above 0."""
+
+    @final
+    @without_autocast
+    def cumulated(
+        self, feature: Float[Tensor, "batch heads key width"], query_positions: Positions, key_positions: Positions
+    ) -> tuple[Float[Tensor, "batch heads query"], Float[Tensor, "batch heads key"]]:
+        """Cumulate the numbers of all keys, in float64: c_i of the queries and c_j of the keys."""
+        query, key = query_positions, key_positions
+        steps = self.steps(feature, widest(feature.device))
+        if key.valid is not None:
+            steps = steps.masked_fill(~key.valid[:, None], 0)
+        start, key_start = query.first_slot, key.first_slot
+        if start is not None and key_start is not None:
+            return cumulated_over_range(steps, start - key_start, query.length)
+        slots = query_slots(query, key), own_slots(key)
+        return cumulated_over_tokens(steps, *slots, query.documents, key.documents)
+
+    @without_autocast
+    def forward(
+        self,
+        query: Float[Tensor, "batch heads query head_dim"],
+        key: Float[Tensor, "batch kv_heads key head_dim"],
+        query_positions: PositionsLike = None,
+        key_positions: PositionsLike = None,
+        *,
+        scale: float | None = None,
+        visible: Bool[Tensor, "#batch #heads #query key"] | None = None,
+        features: Mapping[str, Tensor] | None = None,
+    ) -> Float[Tensor, "batch heads query key"]:
+        """Form ``c_i - c_j``, and 0 for keys behind the query; neither ``scale`` nor ``visible`` matters."""
+        both = as_positions(self, query, key, query_positions, key_positions, by_order=True)
+        require_terms(query, key, scale, visible)
+        feature = feature_of(self, features, key.shape[2], query)
+        of_queries, of_keys = self.cumulated(feature, *both)
+        apart = of_queries.unsqueeze(-1) - of_keys.unsqueeze(-2)
+        return apart.clamp(max=0).to(computing_dtype(query.dtype))

@@ -1,0 +1,69 @@
+"""Features of tokens: the projection that computes them from hidden states, and which of them an encoding was handed.
+
+An encoding that is made with the model's width, ``dim``, owns that projection, so that attention computes features by
+``encoding.project(x)``. Without a width it has none, and takes features from the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from situs.arguments import refuse, require_floating, require_same_device, told
+from situs.encodings.base import Encoding, is_autocast
+
+
+def projected_heads(
+    encoding: Encoding, projection: nn.Linear | None, x: Float[Tensor, "batch sequence dim"]
+) -> Float[Tensor, "batch heads sequence width"]:
+    """Project hidden states to numbers for each head; raise where it has no projection, or they do not fit."""
+    name = type(encoding).__name__
+    if projection is None:
+        raise ValueError(
+            f"dim must be given when {name} is made, since features are projected from hidden states of that width; "
+            f"got dim=None. Use {name}(dim=...), or compute features yourself."
+        )
+    require_floating("x", x, "features are projected from it")
+    weight = projection.weight
+    if x.ndim != 3 or x.shape[-1] != weight.shape[1]:
+        raise ValueError(
+            f"x must have shape (batch, sequence, {weight.shape[1]}), since {name} was made with dim={weight.shape[1]};"
+            f" got shape {tuple(x.shape)}."
+        )
+    require_same_device("x", x, "the encoding", weight)
+    if x.dtype != weight.dtype and not is_autocast(x.device.type):
+        raise TypeError(
+            f"x must have the dtype of the encoding's weights, {weight.dtype}, since it meets them; got {x.dtype}. Use "
+            f"x.to({weight.dtype}), or torch.autocast."
+        )
+    split: Tensor = projection(x).unflatten(-1, (encoding.num_heads, -1))
+    return split.transpose(1, 2)
+
+
+def feature_of(
+    encoding: Encoding, features: Any, sequence: int, query: Tensor, name: str | None = None
+) -> Float[Tensor, "batch heads sequence width"]:
+    """Take one feature out of those that an encoding was handed, the only one if no name is told; raise unless it is
+    there, and has a number for each of the ``sequence`` queries or keys."""
+    ((only, _),) = encoding.features.items() if name is None else ((name, None),)
+    feature, called = encoding.features[only], f"features[{only!r}]"
+    if features is not None and not isinstance(features, Mapping):
+        refuse(TypeError, "features", "be a mapping of names to tensors", "each has its own", told(features))
+    if features is None or only not in features:
+        listed = ", ".join(map(repr, features)) if features else "none"
+        raise ValueError(
+            f"features must hold {only!r}, since {type(encoding).__name__} computes with it; got {listed}. Use "
+            f"features=encoding.project(x)."
+        )
+    given = require_floating(called, features[only], f"{type(encoding).__name__} computes with it")
+    wanted = query.shape[0], query.shape[1], sequence, feature.width
+    if tuple(given.shape) != wanted:
+        raise ValueError(
+            f"{called} must have shape (batch, heads, {feature.role}, width) = {wanted}, since each {feature.role} of "
+            f"each query head has its own; got shape {tuple(given.shape)}."
+        )
+    require_same_device(called, given, "query", query)
+    return given
