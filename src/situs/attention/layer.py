@@ -29,6 +29,7 @@ from situs.arguments import (
 from situs.attention.admission import is_ahead_of_tokens
 from situs.attention.attend import Impl, attend_request, require_impl
 from situs.attention.cache import KVCache
+from situs.attention.features import declare_features
 from situs.attention.fitting import require_cap, require_chunk, require_mask, require_scale, require_window
 from situs.attention.normed import QueryKeyNorm, with_norm_after
 from situs.attention.request import make_request, resolve, softmax_scale, warn_of_scale
@@ -199,7 +200,7 @@ class Attention(nn.Module):
         if not query.dtype == key.dtype == value.dtype:  # norms may be wider under autocast
             query, key = query.to(value.dtype), key.to(value.dtype)
         own = as_encodings(self.encodings, "encodings")
-        features = _features(own, x, source)
+        features = _features(own, x, source) if declare_features(own) else None
         for norm in self._norm_after:
             own = with_norm_after(own, norm)
         causal = self.causal and context is None
