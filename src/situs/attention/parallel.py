@@ -45,8 +45,8 @@ def attend_sharded(
     """This rank's rows of attention over the whole sequence, of which it was handed its shard.
 
     ``positions`` are those of the whole sequence, a range from 0 if left out, the same on every rank; ``features``
-    those of this rank's tokens. Gradients flow to keys, values and features of all ranks. Parameters of the encoding get the
-    gradient of this rank's rows: add them up over ranks, as for any parameter.
+    those of this rank's tokens. Gradients flow to keys, values and features of all ranks. Parameters of the encoding
+    get the gradient of this rank's rows: add them up over ranks, as for any parameter.
     """
     query, key, value = require_tensors(query, key, value)
     scale = require_numbers(causal, window, scale, 0.0)
