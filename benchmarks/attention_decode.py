@@ -81,8 +81,7 @@ def _layers(length: int, dtype: torch.dtype, steps: int) -> dict[str, Run]:
         for name, encoding in _chosen().items()
     }
     cache = layers[PLAIN].make_cache(batch=1, max_length=length + steps)
-    prompt = torch.randn(2, 1, HEADS, length, HEAD_DIM).to(dtype)
-    cache.append(prompt[0], prompt[1])
+    cache.append(*torch.randn(2, 1, HEADS, length, HEAD_DIM).to(dtype))
     token = torch.randn(1, 1, HEADS * HEAD_DIM).to(dtype)
 
     def decode(layer: situs.Attention) -> None:

@@ -112,14 +112,15 @@ class Play:
 
     def crop_rows(self) -> None:
         lengths = [max(0, len(row) - self.rng.choice([0, 1, 2, 5, 40])) for row in self.rows]
-        given = self.rng.choice([lengths, torch.tensor(lengths)])
+        given: Any = self.rng.choice([lengths, torch.tensor(lengths)])
         after = [row[:length] for row, length in zip(self.rows, lengths, strict=True)]
         self.try_or_leave(lambda: self.cache.crop(given), after, f"crop {lengths}")
 
     def reorder(self) -> None:
         count = self.rng.choice([len(self.rows)] * 3 + [1, 3])
         rows = [self.rng.randrange(len(self.rows)) for _ in range(count)]
-        self.cache.reorder(self.rng.choice([rows, torch.tensor(rows), torch.tensor(rows, dtype=torch.int32)]))
+        given: Any = self.rng.choice([rows, torch.tensor(rows), torch.tensor(rows, dtype=torch.int32)])
+        self.cache.reorder(given)
         self.rows = [self.rows[row] for row in rows]
         self.told.append(f"reorder {rows}")
 

@@ -235,3 +235,21 @@ def test_a_step_that_is_withdrawn_leaves_it_open_which_position_is_next() -> Non
         layer(x[:, 2:], torch.tensor([7, 9]), cache=cache, mask=torch.ones(9, 9) > 0)
     layer(x[:, 2:], torch.tensor([2, 3]), cache=cache)
     assert cache.is_counted
+
+
+def test_norms_behind_the_rotation_are_told_by_a_word() -> None:
+    words = (
+        'qk_norm must be True, False or "after", since queries and keys are normalised before they are rotated, not at '
+        "all, or after; got 'behind'."
+    )
+    with raises_exactly(TypeError, words):
+        Attention(dim=16, num_heads=2, qk_norm="behind")  # type: ignore[arg-type]
+    layer = Attention(dim=16, num_heads=2, encoding=situs.Rotary(head_dim=8), qk_norm="after")
+    cache = layer.make_cache(batch=1, max_length=8)
+    with torch.no_grad():
+        layer(torch.randn(1, 4, 16), cache=cache)
+    words = (
+        "keys must be rotated by a RotationEncoding to be moved, since others cannot be rotated on; got QueryKeyNorm."
+    )
+    with raises_exactly(TypeError, words):
+        cache.evict(1)

@@ -48,7 +48,7 @@ def test_a_turn_more_or_less_changes_nothing() -> None:
     assert encoding.delta is not None
     before = encoding(x)
     with torch.no_grad():
-        encoding.delta += 2 * math.pi
+        encoding.delta.add_(2 * math.pi)
     torch.testing.assert_close(encoding(x), before, rtol=0, atol=1e-5)
 
 

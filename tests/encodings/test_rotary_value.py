@@ -47,7 +47,7 @@ def test_every_kernel_gives_what_the_reference_gives(beside: str) -> None:
     wanted = torch.autograd.grad(expected, (q, k, v), gradient)
     for impl, words in {**situs.explain(q, k, v, **request).others, "auto": "could"}.items():
         if words.startswith("could"):
-            out = situs.attend(q, k, v, **request, impl=impl)
+            out = situs.attend(q, k, v, **request, impl=impl)  # type: ignore[arg-type]
             torch.testing.assert_close(out, expected, rtol=0, atol=1e-5)
             for one, other in zip(torch.autograd.grad(out, (q, k, v), gradient), wanted, strict=True):
                 torch.testing.assert_close(one, other, rtol=0, atol=1e-5)

@@ -1,6 +1,7 @@
 """Scaling objects: what they resolve to, at their limits, and how their three numbers fit together."""
 
 import dataclasses
+import math
 import pickle
 from typing import Any
 
@@ -23,6 +24,7 @@ from situs import (
     YaRN,
 )
 from situs.functional import rotary_frequencies
+from tests.raising import raises_exactly
 from tests.references import scaling as reference
 
 dims = st.integers(2, 64).map(lambda pairs: 2 * pairs)
@@ -219,3 +221,29 @@ def test_a_base_for_each_head_gives_a_ladder_for_each(scaling: Scaling) -> None:
 def test_lists_of_factors_become_tuples_of_floats() -> None:
     scaling = LongRoPE(factor=2.0, original_length=8, short_factors=[1, 2], long_factors=[3, 4])
     assert (scaling.short_factors, scaling.long_factors) == ((1.0, 2.0), (3.0, 4.0))
+
+
+def test_mscale_all_dim_has_a_part_in_the_softmax_in_deepseeks_dialect_alone() -> None:
+    options: dict[str, Any] = {"factor": 16.0, "original_length": 64, "mscale": 0.5, "mscale_all_dim": 1.0}
+    deepseek, ministral = (YaRN(**options, mscale_dialect=each) for each in ("deepseek", "ministral3"))
+    of_deepseek, of_ministral = deepseek.resolve(8, 1e4), ministral.resolve(8, 1e4)
+    assert of_deepseek.rotation_factor == of_ministral.rotation_factor
+    assert of_deepseek.softmax_factor == pytest.approx((0.1 * math.log(16) + 1) ** 2)
+    assert of_ministral.softmax_factor == 1.0
+    without = {**options, "mscale": None, "mscale_dialect": "ministral3"}
+    assert YaRN(**without).unused == ("mscale_all_dim",)
+    assert ministral.unused == ()
+
+
+def test_longropes_mscales_go_with_the_length_of_each_row() -> None:
+    factors: dict[str, Any] = {"short_factors": [1.0, 2.0], "long_factors": [3.0, 4.0]}
+    scaling = LongRoPE(factor=4.0, original_length=8, **factors, short_mscale=1.1, long_mscale=1.3)
+    assert [scaling.resolve(4, 1e4, length).rotation_factor for length in (None, 8, 9)] == [1.1, 1.1, 1.3]
+    by_row = scaling.resolve(4, 1e4, torch.tensor([[8], [9]])).rotation_factor
+    assert torch.as_tensor(by_row).flatten().tolist() == [1.1, 1.3]
+    words = (
+        "short_mscale and long_mscale must be given together and without attention_factor, since each is the factor of "
+        "cosines and sines at some lengths; got short_mscale=1.1, long_mscale=None, attention_factor=None."
+    )
+    with raises_exactly(ValueError, words):
+        LongRoPE(factor=4.0, original_length=8, **factors, short_mscale=1.1)

@@ -208,7 +208,8 @@ def temperature(encoding: Any, x: Tensor, tokens: Tokens, read: Any) -> Tensor:
     """Queries times t(i). Shapes: x (b, h, n, d) -> the same."""
     i, length, a = tokens.ids.double().clamp(min=0)[:, None, :, None], encoding.original_length, encoding.factor
     if encoding.dialect == "ssmax":
-        return x * (read(encoding.s)[:, None, None] * torch.log(i + 1) + read(encoding.b)[:, None, None])
+        learned: Tensor = read(encoding.s)[:, None, None] * torch.log(i + 1) + read(encoding.b)[:, None, None]
+        return x * learned
     factors = {
         "llama4": lambda: 1 + a * torch.log(1 + torch.floor((i + 1) / length)),
         "ministral3": lambda: 1 + a * torch.log(1 + torch.floor(i / length)),

@@ -1,6 +1,7 @@
 """Trained parameters: the stored files fit their classes and recipes, and following a recipe gives a file again."""
 
 import json
+import math
 import os
 from dataclasses import asdict, replace
 from typing import Any
@@ -80,7 +81,7 @@ def test_queries_and_keys_are_stored_with_terms_by_content_only() -> None:
         if isinstance(trained.encoding, situs.ScoreEncoding) and not trained.encoding.features:
             assert trained.query is not None
             assert trained.key is not None
-            assert trained.query.shape == trained.key.shape == (4, recipe.sides[0], 16)
+            assert trained.query.shape == trained.key.shape == (4, math.prod(recipe.sides), 16)
         else:
             assert trained.query is None
 

@@ -94,7 +94,12 @@ class Layer:
         if chunks is None:
             out = situs.attend(query, key, value, encoding=encodings, positions=positions, **rules)
             return self.project(module, out.transpose(1, 2), x)
-        sizes = {"batch": len(x), "num_heads": key.shape[1], "head_dim": key.shape[-1], "value_dim": value.shape[-1]}
+        sizes: dict[str, Any] = {
+            "batch": len(x),
+            "num_heads": key.shape[1],
+            "head_dim": key.shape[-1],
+            "value_dim": value.shape[-1],
+        }
         cache = situs.KVCache(**sizes, max_length=x.shape[1], dtype=x.dtype)
         outs, first = [], 0
         for size in chunks:
@@ -176,7 +181,7 @@ def by_beta() -> situs.Temperature:
 def beams_scaling(module: Any, ids: Tensor) -> dict[str, Any]:
     from transformers.models.beam.modeling_beam import compute_attention_scaling
 
-    return {"attention_scaling": compute_attention_scaling(ids)}
+    return {"attention_scaling": compute_attention_scaling(ids)}  # type: ignore[arg-type]
 
 
 LAYERS = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 import torch
 
@@ -38,7 +40,7 @@ def test_a_layer_equals_ours_at_far_positions_and_with_a_cache(layer: Layer) -> 
 
 @each_layer
 def test_a_layer_equals_ours_with_padding(layer: Layer) -> None:
-    side = "left" if layer.far else "right"  # Llama 4 counts padding on the left
+    side: Literal["left", "right"] = "left" if layer.far else "right"  # Llama 4 counts padding on the left
     module, rotary = layer.build()
     x = hidden()
     slots = torch.arange(LENGTH)

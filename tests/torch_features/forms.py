@@ -19,7 +19,7 @@ CELLS = (18, 20)  # of the image that positions with two coordinates or more are
 LENGTHS = (40, 72, 150, 300)
 SIZES: dict[str, Any] = {
     "dim": DIM, "num_heads": HEADS, "head_dim": HEAD_DIM, "max_length": 360, "size": CELLS, "window": CELLS,
-    "init_std": 0.5, "max_distance": 48, "max_position": 20, "threshold": 40.0,
+    "init_std": 0.5, "max_distance": 48, "max_position": 20, "threshold": 40.0, "original_length": 12,
 }  # fmt: skip
 """So that lengths reach beyond what encodings tell apart; each takes what it knows."""
 

@@ -9,7 +9,7 @@ import torch
 
 from situs import ALiBi, Positions, Rotary, Vision
 
-SIGNED = frozenset({"seed", "start", "dim of convert_pairing", "number", "position", "offset of Sinusoidal"})
+SIGNED = frozenset({"seed", "start", "first", "dim of convert_pairing", "number", "position", "offset of Sinusoidal"})
 """Whole numbers that may be negative, besides those that stand for positions."""
 
 NATURAL = frozenset(

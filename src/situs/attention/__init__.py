@@ -3,6 +3,8 @@
 attend      attend(), explain(), and the choice of a kernel
 layer       Attention, the layer with its projections
 cache       KVCache, which owns decoding
+memory      keys and values as a value: rows that grow, windows that forget
+admission   what a cache requires of new keys, positions and rotations
 parallel    attend_sharded(), over the ranks of a process group
 reference   every score formed, one formula a line
 request     what was asked, checked and resolved once

@@ -185,8 +185,7 @@ class Attention(nn.Module):
         With a cache, positions follow those in it unless told otherwise; of padded rows, on whichever side, only real
         tokens stay, and attention is computed in the cache's dtype.
         """
-        self._require_call(x, positions, cache, context, context_positions, mask)
-        require_impl(impl)
+        self._require_call(x, positions, cache, context, context_positions, mask, impl)
         if context is not None:
             positions = 0 if positions is None else positions
             context_positions = 0 if context_positions is None else context_positions
@@ -246,9 +245,12 @@ class Attention(nn.Module):
         context: Tensor | None,
         context_positions: PositionsLike,
         mask: Tensor | None,
+        impl: Any,
     ) -> None:
         """Raise unless what a call was given belongs together."""
         _require_tokens("x", x, self)
+        if not (isinstance(impl, str) and impl == "auto"):
+            require_impl(impl)
         if positions is not None:
             require_like("positions", positions, x.shape[1], Positions)
         if cache is not None:

@@ -109,5 +109,7 @@ class PoPE(QueryKeyEncoding):
             delta = self.delta.to(dtype)[:, None]  # (heads, 1, head_dim)
             of_cos, of_sin = delta.cos(), delta.sin()
             cos, sin = cos * of_cos + sin * of_sin, sin * of_cos - cos * of_sin
-        magnitude = nn.functional.softplus(x.to(dtype))
+        # in graphs strides are known ahead, and torch foretells those of softplus' gradient for whole tensors alone
+        whole = x.contiguous() if torch.compiler.is_compiling() else x
+        magnitude = nn.functional.softplus(whole.to(dtype))
         return torch.cat((magnitude * cos, magnitude * sin), -1).to(x.dtype)

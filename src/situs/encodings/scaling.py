@@ -307,7 +307,10 @@ class LongRoPE(Stretch):
             beyond = sequence_length > self._original
             frequencies = torch.where(beyond.unsqueeze(-1), long.to(device, dtype), short.to(device, dtype))
             if self.long_mscale is not None and self.short_mscale is not None:
-                factor = torch.where(beyond, self.long_mscale, self.short_mscale).to(dtype)
+                high, low = (
+                    torch.full((), each, dtype=dtype, device=device) for each in (self.long_mscale, self.short_mscale)
+                )
+                factor = torch.where(beyond, high, low)
             return ScaledFrequencies(frequencies, factor)
         is_long = sequence_length is not None and self.is_long(sequence_length)
         own = self.long_mscale if is_long else self.short_mscale

@@ -21,7 +21,7 @@ Fixed = Literal["llama4", "ministral3", "inkling", "log_n", "power"]
 
 
 def temperature(
-    positions: Float[Tensor, "*any"], dialect: Fixed, original_length: int, factor: float
+    positions: Float[Tensor, "*any"], dialect: Fixed, original_length: int, factor: float | int
 ) -> Float[Tensor, "*any"]:
     """Compute the factor of queries at each of these positions, in their dtype."""
     i = positions.clamp(min=0)
@@ -36,15 +36,15 @@ def temperature(
     return (1 + (i + 1) / original_length) ** factor
 
 
-def temperature_at(position: float, dialect: Fixed, original_length: int, factor: float) -> float:
+def temperature_at(position: float | int, dialect: Fixed, original_length: int, factor: float | int) -> float:
     """Compute the factor of queries at one position that the host knows, as in a decode step."""
     i = max(position, 0)
     if dialect == "llama4":
-        return 1 + factor * math.log1p((i + 1) // original_length)
+        return 1.0 + factor * math.log1p((i + 1) // original_length)
     if dialect == "ministral3":
-        return 1 + factor * math.log1p(i // original_length)
+        return 1.0 + factor * math.log1p(i // original_length)
     if dialect == "inkling":
-        return 1 + factor * math.log(max((i + 1) / original_length, 1))
+        return 1.0 + factor * math.log(max((i + 1) / original_length, 1))
     if dialect == "log_n":
         return max(math.log(i + 1) / math.log(original_length), 1.0)
     return float((1 + (i + 1) / original_length) ** factor)

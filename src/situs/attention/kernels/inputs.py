@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import pad
 
 from situs.attention.offsets import key_vectors
 from situs.attention.request import Request
@@ -55,7 +54,10 @@ def widened(request: Request) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _padded(tensor: Tensor, width: int) -> Tensor:
-    return pad(tensor, (0, width - tensor.shape[-1])) if width > tensor.shape[-1] else tensor
+    missing = width - tensor.shape[-1]
+    if not missing:
+        return tensor
+    return torch.cat((tensor, tensor.new_zeros(*tensor.shape[:-1], missing)), -1)  # whose gradient is a view
 
 
 def cumulated(

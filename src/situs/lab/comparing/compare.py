@@ -16,7 +16,7 @@ from situs.lab.comparing.jobs import Answer, Found, Job, Measurement, Tried, Try
 from situs.lab.comparing.plan import Plan
 from situs.lab.comparing.records import FORMAT, Comparison, Machine, Measured, Progress, Trial, TrialRecord, hashed
 from situs.lab.comparing.store import PLAN, Store
-from situs.lab.naming.grammar import Method
+from situs.lab.naming.grammar import Method, renamed
 from situs.lab.plain import to_json, to_plain
 
 TRY_OUT = 300.0
@@ -80,7 +80,7 @@ def try_out(plan: Plan, team: Workers, *, timeout: float = TIMEOUT) -> Plan:
         name, problem = next(iter(problems.items()))
         raise ValueError(f"{name} cannot be built at this size: {problem.said}")
     called = _first_names(found.values())
-    methods = {method.name: method.renamed(called) for method in plan.methods}
+    methods = {method.name: renamed(method, called) for method in plan.methods}
     return replace(
         plan,
         methods=list({method.name: method for method in methods.values()}.values()),

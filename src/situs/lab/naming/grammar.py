@@ -31,10 +31,6 @@ class Part:
         """Whether it names a class of one's own."""
         return is_own(self.name)
 
-    def renamed(self, name: str) -> Part:
-        """The same options under another name."""
-        return Part(f"{name}{self.text.removeprefix(self.name)}", name, self.options)
-
 
 @dataclass(frozen=True)
 class Method:
@@ -109,13 +105,6 @@ class Method:
         """The method without what was added last."""
         return Method(self.base, self.pattern, self.added[:-1])
 
-    def renamed(self, names: Mapping[str, str]) -> Method:
-        """The same method with other names for some of its encodings."""
-        pattern = tuple(
-            tuple(part.renamed(names.get(part.name, part.name)) for part in layer) for layer in self.pattern
-        )
-        return Method(_written(pattern), pattern, self.added)
-
     @property
     def trained(self) -> Method:
         """The method whose training it shares, which may be itself: a scaling changes frequencies, not weights."""
@@ -143,6 +132,17 @@ def parse(text: str) -> Method:
             f"for example."
         )
     return Method(_written(pattern), pattern, tuple(part.text for part in added))
+
+
+def renamed(method: Method, names: Mapping[str, str]) -> Method:
+    """Give a method with other names for some of its encodings; their options stay."""
+
+    def called(part: Part) -> Part:
+        name = names.get(part.name, part.name)
+        return Part(f"{name}{part.text.removeprefix(part.name)}", name, part.options)
+
+    pattern = tuple(tuple(called(part) for part in layer) for layer in method.pattern)
+    return Method(_written(pattern), pattern, method.added)
 
 
 def _written(pattern: Iterable[Iterable[Part]]) -> str:
