@@ -95,10 +95,10 @@ class Attend(Form):
         if isinstance(self.encoding, InputEncoding):
             query, key, value = (self._embedded(each, positions) for each in (query, key, value))
         value, key_positions = value * self.gain, positions
-        features = {
-            name: (query if feature.role == "query" else key)[..., :1].expand(-1, -1, -1, feature.width)
-            for name, feature in self.encoding.features.items()
-        }
+        features: dict[str, Tensor] = {}
+        for name, feature in self.encoding.features.items():
+            tokens = (query if feature.role == "query" else key).transpose(1, 2).flatten(2)
+            features[name] = self.encoding.project(tokens)[name]
         if cache is not None:
             of_keys = {name: features[name] for name in features_of([self.encoding], "key")}
             key, value = (each.to(query.dtype) for each in cache.append(key, value, features=of_keys))
