@@ -25,6 +25,7 @@ from tests.attention.attention_cases import (
     tensors,
     use_small_blocks,
 )
+from tests.attention.test_features import ENCODINGS as WITH_FEATURES
 
 pytestmark = pytest.mark.compiled  # with shapes checked these would take minutes; smaller tests of each kernel do
 
@@ -45,7 +46,8 @@ def test_every_kernel_equals_the_reference(name: str, places: str, monkeypatch: 
 
 def test_every_encoding_that_acts_in_attention_is_among_the_cases() -> None:
     images = {situs.SwinBias, situs.RoPEMixed, situs.Boxes, situs.ViTDet}
-    tested = {type(each) for name in ENCODINGS for each in build(name)} | images
+    with_features = {type(each) for make in WITH_FEATURES.values() for each in make()}  # in tests of their own
+    tested = {type(each) for name in ENCODINGS for each in build(name)} | images | with_features
     acting = {situs.entry(name).cls for name in situs.names() if situs.entry(name).place != "input"}
     assert acting <= tested
 

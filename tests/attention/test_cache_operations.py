@@ -16,7 +16,7 @@ from tests.attention.layer_cases import DIM, HEAD_DIM, HEADS, made
 SLOW = os.environ.get("SITUS_SLOW") == "1"
 WHOLE = 4000  # how long the sequence is told to be, for methods that choose by it
 SIZES: dict[str, Any] = {
-    "dim": 12, "num_heads": HEADS, "head_dim": HEAD_DIM, "max_length": WHOLE, "max_distance": 9, "threshold": 6.0,
+    "dim": DIM, "num_heads": HEADS, "head_dim": HEAD_DIM, "max_length": WHOLE, "max_distance": 9, "threshold": 6.0,
     "max_position": 5, "init_std": 0.5, "window": (4, 4), "size": (4, 4),
 }  # fmt: skip
 PAIRS = ["dynamic", "xpos middle", "rotary and t5", "rotary and shaw"]

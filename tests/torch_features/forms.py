@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import situs
 from situs import Attention, Encoding, InputEncoding, KVCache, Positions, RotationEncoding
+from situs.attention.features import features_of
 
 BATCH, HEADS, KV_HEADS, HEAD_DIM = 2, 4, 2, 8
 DIM = HEADS * HEAD_DIM
@@ -94,8 +95,14 @@ class Attend(Form):
         if isinstance(self.encoding, InputEncoding):
             query, key, value = (self._embedded(each, positions) for each in (query, key, value))
         value, key_positions = value * self.gain, positions
+        features: dict[str, Tensor] = {}
+        for name, feature in self.encoding.features.items():
+            tokens = (query if feature.role == "query" else key).transpose(1, 2).flatten(2)
+            features[name] = self.encoding.project(tokens)[name]
         if cache is not None:
-            key, value = (each.to(query.dtype) for each in cache.append(key, value))
+            of_keys = {name: features[name] for name in features_of([self.encoding], "key")}
+            key, value = (each.to(query.dtype) for each in cache.append(key, value, features=of_keys))
+            features |= {name: each[:, :, : key.shape[2]].to(query.dtype) for name, each in cache.features.items()}
             key_positions = self.places(start + query.shape[2])
         return situs.attend(
             query,
@@ -106,6 +113,7 @@ class Attend(Form):
             positions=positions,
             key_positions=key_positions,
             dropout=self.dropout,
+            features=features,
         )
 
     def _embedded(self, heads: Tensor, positions: Positions | None) -> Tensor:

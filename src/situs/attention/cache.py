@@ -109,10 +109,8 @@ class KVCache:
             refuse(ValueError, "max_length", "be given without a window", "memory for all tokens is allocated", "None")
         room = min(rooms)
         with torch.inference_mode(False):  # what is allocated in inference mode could not be written to outside
-            keys, values = (
-                torch.zeros(batch, num_heads, room, width, dtype=dtype, device=device)
-                for width in (head_dim, value_dim)
-            )
+            keys = torch.zeros(batch, num_heads, room, head_dim, dtype=dtype, device=device)
+            values = torch.zeros(batch, num_heads, room, value_dim, dtype=dtype, device=device)
         self.max_length = max_length
         self.memory = Memory(keys, values, room, window)
         """Keys and values, and which tokens they are."""
@@ -138,7 +136,7 @@ class KVCache:
 
     @property
     def features(self) -> Mapping[str, Float[Tensor, "batch query_heads slots width"]]:
-        """All slots for features of keys, by name, in use or not."""
+        """All slots for features of keys, by name."""
         return self.memory.features
 
     @property

@@ -31,7 +31,7 @@ LENGTHS: dict[str, dict[str, int]] = {"scalings": {"train_length": 16, "length":
 NAMES = [*situs.names(), "rotary+axial", "sinusoidal(axes=2)", "rotary&alibi", "rotary+yarn"]
 WORDS = {name: KINDS[name].suits.words for name in KINDS}
 PORTRAITS = {
-    "boxes": "grid", "vitdet": "grid",
+    "boxes": "grid", "vitdet": "grid", "forgetting": "scores", "projected": "scores",
     "alibi": "distance", "cope": "scores", "deberta": "scores", "fire": "distance", "kerple": "distance",
     "learned": "table", "learned_grid": "grid", "lerope": "rotation", "none": "order", "rope_mixed": "grid",
     "rotary": "rotation", "sandwich": "distance",

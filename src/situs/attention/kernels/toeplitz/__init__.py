@@ -38,8 +38,10 @@ def cannot(request: Request) -> str | None:
         request.query_positions.placed is not None or request.key_positions.placed is not None
     ):
         return "tokens without a position have no offset"
-    if not request.scale and (request.products or any(each.features for each in request.contents)):
-        return "a scale of 0 hides products of positions and features"
+    if request.products and not request.scale:
+        return "a scale of 0 hides products of positions"
+    if not request.scale and any(each.features for each in request.contents):
+        return "a scale of 0 hides products of features"
     if request.dropout:
         return "dropout needs every weight"
     if request.adds_mask_to_capped:
