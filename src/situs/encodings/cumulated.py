@@ -46,8 +46,8 @@ class CumulatedScore(ScoreEncoding):
     def cumulated(
         self, feature: Float[Tensor, "batch heads key width"], query_positions: Positions, key_positions: Positions
     ) -> tuple[Float[Tensor, "batch heads query"], Float[Tensor, "batch heads key"]]:
-        """Cumulate the numbers of all keys, in float64: c_i of the queries and c_j of the keys. None counts as less than
-        -1e5, be it -inf."""
+        """Cumulate the numbers of all keys, in float64: c_i of the queries and c_j of the keys. None counts as less
+        than -1e5, be it -inf."""
         query, key = query_positions, key_positions
         steps = self.steps(feature, widest(feature.device)).clamp(min=LOWEST)
         if key.valid is not None:
