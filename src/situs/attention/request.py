@@ -184,7 +184,9 @@ def resolve(
     features: Mapping[str, Tensor] | None = None,
 ) -> Request:
     """Resolve what is known to belong together; only encodings are checked, against queries, keys and values."""
-    mask = None if mask is None else _raised(mask[(None,) * (4 - mask.ndim)])
+    if mask is not None:
+        mask = mask[(None,) * (4 - mask.ndim)]
+        mask = _raised(mask) if sinks is None else mask  # beside a sink, how low a row is tells
     given = dict(features or {})
     if chunk is not None:
         require_chunks(of_queries, of_keys)
