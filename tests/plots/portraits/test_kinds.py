@@ -38,7 +38,7 @@ PORTRAITS = {
     "shaw": "scores", "sinusoidal": "table", "swin": "grid", "t5": "distance", "transformer_xl": "scores",
     "tupe": "bias", "xpos": "rotation", "rotary+axial": "grid", "sinusoidal(axes=2)": "grid",
     "rotary&alibi": "decay", "rotary+yarn": "rotation", "pope": "similarity", "rotary_value": "rotation",
-    "temperature": "factors", "projected": "scores", "forgetting": "scores",
+    "temperature": "factors",
 }  # fmt: skip
 
 
