@@ -45,7 +45,7 @@ def add_commands(commands: Commands) -> None:
         "--preset",
         choices=("quick", "full"),
         default="quick",
-        help="quick takes some minutes on two cores, full one to two hours",
+        help="quick takes some minutes on two cores, full about an hour",
     )
     add(
         "--encodings",

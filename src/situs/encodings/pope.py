@@ -49,6 +49,7 @@ class PoPE(QueryKeyEncoding):
     (torch.Size([1, 2, 6, 16]), torch.Size([1, 2, 6, 8]))
     """
 
+    tags = frozenset({"relative", "unique", "far", "real", "learned"})
     widens = True
     head_dim: int
 
@@ -75,7 +76,8 @@ class PoPE(QueryKeyEncoding):
         self.num_heads = num_heads
         self.phases = Rotary(head_dim=2 * self.head_dim, base=self.base)  # whose ladder has a frequency a channel here
         self.delta = nn.Parameter(torch.empty(num_heads or 1, self.head_dim)) if learned else None
-        self.tags = frozenset({"relative", "unique", "far", "real", *(["learned"] if learned else [])})
+        if not learned:
+            self.tags = self.tags - {"learned"}
         self.reset_parameters()
 
     @torch.no_grad()

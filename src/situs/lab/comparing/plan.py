@@ -56,8 +56,8 @@ class Preset:
 
 
 def presets() -> dict[str, Preset]:
-    """Name options that go together: quick takes some minutes on two cores; full one to two hours, without addition,
-    which is not learnt at 64 tokens."""
+    """Name options that go together: quick takes some minutes on two cores; full about an hour, without addition, which
+    is not learnt at 64 tokens."""
     everything = [name for name in suiting_text() if name != "rotary" and name not in BESIDE]
     beside = [f"rotary&{name}" for name in BESIDE]
     return {
