@@ -139,19 +139,30 @@ def models() -> str:
     """The page that says which call stands for a released model."""
     lines = [
         "# Which call for which model\n",
-        "Written by `make docs` from `situs.registry.families`. Every line is run by the tests, and frequencies of\n"
-        "each model type are compared with those that transformers computes from its default configuration. Names in\n"
-        "lines stand for numbers of a `config.json`: `head_dim`, `rope_theta`, `rotary_dim` (head_dim x\n"
-        "partial_rotary_factor), `qk_rope_head_dim` and so on. Numbers are those of a released model of the family.\n\n"
-        "The encoding goes to `situs.attend(q, k, v, encoding=...)` or `situs.Attention(encoding=...)`, or, where it\n"
-        "acts on the input, stands before the first layer.\n",
+        "Search this page for the model's name, or for `model_type` in its `config.json`. A model that is not listed is\n"
+        "most often the first row: look at `rope_parameters` (in older files `rope_theta` and `rope_scaling`). `situs\n"
+        "show NAME` lists the models of one encoding.\n\n"
+        "Names in calls stand for numbers of a `config.json`:\n\n"
+        "| name | in `config.json` |\n|---|---|\n"
+        "| `head_dim` | the same, or hidden_size / num_attention_heads |\n"
+        "| `rotary_dim` | head_dim x partial_rotary_factor |\n"
+        "| `rope_theta`, `factor`, `low_freq_factor`, `high_freq_factor` | the same, in rope_parameters |\n"
+        "| `original_length` | original_max_position_embeddings |\n"
+        "| `qk_rope_head_dim`, `qk_head_dim` | the same; qk_nope_head_dim + qk_rope_head_dim |\n"
+        "| `sinks`, `relative`, `gate` | not there: a layer's parameter, and features that it computes of its tokens |\n\n"
+        "Numbers are those of one released model of the row; put in your own. The encoding goes to\n"
+        "`situs.attend(q, k, v, encoding=encoding)` or `situs.Attention(encoding=encoding)`; decoders add `causal=True`.\n"
+        "Encodings of the input (`Learned`, `LearnedGrid`, `Sinusoidal`) stand before the first layer: `x = encoding(x)`.\n"
+        "Where several rows name a model, each is for some of its layers.\n\n"
+        "Written by `make docs` from `situs.registry.families`. Every call is run by the tests, and for the model types\n"
+        "that are listed frequencies are compared with those that transformers computes from default configurations.\n",
     ]
     for each in FAMILIES:
         call = f"encoding = {each.encoding}"
         if each.attend:
             call += f"\nsitus.attend(q, k, v, encoding=encoding, {each.attend})"
         lines += [f"## {each.models}\n", f"```text\n{call}\n```\n"]
-        lines += [f"{each.note[0].upper()}{each.note[1:]}.\n"] if each.note else []
+        lines += [f"Note: {each.note}.\n"] if each.note else []
         lines += [f"Model types: {', '.join(f'`{name}`' for name in each.types)}.\n"] if each.types else []
     return "\n".join(lines)
 

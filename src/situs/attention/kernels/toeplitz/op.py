@@ -113,8 +113,7 @@ def backward(gradient: Tensor, out: Tensor, logsumexp: Tensor, *args: Any) -> tu
 def _gradients(
     gradient: Tensor, out: Tensor, logsumexp: Tensor, given: Given, settings: Settings, wanted: Sequence[bool]
 ) -> tuple[Tensor, ...]:
-    """All gradients but those of sinks; ``out`` and ``logsumexp`` have these in them, which is all that the others must
-    know of them."""
+    """All gradients but those of sinks, which ``out`` and ``logsumexp`` have in them."""
     if _is_plain_attention(given, settings):
         return _plain_backward(gradient, out, logsumexp, given, settings, wanted)
     unbiased = given.bias is None
