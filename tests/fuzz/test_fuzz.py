@@ -19,6 +19,7 @@ import pytest
 import torch
 
 import situs
+from tests.attention.test_features import ENCODINGS as WITH_FEATURES
 from tests.fuzz.cases import DTYPES, Case, draw
 from tests.fuzz.corners import CORNERS, FLEX
 from tests.fuzz.draw_encodings import make
