@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import situs
 from situs import Attention, Encoding, InputEncoding, KVCache, Positions, RotationEncoding
 from situs.attention.features import features_of
+from situs.encodings.features import computed_features
 
 BATCH, HEADS, KV_HEADS, HEAD_DIM = 2, 4, 2, 8
 DIM = HEADS * HEAD_DIM
@@ -98,7 +99,7 @@ class Attend(Form):
         features: dict[str, Tensor] = {}
         for name, feature in self.encoding.features.items():
             tokens = (query if feature.role == "query" else key).transpose(1, 2).flatten(2)
-            features[name] = self.encoding.project(tokens)[name]
+            features[name] = computed_features(self.encoding, tokens)[name]
         if cache is not None:
             of_keys = {name: features[name] for name in features_of([self.encoding], "key")}
             key, value = (each.to(query.dtype) for each in cache.append(key, value, features=of_keys))

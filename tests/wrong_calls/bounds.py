@@ -89,6 +89,7 @@ BESIDE: dict[str, tuple[Any, ...]] = {
     "pattern": ([3], [], [["none", 3]]),
     "world_size": (3,),
     "rank": (4,),
+    "rank of ProjectedBias": (0, -1),
     "count of KVCache.evict": (99,),
     "length of KVCache.crop": (99, [99, 1], [1], torch.ones(2)),
     "rows of KVCache.reorder": ([], [2], torch.ones(2), torch.tensor([-1]), Positions.range(3)),

@@ -8,8 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from situs.arguments import refuse, require_floating, require_same_device, told
-from situs.encodings.base import Encoding, Feature, QueryKeyEncoding, Role, computing_dtype
+from situs.encodings.base import Encoding, Feature, Role, computing_dtype
 from situs.encodings.features import feature_of
+from situs.encodings.temperature import Temperature
 from situs.positions import Positions
 from situs.registry import did_you_mean
 
@@ -99,13 +100,11 @@ def of_real_tokens(
 def tempered(
     features: Mapping[str, Tensor], encodings: Sequence[Encoding], query_positions: Positions
 ) -> dict[str, Tensor]:
-    """Multiply features that ask for it by what encodings multiply queries by."""
+    """Multiply features that ask for it by what temperatures multiply queries by."""
     found = dict(features)
     names = [name for name, feature in features_of(encodings, "query").items() if feature.tempered]
     for each in encodings if names else ():
-        if not isinstance(each, QueryKeyEncoding):
-            continue
-        for name in names:
-            factors = each.factors(query_positions, dtype=computing_dtype(found[name].dtype))
-            found[name] = found[name] if factors is None else found[name] * factors
+        if isinstance(each, Temperature):
+            for name in names:
+                found[name] = found[name] * each.factors(query_positions, dtype=computing_dtype(found[name].dtype))
     return found

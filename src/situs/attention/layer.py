@@ -34,6 +34,7 @@ from situs.attention.fitting import require_cap, require_chunk, require_mask, re
 from situs.attention.normed import QueryKeyNorm, with_norm_after
 from situs.attention.request import make_request, resolve, softmax_scale, warn_of_scale
 from situs.encodings.base import Encoding, Encodings, QueryKeyEncoding, as_encodings, is_autocast
+from situs.encodings.features import computed_features
 from situs.positions import Positions, PositionsLike, is_deferred
 from situs.positions.require import like as require_like
 
@@ -370,7 +371,7 @@ def _features(encodings: list[Encoding], x: Tensor, source: Tensor) -> dict[str,
     features: dict[str, Tensor] = {}
     for each in encodings:
         roles = {feature.role for feature in each.features.values()}
-        made = {role: each.project(x if role == "query" else source) for role in roles}
+        made = {role: computed_features(each, x if role == "query" else source) for role in roles}
         features |= {name: made[feature.role][name] for name, feature in each.features.items()}
     return features
 

@@ -21,6 +21,7 @@ from situs.attention.reference import reference, scores_of
 from situs.attention.request import softmax_scale
 from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding, Role
 from situs.encodings.bias import BiasEncoding
+from situs.encodings.features import computed_features
 from situs.encodings.score import ScoreEncoding, ValueEncoding
 from situs.encodings.value_map import ValueMap
 from situs.positions import Positions, PositionsLike
@@ -136,7 +137,7 @@ class Bench:
             own = getattr(each, "dim", None)
             if own is not None and each.features:
                 hidden = x if own == self.dim else torch.matmul(x, self.drawn[own].to(x.dtype))
-                made = each.project(hidden.to(next(each.parameters(), x).dtype))
+                made = computed_features(each, hidden.to(next(each.parameters(), x).dtype))
                 found |= {name: feature.to(x.dtype) for name, feature in made.items()}
                 continue
             for name, feature in each.features.items():

@@ -65,7 +65,7 @@ class Feature:
     role: Role = "query"
     """Whether queries have it, or keys, with which it is then cached."""
     tempered: bool = False
-    """Whether what multiplies queries by their position, as a temperature does, multiplies it too."""
+    """Whether a Temperature that multiplies queries multiplies it too."""
 
     def __post_init__(self) -> None:
         require_count("width", self.width, "it counts the numbers of a token and head", least=1)
@@ -116,7 +116,8 @@ class Encoding(nn.Module, ABC):
     """What the options came to, for ``describe``."""
 
     features: Mapping[str, Feature] = {}
-    """Side inputs of each token that it takes beside queries and keys, by name; encodings of scores may have some."""
+    """Side inputs of each token that it takes beside queries and keys, by name; encodings of scores may have some, and
+    compute them from hidden states by a method ``project(x)``."""
 
     causal_only: bool = False
     """Whether it is defined for keys alone that are no later than the query."""
@@ -167,11 +168,6 @@ class Encoding(nn.Module, ABC):
             head_dim = require_count("head_dim", head_dim, "it counts channels", least=1)
         own = 1 / math.sqrt(head_dim) if self.softmax_scale is None else self.softmax_scale
         return own * self.softmax_factor
-
-    def project(self, x: Float[Tensor, "batch sequence dim"]) -> dict[str, Tensor]:
-        """Compute the features of tokens from their hidden states, each (batch, heads, sequence, width); none, unless
-        an encoding declares some."""
-        return {}
 
     def describe(self) -> dict[str, Any]:
         """List everything that was chosen or derived."""
@@ -244,12 +240,6 @@ class QueryKeyEncoding(Encoding):
         role: Role = "query",
     ) -> Float[Tensor, "batch heads sequence _"]:
         """Change queries or keys by their positions; ``role`` matters to methods that treat them apart."""
-
-    def factors(
-        self, positions: Positions, *, dtype: torch.dtype = torch.float32
-    ) -> Float[Tensor, "#batch #heads sequence 1"] | None:
-        """Compute what queries at these positions are multiplied by, where that is all it does to them; else None."""
-        return None
 
 
 def require_role(role: object) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import final
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from situs.arguments import require_axes_of, require_floating
 from situs.encodings.base import computing_dtype, without_autocast
 from situs.encodings.features import feature_of
 from situs.encodings.score import ScoreEncoding, as_positions, require_terms
@@ -41,23 +41,6 @@ class CumulatedScore(ScoreEncoding):
     ) -> Float[Tensor, "batch heads key"]:
         """Compute the number of each key from its feature; none is above 0."""
 
-    @final
-    @without_autocast
-    def cumulated(
-        self, feature: Float[Tensor, "batch heads key width"], query_positions: Positions, key_positions: Positions
-    ) -> tuple[Float[Tensor, "batch heads query"], Float[Tensor, "batch heads key"]]:
-        """Cumulate the numbers of all keys, in float64: c_i of the queries and c_j of the keys. None counts as less
-        than -1e5, be it -inf."""
-        query, key = query_positions, key_positions
-        steps = self.steps(feature, widest(feature.device)).clamp(min=LOWEST)
-        if key.valid is not None:
-            steps = steps.masked_fill(~key.valid[:, None], 0)
-        start, key_start = query.first_slot, key.first_slot
-        if start is not None and key_start is not None:
-            return cumulated_over_range(steps, start - key_start, query.length)
-        slots = query_slots(query, key), own_slots(key)
-        return cumulated_over_tokens(steps, *slots, query.documents, key.documents)
-
     @without_autocast
     def forward(
         self,
@@ -74,6 +57,32 @@ class CumulatedScore(ScoreEncoding):
         both = as_positions(self, query, key, query_positions, key_positions, by_order=True)
         require_terms(query, key, scale, visible)
         feature = feature_of(self, features, key.shape[2], query)
-        of_queries, of_keys = self.cumulated(feature, *both)
+        of_queries, of_keys = cumulated(self, feature, *both)
         apart = of_queries.unsqueeze(-1) - of_keys.unsqueeze(-2)
         return apart.clamp(max=0).to(computing_dtype(query.dtype))
+
+
+@without_autocast
+def cumulated(
+    encoding: CumulatedScore,
+    feature: Float[Tensor, "batch heads key width"],
+    query_positions: Positions,
+    key_positions: Positions,
+) -> tuple[Float[Tensor, "batch heads query"], Float[Tensor, "batch heads key"]]:
+    """Cumulate the numbers of all keys, in float64: c_i of the queries and c_j of the keys. None counts as less than
+    -1e5, be it -inf."""
+    query, key = query_positions, key_positions
+    steps = encoding.steps(feature, widest(feature.device)).clamp(min=LOWEST)
+    if key.valid is not None:
+        steps = steps.masked_fill(~key.valid[:, None], 0)
+    start, key_start = query.first_slot, key.first_slot
+    if start is not None and key_start is not None:
+        return cumulated_over_range(steps, start - key_start, query.length)
+    slots = query_slots(query, key), own_slots(key)
+    return cumulated_over_tokens(steps, *slots, query.documents, key.documents)
+
+
+def require_cumulated(feature: Tensor) -> None:
+    """Raise unless a feature has numbers for each key of each head."""
+    require_floating("feature", feature, "it is cumulated over tokens")
+    require_axes_of("feature", feature, ("batch", "heads", "key", "width"), "each key of each head has its own")

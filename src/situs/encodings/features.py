@@ -16,6 +16,21 @@ from situs.arguments import refuse, require_floating, require_same_device, told
 from situs.encodings.base import Encoding, is_autocast
 
 
+def computed_features(
+    encoding: Encoding, x: Float[Tensor, "batch sequence dim"]
+) -> Mapping[str, Float[Tensor, "batch heads sequence width"]]:
+    """Compute the features of tokens by the encoding's own projection; raise where it has none."""
+    project = getattr(encoding, "project", None)
+    if project is None:
+        name = type(encoding).__name__
+        raise TypeError(
+            f"encoding must have a method project(x), since {name} declares features and they are computed from hidden "
+            f"states; got {name} without it. Write it, or use attend(..., features=...)."
+        )
+    found: Mapping[str, Tensor] = project(x)
+    return found
+
+
 def projected_heads(
     encoding: Encoding, projection: nn.Linear | None, x: Float[Tensor, "batch sequence dim"]
 ) -> Float[Tensor, "batch heads sequence width"]:

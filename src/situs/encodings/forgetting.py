@@ -23,9 +23,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from situs.arguments import require_count, require_spread
+from situs.arguments import require_count, require_dtype, require_same_device, require_spread
 from situs.encodings.base import Feature
-from situs.encodings.cumulated import CumulatedScore
+from situs.encodings.cumulated import CumulatedScore, require_cumulated
 from situs.encodings.features import projected_heads
 from situs.registry import register
 
@@ -83,4 +83,12 @@ class Forgetting(CumulatedScore):
         self, feature: Float[Tensor, "batch heads key width"], dtype: torch.dtype
     ) -> Float[Tensor, "batch heads key"]:
         """Take the logarithm of each gate."""
+        require_cumulated(feature)
+        require_dtype(dtype, "logarithms are fractions")
+        if self.projection is not None:
+            require_same_device("feature", feature, "the encoding", self.projection.weight)
+        if feature.shape[-1] != 1:
+            raise ValueError(
+                f"feature must have 1 number for each key of a head, since a gate is one; got {tuple(feature.shape)}."
+            )
         return logsigmoid(feature.squeeze(-1).to(dtype))

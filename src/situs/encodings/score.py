@@ -21,11 +21,13 @@ from torch import Tensor, nn
 
 from situs.arguments import (
     is_deferred,
+    refuse,
     require_axes_of,
     require_bool,
     require_floating,
     require_number,
     require_same_device,
+    told,
 )
 from situs.encodings.base import Encoding, computing_dtype, without_autocast
 from situs.encodings.features import feature_of
@@ -194,6 +196,8 @@ class OffsetScore(ScoreEncoding):
         require_terms(query, key, scale, visible)
         dtype = computing_dtype(query.dtype)
         q, k = query.to(dtype), share_heads(key.to(dtype), query.shape[1])
+        if self.meets is None and features is not None:
+            refuse(ValueError, "features", "be left out", f"{type(self).__name__} declares none", told(features))
         if self.meets is not None:
             return self._term(feature_of(self, features, query.shape[2], query).to(dtype), k, of_queries, of_keys)
         if scale is None:

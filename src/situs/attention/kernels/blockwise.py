@@ -369,7 +369,7 @@ class _BlockwiseBackward(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, attended: Any, gradient: Tensor, sinks: Tensor | None, *saved: Tensor
+        ctx: Any, attended: Any, gradient: Tensor, sinks: Tensor | None, *saved: Any
     ) -> tuple[Tensor | None, ...]:
         *given, out, logsumexp = saved
         inputs, tensors = Inputs(*given[:INPUTS]), given[INPUTS:]

@@ -9,6 +9,7 @@ from torch import Tensor
 from situs.attention.offsets import key_vectors
 from situs.attention.request import Request
 from situs.encodings.base import computing_dtype
+from situs.encodings.cumulated import cumulated as sums_of
 from situs.encodings.rotation import RotationEncoding
 from situs.functional.heads import share_heads
 from situs.positions import Positions
@@ -69,7 +70,7 @@ def cumulated(
     of_keys: Tensor | None = None
     for each in request.cumulated:
         (name,) = each.features
-        sums = each.cumulated(request.features[name], request.query_positions, request.key_positions)
+        sums = sums_of(each, request.features[name], request.query_positions, request.key_positions)
         of_queries = sums[0] if of_queries is None else of_queries + sums[0]
         of_keys = sums[1] if of_keys is None else of_keys + sums[1]
     return of_queries, of_keys
