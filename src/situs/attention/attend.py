@@ -14,7 +14,7 @@ from situs.attention.request import Request, make_request
 from situs.encodings.base import Encodings, autocast_off
 from situs.positions import PositionsLike
 
-Impl = Literal["auto", "flash", "toeplitz", "flex", "blockwise", "dense", "reference"]
+Impl = Literal["auto", "flash", "toeplitz", "banded", "flex", "blockwise", "dense", "reference"]
 
 
 def attend(

@@ -22,6 +22,7 @@ from situs.attention.offsets import OffsetCache
 from situs.attention.visibility import in_chunks, keys_of_chunk
 from situs.encodings.base import Encoding, Encodings, InputEncoding, QueryKeyEncoding, as_encodings, computing_dtype
 from situs.encodings.bias import BiasEncoding, OffsetBias, PositionProduct
+from situs.encodings.rotary import Rotary
 from situs.encodings.score import OffsetScore, ScoreEncoding, ValueEncoding
 from situs.positions import Positions, PositionsLike, align, is_deferred
 from situs.rotation.watching import is_plain
@@ -71,6 +72,14 @@ class Request:
     softcap: float | None = None
     sinks: Tensor | None = None
     """Of one axis, in float32 or wider."""
+
+    @property
+    def banded(self) -> Rotary | None:
+        """The rotary whose rotations differ by band of distance, if there is one."""
+        for each in self.rotations:
+            if isinstance(each, Rotary) and each.bands is not None:
+                return each
+        return None
 
     @property
     def adds_mask_to_capped(self) -> bool:
@@ -200,6 +209,11 @@ def resolve(
         require_fit(each, query, key, value, (of_queries, of_keys))
         encodings.append(each)
         if isinstance(each, QueryKeyEncoding):
+            if each.by_pair and any(other.by_pair for other in rotations):
+                raise ValueError(
+                    "encoding must have bands of distance once at most, since each pair is rotated by those of its "
+                    "band; got two with bands. Leave one of them out."
+                )
             rotations.append(each)
         if isinstance(each, BiasEncoding):
             biases.append(each)

@@ -17,11 +17,12 @@ def rotations_and_others(
     encodings: Sequence[Encoding],
 ) -> tuple[Sequence[QueryKeyEncoding], Sequence[Encoding]]:
     """Tell what rotates keys before they are cached from what acts in every step. Terms by content meet keys that are
-    not rotated: with them, everything is done anew in each step."""
+    not rotated, and in bands of distance a key has several rotations: with them, everything is done anew in each
+    step."""
     rotations: list[QueryKeyEncoding] = []
     others: list[Encoding] = []
     for each in encodings:
-        if isinstance(each, ScoreEncoding):
+        if isinstance(each, ScoreEncoding) or (isinstance(each, QueryKeyEncoding) and each.by_pair):
             return (), encodings
         if isinstance(each, QueryKeyEncoding):
             rotations.append(each)

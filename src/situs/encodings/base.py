@@ -189,6 +189,9 @@ class QueryKeyEncoding(Encoding):
     place = "query and key"
     head_dim: int
 
+    by_pair: bool = False
+    """Whether a query and a key are changed by the positions of both, so that only attention can do it."""
+
     @abstractmethod
     def forward(
         self,

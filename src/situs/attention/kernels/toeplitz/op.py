@@ -7,13 +7,18 @@ it runs, so that a graph that was traced for one length, padding or packing serv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from situs.attention.kernels.loop import Attended, Inputs, attend_tiles, attend_tiles_backward, tiles_of_term
+from situs.attention.kernels.operators import contiguous as _contiguous
+from situs.attention.kernels.operators import for_each as _each
+from situs.attention.kernels.operators import nothing as _nothing
+from situs.attention.kernels.operators import of_key_heads as _of_key_heads
+from situs.attention.kernels.operators import without_padding as _without_padding
 from situs.attention.kernels.softmax import TWICE, partial, partial_backward, serves_flash, sinks_vjp, with_sinks
 from situs.attention.kernels.tiling import EVERY, Tile, Tiling, tiles_between_ranges, tiles_between_tokens
 from situs.attention.kernels.toeplitz import strided
@@ -221,23 +226,11 @@ def _of_inputs(
     )
 
 
-def _nothing(like: Tensor) -> Tensor:
-    """A tensor of its own for a gradient that is not wanted: an operator may not return one twice."""
-    return like.new_empty(0)
-
-
 def _as_given(gradient: Tensor, source: Tensor) -> Tensor:
     """A gradient with the shape and dtype of the tensor it belongs to."""
     if gradient.ndim == 4 and source.shape[1] > 1:
         gradient = _of_key_heads(gradient, source)
     return gradient.sum_to_size(source.shape).to(source.dtype)
-
-
-def _of_key_heads(gradient: Tensor, source: Tensor) -> Tensor:
-    """Sum up over the query heads that a key head serves."""
-    group = gradient.shape[1] // source.shape[1]
-    heads = source.shape[1], group
-    return gradient if group == 1 else gradient.view(len(gradient), *heads, *gradient.shape[2:]).sum(2)
 
 
 def _resolved(given: Given, settings: Settings) -> tuple[Given, Settings, Tiling | None]:
@@ -313,10 +306,6 @@ def _inputs(given: Given, tiling: Tiling | None) -> Inputs:
     )
 
 
-def _without_padding(tensor: Any, tokens: Tensor | None) -> Any:
-    return None if tensor is None else tensor.masked_fill(tokens[:, None, 3, :, None] == 0, 0)  # type: ignore[index]
-
-
 def _term(given: Given, settings: Settings, tiling: Tiling | None) -> tuple[OffsetTerm, list[Tile]]:
     """The term, and the blocks of queries that it is formed for."""
     assert given.bias is not None
@@ -350,15 +339,6 @@ def _fake_backward(gradient: Tensor, out: Tensor, logsumexp: Tensor, *args: Any)
         else gradient.new_empty(0)
         for each, want in zip(given, wanted, strict=True)
     )
-
-
-def _contiguous(function: Callable[..., tuple[Tensor, ...]]) -> Callable[..., tuple[Tensor, ...]]:
-    """In graphs strides are known ahead: results lie as the fake ones do. Torch's kernel has its own order."""
-
-    def contiguous(*args: Any) -> tuple[Tensor, ...]:
-        return tuple(each.contiguous() for each in function(*args))
-
-    return contiguous
 
 
 library.impl("attend_by_offset", _contiguous(forward), "CompositeExplicitAutograd")
@@ -431,15 +411,3 @@ def _graph_backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | Non
 torch.library.register_autograd(
     "situs::attend_by_offset", _graph_backward, setup_context=AttendByOffset.setup_context, lib=library
 )
-
-
-def _each(function: Any, count: int, in_dims: Sequence[Any], args: Sequence[Any]) -> tuple[Any, Any]:
-    """Call a function for each of a batch that ``torch.func.vmap`` maps over, one after another."""
-    found = [
-        function.apply(
-            *(arg.select(dim, number) if isinstance(dim, int) else arg for arg, dim in zip(args, in_dims, strict=True))
-        )
-        for number in range(count)
-    ]
-    stacked = tuple(torch.stack(parts) for parts in zip(*found, strict=True))
-    return stacked, (0,) * len(stacked)
