@@ -10,6 +10,7 @@ from torch import Tensor
 
 from situs.arguments import require_choice
 from situs.attention.kernels import KERNELS, preferred
+from situs.attention.one_rotation import with_one_rotation
 from situs.attention.request import Request, make_request
 from situs.encodings.base import Encodings, autocast_off
 from situs.positions import PositionsLike
@@ -74,6 +75,7 @@ def attend(
 def attend_request(request: Request, impl: Impl) -> Float[Tensor, "batch heads query value_dim"]:
     """Serve a request that is resolved already, in the dtypes that it has, whatever autocast is on."""
     with autocast_off(request.query.device.type):
+        request = request if impl == "reference" else with_one_rotation(request)
         return KERNELS[_choose(request, impl)].run(request)
 
 
@@ -131,6 +133,7 @@ def explain(
         sinks=sinks,
         dropout=dropout,
     )
+    request = request if impl == "reference" else with_one_rotation(request)
     chosen = _choose(request, impl)
     order = preferred(request)
     others = {}

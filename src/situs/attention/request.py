@@ -22,6 +22,7 @@ from situs.attention.offsets import OffsetCache
 from situs.attention.visibility import in_chunks, keys_of_chunk
 from situs.encodings.base import Encoding, Encodings, InputEncoding, QueryKeyEncoding, as_encodings, computing_dtype
 from situs.encodings.bias import BiasEncoding, OffsetBias, PositionProduct
+from situs.encodings.fitting import require_axes
 from situs.encodings.rotary import Rotary
 from situs.encodings.score import OffsetScore, ScoreEncoding, ValueEncoding
 from situs.positions import Positions, PositionsLike, align, is_deferred
@@ -214,6 +215,9 @@ def resolve(
                     "encoding must have bands of distance once at most, since each pair is rotated by those of its "
                     "band; got two with bands. Leave one of them out."
                 )
+            if each.by_pair:
+                for positions in (of_queries, of_keys):
+                    require_axes(each, positions)
             rotations.append(each)
         if isinstance(each, BiasEncoding):
             biases.append(each)

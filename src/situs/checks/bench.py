@@ -18,8 +18,9 @@ from torch import Tensor
 
 from situs.attention.reference import reference, scores_of
 from situs.attention.request import softmax_scale
-from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding, Role
+from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding, Role, autocast_off
 from situs.encodings.bias import BiasEncoding
+from situs.encodings.rotary import Rotary
 from situs.encodings.score import ScoreEncoding, ValueEncoding
 from situs.positions import Positions, PositionsLike
 
@@ -59,8 +60,13 @@ class Bench:
 
     @property
     def acts_on_scores(self) -> bool:
-        """Whether the only encoding adds to the scores."""
-        return isinstance(self.encoding, (BiasEncoding, ScoreEncoding))
+        """Whether the only encoding adds to the scores, or is seen in them alone."""
+        return isinstance(self.encoding, (BiasEncoding, ScoreEncoding)) or self.goes_by_pair
+
+    @property
+    def goes_by_pair(self) -> bool:
+        """Whether the only encoding rotates queries and keys by the positions of both."""
+        return isinstance(self.encoding, QueryKeyEncoding) and self.encoding.by_pair
 
     def of_kind(self, kind: type[Encoding]) -> list[Any]:
         """Select the encodings of one kind."""
@@ -124,9 +130,10 @@ class Bench:
         return torch.matmul(x, self.projections[which].to(x.dtype)).view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
     def rotate(self, vectors: Tensor, positions: Positions, role: Role) -> Float[Tensor, "rows heads count head_dim"]:
-        """Encode the positions of queries or keys."""
+        """Encode the positions of queries or keys; where these differ by band of distance, those of no band."""
         for each in self.of_kind(QueryKeyEncoding):
-            vectors = each(vectors, positions, role=role)
+            alone = each.without_bands if isinstance(each, Rotary) else each
+            vectors = alone(vectors, positions, role=role)
         return vectors
 
     def scores(
@@ -188,17 +195,17 @@ class Bench:
     def attend_cached(self, x: Tensor, positions: Positions, chunks: Sequence[int]) -> Tensor:
         """Run the layer chunk by chunk, with keys that are encoded when they arrive and then cached."""
         outputs, keys, values, first = [], [], [], 0
-        rotates = isinstance(self.encoding, QueryKeyEncoding)
+        rotates = isinstance(self.encoding, QueryKeyEncoding) and not self.goes_by_pair
         for size in chunks:
             here = positions[first : first + size]
             part = self.embed(x[:, first : first + size], here)
             query, key, value = (self.project(part, which) for which in range(3))
             first += size
-            keys.append(self.rotate(key, here, "key"))
+            keys.append(self.rotate(key, here, "key") if rotates else key)
             values.append(value)
             outputs.append(
                 reference(
-                    self.rotate(query, here, "query"),
+                    self.rotate(query, here, "query") if rotates else query,
                     torch.cat(keys, 2),
                     torch.cat(values, 2),
                     encoding=None if rotates else self.encoding,
@@ -223,9 +230,15 @@ class Bench:
         return () if isinstance(self.encoding, BiasEncoding) else (self.project(x, 0), self.project(x, 1))
 
     def apply(self, given: tuple[Tensor, ...], positions: Positions, key_positions: Positions | None = None) -> Tensor:
-        """Call the encoding: it gives vectors, queries and keys one after the other, or what is added to the scores."""
+        """Call the encoding: it gives vectors, queries and keys one after the other, or what is added to the scores;
+        the scores themselves, where it goes by both positions of a pair."""
         applied: Tensor
-        if isinstance(self.encoding, QueryKeyEncoding):
+        if self.goes_by_pair:
+            both = positions, positions if key_positions is None else key_positions
+            scale = softmax_scale(self.encodings, given[0].shape[-1])
+            with autocast_off(given[0].device.type):  # as attention does
+                applied = scores_of(*given, self.encodings, *both, scale=scale, visible=None)
+        elif isinstance(self.encoding, QueryKeyEncoding):
             query, key = given
             applied = torch.stack((self.rotate(query, positions, "query"), self.rotate(key, positions, "key")))
         elif isinstance(self.encoding, InputEncoding):
