@@ -9,6 +9,15 @@ every pair is scored with those of its own band:
 
 No vector has a rotation by itself, so that only attention can apply them: ``attend``, ``Attention`` and the cache.
 
+    >>> import torch, situs
+    >>> q, k, v = (torch.randn(1, 2, 100, 16) for _ in range(3))
+    >>> for scaling in (SelfExtend(window=32, group=4), ReRoPE(window=32), DualChunk(chunk_size=48, local_size=8)):
+    ...     rotary = situs.Rotary(head_dim=16, scaling=scaling)
+    ...     situs.attend(q, k, v, encoding=rotary, causal=True).shape
+    torch.Size([1, 2, 100, 16])
+    torch.Size([1, 2, 100, 16])
+    torch.Size([1, 2, 100, 16])
+
 Papers   SelfExtend: Jin et al., arXiv:2401.01325, algorithm 1.
          ReRoPE: Su 2023, https://kexue.fm/archives/9708 (a post, no paper).
          DualChunk: An et al., arXiv:2402.17463, section 3, with the numbers of the released code (Qwen2.5-1M).
@@ -132,12 +141,6 @@ class SelfExtend(Bands):
     """Let tokens beyond a window share positions in groups. Jin et al. 2024, arXiv:2401.01325.
 
     A text of ``(L0 - window) group + window`` tokens has no distance beyond the training length ``L0``.
-
-    >>> import torch, situs
-    >>> q, k, v = (torch.randn(1, 2, 100, 16) for _ in range(3))
-    >>> rotary = situs.Rotary(head_dim=16, scaling=situs.SelfExtend(window=32, group=4))
-    >>> situs.attend(q, k, v, encoding=rotary, causal=True).shape
-    torch.Size([1, 2, 100, 16])
     """
 
     scaling_name: ClassVar[str] = "selfextend"
@@ -170,12 +173,6 @@ class SelfExtend(Bands):
 @dataclass(frozen=True, kw_only=True)
 class ReRoPE(Bands):
     """Clip distances at a window, or let them grow slower beyond it (Leaky ReRoPE). Su 2023.
-
-    >>> import torch, situs
-    >>> q, k, v = (torch.randn(1, 2, 100, 16) for _ in range(3))
-    >>> rotary = situs.Rotary(head_dim=16, scaling=situs.ReRoPE(window=32))
-    >>> situs.attend(q, k, v, encoding=rotary, causal=True).shape
-    torch.Size([1, 2, 100, 16])
     """
 
     scaling_name: ClassVar[str] = "rerope"
@@ -214,12 +211,6 @@ class DualChunk(Bands):
 
     Chunks have ``chunk_size - local_size`` tokens. As in the released code, no distance is beyond ``chunk_size``; the
     paper has one less.
-
-    >>> import torch, situs
-    >>> q, k, v = (torch.randn(1, 2, 100, 16) for _ in range(3))
-    >>> rotary = situs.Rotary(head_dim=16, scaling=situs.DualChunk(chunk_size=48, local_size=8))
-    >>> situs.attend(q, k, v, encoding=rotary, causal=True).shape
-    torch.Size([1, 2, 100, 16])
     """
 
     scaling_name: ClassVar[str] = "dualchunk"

@@ -125,7 +125,7 @@ def test_an_encoding_that_does_not_say_where_it_ends_is_drawn_at_the_usual_lengt
 
 def test_words_say_whom_a_kind_suits() -> None:
     assert WORDS["table"] == "an encoding that is added to the input"
-    assert WORDS["rotation"] == WORDS["speeds"] == "an encoding that rotates queries and keys"
+    assert WORDS["rotation"] == WORDS["speeds"] == "an encoding that rotates queries and keys by themselves"
     assert WORDS["decay"] == "an encoding for text that tells positions"
     assert "learned_grid, swin, sinusoidal(axes=2)" in WORDS["grid"]
 

@@ -18,7 +18,10 @@ from situs.lab.naming.methods import require_trainable, suiting_text
 from situs.lab.problems import Problem
 from situs.lab.settings import Settings, Size
 
-SCALED = ("rotary+linear", "rotary+ntk", "rotary+dynamic_ntk", "rotary+ntk_by_parts", "rotary+yarn", "rotary+llama3")
+SCALED = (
+    "rotary+linear", "rotary+ntk", "rotary+dynamic_ntk", "rotary+ntk_by_parts", "rotary+yarn", "rotary+llama3",
+    "rotary+selfextend", "rotary+rerope", "rotary+dualchunk",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
