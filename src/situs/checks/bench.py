@@ -234,10 +234,11 @@ class Bench:
         the scores themselves, where it goes by both positions of a pair."""
         applied: Tensor
         if self.goes_by_pair:
-            both = positions, positions if key_positions is None else key_positions
-            scale = softmax_scale(self.encodings, given[0].shape[-1])
-            with autocast_off(given[0].device.type):  # as attention does
-                applied = scores_of(*given, self.encodings, *both, scale=scale, visible=None)
+            query, key = given
+            other = positions if key_positions is None else key_positions
+            scale = softmax_scale(self.encodings, query.shape[-1])
+            with autocast_off(query.device.type):  # as attention does
+                applied = scores_of(query, key, self.encodings, positions, other, scale=scale, visible=None)
         elif isinstance(self.encoding, QueryKeyEncoding):
             query, key = given
             applied = torch.stack((self.rotate(query, positions, "query"), self.rotate(key, positions, "key")))

@@ -172,8 +172,7 @@ class SelfExtend(Bands):
 @final
 @dataclass(frozen=True, kw_only=True)
 class ReRoPE(Bands):
-    """Clip distances at a window, or let them grow slower beyond it (Leaky ReRoPE). Su 2023.
-    """
+    """Clip distances at a window, or let them grow slower beyond it (Leaky ReRoPE). Su 2023."""
 
     scaling_name: ClassVar[str] = "rerope"
     paper: ClassVar[str] = "Su 2023, Rectified Rotary Position Embeddings (a post, no paper)"

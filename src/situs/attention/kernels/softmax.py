@@ -115,8 +115,8 @@ def partial_backward(
     *,
     causal: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of queries, keys and values; ``out`` and ``logsumexp`` are those over all keys, and what is found is the
-    share of these. ``causal`` is for flash alone."""
+    """Gradients of queries, keys and values; ``out`` and ``logsumexp`` are those over all keys, and what is found is
+    the share of these. ``causal`` is for flash alone."""
     if serves_flash(query, key, value):
         mask = None if mask is None else _for_flash(mask, query, key)
         dq, dk, dv = _FLASH_BACKWARD(

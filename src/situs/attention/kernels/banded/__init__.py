@@ -1,7 +1,7 @@
 """Rotary whose rotations differ by band of distance, in O(length) memory: each band by its own queries and keys.
 
-    parts   which queries and keys of a band see each other, as tiles
-    op      the operator that torch differentiates, maps and traces
+parts   which queries and keys of a band see each other, as tiles
+op      the operator that torch differentiates, maps and traces
 """
 
 from __future__ import annotations

@@ -130,11 +130,9 @@ def backward(gradient: Tensor, out: Tensor, logsumexp: Tensor, *args: Any) -> tu
     heads = given.query.shape[1:3]
     of_keys = [of_key_heads(each.reshape(*heads, *each.shape[2:]), given.value) for each in (*dk, dv)]
     gradients = torch.stack(dq).reshape(given.query.shape), torch.stack(of_keys[:-1]), of_keys[-1]
+    dtype = given.query.dtype
     return (
-        *(
-            each.to(source.dtype) if want else nothing(source)
-            for each, source, want in zip(gradients, given, wanted, strict=False)
-        ),
+        *(each.to(dtype) if want else nothing(out) for each, want in zip(gradients, wanted, strict=False)),
         sinks,
     )
 

@@ -17,7 +17,6 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
