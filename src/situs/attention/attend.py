@@ -75,7 +75,7 @@ def attend(
 def attend_request(request: Request, impl: Impl) -> Float[Tensor, "batch heads query value_dim"]:
     """Serve a request that is resolved already, in the dtypes that it has, whatever autocast is on."""
     with autocast_off(request.query.device.type):
-        request = request if impl == "reference" else with_one_rotation(request)
+        request = _with_one_rotation(request, impl)
         return KERNELS[_choose(request, impl)].run(request)
 
 
@@ -133,7 +133,7 @@ def explain(
         sinks=sinks,
         dropout=dropout,
     )
-    request = request if impl == "reference" else with_one_rotation(request)
+    request = _with_one_rotation(request, impl)
     chosen = _choose(request, impl)
     order = preferred(request)
     others = {}
@@ -149,6 +149,12 @@ def require_impl(impl: object) -> None:
     """Raise unless a kernel is named, or the choice left open."""
     if not isinstance(impl, str) or impl != "auto":
         require_choice("impl", impl, ("auto", *KERNELS), "each names a kernel")
+
+
+def _with_one_rotation(request: Request, impl: Any) -> Request:
+    """The request without bands of distance where it needs none, unless a kernel is named that serves them."""
+    named = isinstance(impl, str) and impl in ("banded", "reference")
+    return request if named else with_one_rotation(request)
 
 
 def _choose(request: Request, impl: Any) -> str:
