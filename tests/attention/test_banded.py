@@ -90,7 +90,7 @@ def test_blocks_of_the_true_size_are_the_reference(scaling: Bands) -> None:
 
 @each_scaling
 def test_queries_may_be_the_last_of_the_keys_or_stand_anywhere(scaling: Bands) -> None:
-    for positions, key_positions in ((None, None), (Positions.range(9, start=31), None), (3, 50)):
+    for positions, key_positions in ((None, None), (Positions.range(9, start=31), None), (3, 50), (50, 3)):
         called: dict[str, Any] = {"positions": positions, "key_positions": key_positions}
         for causal in (True, False):
             _assert_same(_inputs(9, 40, kv_heads=2), encoding=_rotary(scaling), causal=causal, **called)
@@ -98,8 +98,9 @@ def test_queries_may_be_the_last_of_the_keys_or_stand_anywhere(scaling: Bands) -
 
 @each_scaling
 def test_a_single_querys_keys_are_rotated_by_their_distance(scaling: Bands) -> None:
-    for queries_at in (None, 50, 3):
-        called: dict[str, Any] = {"encoding": _rotary(scaling), "positions": queries_at, "causal": queries_at is None}
+    for queries_at in (49, 70, 3):
+        called: dict[str, Any] = {"encoding": _rotary(scaling), "positions": queries_at, "key_positions": 0}
+        called["causal"] = queries_at == 49
         _assert_same(_inputs(1, 50, kv_heads=2), impl="auto", **called)
         inputs = _inputs(1, 50)
         assert explain(*inputs, **called).impl == "flash"
@@ -110,7 +111,8 @@ def test_a_single_querys_keys_are_rotated_by_their_distance(scaling: Bands) -> N
     beside = [situs.XPos(head_dim=WIDTH, pairing="halves"), _rotary(scaling), situs.ALiBi(num_heads=HEADS)]
     _assert_same(_inputs(1, 50), impl="auto", encoding=beside)
     rows = Positions.range(1, start=torch.tensor([30, 49]))
-    _assert_same(_inputs(1, 50), impl="auto", encoding=_rotary(scaling), positions=rows, causal=True)
+    called = {"positions": rows, "key_positions": Positions.range(50)}
+    _assert_same(_inputs(1, 50), impl="auto", encoding=_rotary(scaling), causal=True, **called)
 
 
 def test_what_the_kernel_does_not_serve_goes_to_the_reference() -> None:

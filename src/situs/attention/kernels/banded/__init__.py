@@ -67,9 +67,10 @@ def _bands_with_pairs(request: Request, bands: Bands) -> tuple[Band, ...]:
         return listed
     lowest = query.start // bands.size - (key.start + key.length - 1) // bands.size
     highest = (query.start + query.length - 1) // bands.size - key.start // bands.size
-    return tuple(
+    found = [
         band for band in listed if _end(band.lowest, -ENDLESS) <= highest and lowest <= _end(band.highest, ENDLESS)
-    )
+    ]
+    return tuple(found) or listed[:1]  # where no query sees any key
 
 
 def _end(bound: int | None, otherwise: int) -> int:
