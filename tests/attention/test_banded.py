@@ -18,7 +18,8 @@ from situs.positions import PositionsLike
 
 WIDTH, HEADS = 8, 4
 SCALINGS: list[Bands] = [
-    SelfExtend(window=6, group=3), ReRoPE(window=11), ReRoPE(window=6, leak=0.25), DualChunk(chunk_size=13, local_size=3)
+    SelfExtend(window=6, group=3), ReRoPE(window=11), ReRoPE(window=6, leak=0.25),
+    DualChunk(chunk_size=13, local_size=3),
 ]  # fmt: skip
 each_scaling = pytest.mark.parametrize("scaling", SCALINGS, ids=str)
 
@@ -206,11 +207,11 @@ def test_padded_prompts_go_on_in_the_cache() -> None:
 
 def test_a_cache_takes_no_keys_of_another_rotation() -> None:
     cache = KVCache(batch=2, num_heads=HEADS, head_dim=WIDTH, max_length=20)
-    inputs = [each.detach() for each in _inputs(5, 5)]
-    cache.extend(*inputs, None, _rotary(SCALINGS[0]))
-    assert torch.equal(cache.keys[:, :, :5], inputs[1])
+    query, key, value = (each.detach() for each in _inputs(5, 5))
+    cache.extend(query, key, value, None, _rotary(SCALINGS[0]))
+    assert torch.equal(cache.keys[:, :, :5], key)
     with pytest.raises(ValueError, match=r"^encodings must rotate new keys as those in the cache were"):
-        cache.extend(*inputs, None, Rotary(head_dim=WIDTH))
+        cache.extend(query, key, value, None, Rotary(head_dim=WIDTH))
 
 
 def test_tables_of_a_band_are_made_once_for_one_object() -> None:
@@ -250,15 +251,16 @@ def test_one_graph_serves_growing_lengths(scaling: Bands) -> None:
 
 
 def test_torch_func_differentiates_and_maps() -> None:
-    inputs = tuple(each.detach() for each in _inputs(20, 20))
+    inputs: Any = tuple(each.detach() for each in _inputs(20, 20))
 
     def loss(query: Tensor, key: Tensor, value: Tensor, impl: Any) -> Tensor:
         return attend(query, key, value, encoding=_rotary(SCALINGS[0]), causal=True, impl=impl).square().sum()
 
-    found, expected = (torch.func.grad(loss, argnums=(0, 1, 2))(*inputs, impl) for impl in ("banded", "reference"))
+    differentiate: Any = torch.func.grad(loss, argnums=(0, 1, 2))
+    found, expected = (differentiate(*inputs, impl) for impl in ("banded", "reference"))
     assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(found, expected, strict=True))
     stacked = tuple(torch.stack((each, 2 * each)) for each in inputs)
-    mapped = torch.func.vmap(torch.func.grad(loss, argnums=(0, 1, 2)), in_dims=(0, 0, 0, None))(*stacked, "banded")
+    mapped = torch.func.vmap(differentiate, in_dims=(0, 0, 0, None))(*stacked, "banded")
     assert all(torch.allclose(one[0], other, atol=1e-5) for one, other in zip(mapped, expected, strict=True))
 
 

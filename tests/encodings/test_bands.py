@@ -76,10 +76,9 @@ def test_keys_ahead_have_the_same_distances_with_the_sign_turned(scaling: Bands)
 @pytest.mark.parametrize(("scaling", "scores"), PAPERS, ids=lambda each: str(each) if isinstance(each, Bands) else "")
 def test_attention_is_that_of_the_papers(scaling: Bands, scores: papers.Scores) -> None:
     query, key, value = _inputs(53, torch.float64)
-    expected = torch.stack(
-        [torch.from_numpy(papers.attention(*(each[0, head].numpy() for each in (query, key, value)), scores))
-         for head in range(2)]
-    )  # fmt: skip
+    q, k, v = (each[0].numpy() for each in (query, key, value))
+    heads = [papers.attention(q[head], k[head], v[head], scores) for head in range(2)]
+    expected = torch.stack([torch.from_numpy(each) for each in heads])
     for impl in (reference, attend):
         assert torch.allclose(impl(query, key, value, encoding=_rotary(scaling), causal=True)[0], expected, atol=1e-12)
     narrow = attend(*(each.float() for each in (query, key, value)), encoding=_rotary(scaling), causal=True)

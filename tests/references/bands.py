@@ -18,7 +18,7 @@ Scores = Callable[[Array, Array], Array]
 
 
 def rotated(x: Array, positions: Array, base: float) -> Array:
-    """R(p) x: channel c and channel c + dim/2 are a pair that is turned by p base^(-2c / dim). Shape: (sequence, dim)."""
+    """R(p) x: channels c and c + dim/2 are a pair, rotated by p base^(-2c / dim). Shape: (sequence, dim)."""
     half = x.shape[1] // 2
     out = np.empty_like(x)
     for c in range(half):
@@ -37,7 +37,7 @@ def self_extend(window: int, group: int, base: float) -> Scores:
         grouped = np.floor(p / group)
         shift = window - window // group
         others = rotated(q, grouped + shift, base) @ rotated(k, grouped, base).T
-        return np.where(p[:, None] - p[None, :] < window, neighbours, others)
+        return np.asarray(np.where(p[:, None] - p[None, :] < window, neighbours, others), dtype=np.float64)
 
     return scores
 
@@ -49,7 +49,7 @@ def rerope(window: int, base: float) -> Scores:
         p = np.arange(len(q), dtype=np.float64)
         near = rotated(q, p, base) @ rotated(k, p, base).T
         far = rotated(q, np.full_like(p, window), base) @ k.T
-        return np.where(p[:, None] - p[None, :] < window, near, far)
+        return np.asarray(np.where(p[:, None] - p[None, :] < window, near, far), dtype=np.float64)
 
     return scores
 
@@ -61,7 +61,7 @@ def leaky_rerope(window: int, leak: float, base: float) -> Scores:
         p = np.arange(len(q), dtype=np.float64)
         near = rotated(q, p, base) @ rotated(k, p, base).T
         far = rotated(q, (p + window / leak - window) * leak, base) @ rotated(k, p * leak, base).T
-        return np.where(p[:, None] - p[None, :] < window, near, far)
+        return np.asarray(np.where(p[:, None] - p[None, :] < window, near, far), dtype=np.float64)
 
     return scores
 
