@@ -15,6 +15,7 @@ from situs.attention import reference
 from situs.attention.kernels.banded import parts
 from situs.encodings.bands import Bands
 from situs.positions import PositionsLike
+from tests.raising import raises_exactly
 
 WIDTH, HEADS = 8, 4
 SCALINGS: list[Bands] = [
@@ -134,8 +135,13 @@ def test_what_the_kernel_does_not_serve_goes_to_the_reference() -> None:
         assert found.others.pop("banded") == f"cannot: {why}"
         assert set(found.others.values()) == {"cannot: rotations differ by band of distance"}
     assert explain(*inputs, encoding=rotary).impl == "banded"
-    plain = explain(*inputs, encoding=Rotary(head_dim=WIDTH))
-    assert plain.others["banded"] == "cannot: no encoding has bands of distance"
+    plain: dict[str, Any] = {"encoding": Rotary(head_dim=WIDTH)}
+    assert "banded" not in explain(*inputs, **plain).others
+    with raises_exactly(
+        ValueError,
+        'impl="banded" cannot serve this call, since no encoding has bands of distance. Use impl="auto".',
+    ):
+        attend(*inputs, **plain, impl="banded")
 
 
 @each_scaling

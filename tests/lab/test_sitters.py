@@ -12,7 +12,9 @@ from situs.lab.probing.sitters import Sitter, named, sitters, sitters_of
 from situs.plots import suiting
 from tests.raising import raises_exactly
 
-SCALINGS = "linear, ntk, dynamic_ntk, ntk_by_parts, yarn, longrope, llama3, proportional, selfextend, rerope, dualchunk, axial"
+SCALINGS = (
+    "linear, ntk, dynamic_ntk, ntk_by_parts, yarn, longrope, llama3, proportional, selfextend, rerope, dualchunk, axial"
+)
 OWN = '''
 import torch
 import situs

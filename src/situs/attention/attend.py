@@ -138,7 +138,7 @@ def explain(
     order = preferred(request)
     others = {}
     for name, kernel in KERNELS.items():
-        if name != chosen:
+        if name != chosen and (name != "banded" or request.banded is not None):  # of no use to others
             why = kernel.cannot(request)
             later = "slower here" if name in order else "not the fastest on this device"
             others[name] = f"cannot: {why}" if why else f"could: {later}"

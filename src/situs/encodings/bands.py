@@ -38,7 +38,7 @@ import torch
 from jaxtyping import Bool, Num
 from torch import Tensor
 
-from situs.arguments import require_count, require_number
+from situs.arguments import refuse, require_count, require_flag, require_number, require_real, require_same_device
 from situs.encodings.stretch import ScaledFrequencies, Scaling, require_ladder
 from situs.functional.angles import widest
 from situs.functional.frequencies import rotary_frequencies
@@ -109,6 +109,7 @@ class Bands(Scaling):
 
     def lags(self, query: Num[Tensor, "*tokens"], key: Num[Tensor, "*tokens"]) -> Num[Tensor, "*pairs"]:
         """Compute how far queries are behind keys, in positions or in chunks, for ids that broadcast."""
+        _require_ids(query, key)
         if self.size > 1:
             return query.div(self.size, rounding_mode="floor") - key.div(self.size, rounding_mode="floor")
         lags = query - key
@@ -122,6 +123,7 @@ class Bands(Scaling):
         >>> situs.SelfExtend(window=2, group=3).distances(ids[7], ids).tolist()
         [4, 4, 4, 3, 3, 3, 1, 0]
         """
+        _require_ids(query, key)
         lags = self.lags(query, key)
         found = query - key
         for band in self.bands(causal=False):
@@ -163,6 +165,7 @@ class SelfExtend(Bands):
 
     def bands(self, *, causal: bool) -> tuple[Band, ...]:
         """List the window, and what lies beyond."""
+        require_flag("causal", causal, "keys ahead are listed or not")
         shift = self.window - self.window // self.group
         group = partial(_grouped, size=self.group)
         behind, ahead = (partial(_grouped, size=self.group, shift=each) for each in (shift, -shift))
@@ -198,6 +201,7 @@ class ReRoPE(Bands):
 
     def bands(self, *, causal: bool) -> tuple[Band, ...]:
         """List the window, and what lies beyond."""
+        require_flag("causal", causal, "keys ahead are listed or not")
         shift = self.window * (1 - self.leak)
         behind, ahead, key = (partial(_slowed, leak=self.leak, shift=each) for each in (shift, -shift, 0.0))
         return _near_and_far(self.window, behind, ahead, key, causal)
@@ -246,6 +250,7 @@ class DualChunk(Bands):
 
     def bands(self, *, causal: bool) -> tuple[Band, ...]:
         """List the chunk itself, the one before, and all earlier ones; those ahead with queries and keys exchanged."""
+        require_flag("causal", causal, "keys ahead are listed or not")
         own = partial(_within, size=self.size)
         beside = partial(_beside, size=self.size, most=self.chunk_size)
         far = partial(torch.full_like, fill_value=self.chunk_size)
@@ -268,6 +273,19 @@ def _moved(positions: Positions, move: Move) -> Positions:
 def _keep(scaling: Bands, name: str, value: float) -> None:
     """Write an option as Python's own number into a frozen dataclass."""
     object.__setattr__(scaling, name, value)
+
+
+def _require_ids(query: Tensor, key: Tensor) -> None:
+    """Raise unless these are positions of queries and keys that meet."""
+    require_real("query", query, "they are positions")
+    require_real("key", key, "they are positions")
+    require_same_device("key", key, "query", query)
+    sizes = zip(reversed(query.shape), reversed(key.shape), strict=False)
+    if any(one != other and 1 not in (one, other) for one, other in sizes):
+        refuse(
+            ValueError, "query and key", "broadcast", "each pair has a distance",
+            f"shapes {tuple(query.shape)} and {tuple(key.shape)}", "Use query[:, None] for all pairs.",
+        )  # fmt: skip
 
 
 def _near_and_far(window: int, behind: Move, ahead: Move, key: Move, causal: bool) -> tuple[Band, ...]:
