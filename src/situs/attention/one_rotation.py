@@ -22,6 +22,7 @@ from situs.encodings.base import Encoding, computing_dtype
 from situs.encodings.rotary import Rotary
 from situs.positions import Positions
 from situs.rotation import RotationTable
+from situs.rotation.watching import is_plain
 
 
 def with_one_rotation(request: Request) -> Request:
@@ -58,8 +59,8 @@ def _by_distance(request: Request, banded: Rotary, bands: Bands) -> Positions | 
     """What rotates each key by its distance from the one query."""
     of_query, of_keys = request.query_positions, request.key_positions
     apart = bands.distances(of_query.ids, of_keys.ids)  # (rows, keys)
-    known = of_query.start is not None and of_keys.start is not None and apart.device.type == "cpu"
-    if not known or apart.is_floating_point() or torch.compiler.is_compiling() or int(apart.min()) < 0:
+    known = of_query.start is not None and of_keys.start is not None and apart.device.type == "cpu" and is_plain(apart)
+    if not known or apart.is_floating_point() or int(apart.min()) < 0:
         return Positions.explicit(-apart)
     dtype, cache = computing_dtype(request.key.dtype), request.offsets or OffsetCache()
 
