@@ -11,6 +11,7 @@ reference   anything, every score formed
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -37,6 +38,7 @@ class Kernel(NamedTuple):
 def _of_one_rotation(cannot: Callable[[Request], str | None]) -> Callable[[Request], str | None]:
     """A kernel that takes queries and keys of one rotation does not serve where rotations differ by band."""
 
+    @functools.wraps(cannot)
     def checked(request: Request) -> str | None:
         return "rotations differ by band of distance" if request.banded is not None else cannot(request)
 
