@@ -107,7 +107,7 @@ class Bands(Scaling):
     def bands(self, *, causal: bool) -> tuple[Band, ...]:
         """List the bands, which together hold every lag once; with ``causal``, those of 0 and above."""
 
-    def lags(self, query: Num[Tensor, "*tokens"], key: Num[Tensor, "*tokens"]) -> Num[Tensor, "*pairs"]:
+    def lags(self, query: Num[Tensor, "*queries"], key: Num[Tensor, "*keys"]) -> Num[Tensor, "*pairs"]:
         """Compute how far queries are behind keys, in positions or in chunks, for ids that broadcast."""
         _require_ids(query, key)
         if self.size > 1:
@@ -115,7 +115,7 @@ class Bands(Scaling):
         lags = query - key
         return lags.trunc() if lags.is_floating_point() else lags
 
-    def distances(self, query: Num[Tensor, "*tokens"], key: Num[Tensor, "*tokens"]) -> Num[Tensor, "*pairs"]:
+    def distances(self, query: Num[Tensor, "*queries"], key: Num[Tensor, "*keys"]) -> Num[Tensor, "*pairs"]:
         """Compute the distance that each pair is rotated by, for ids that broadcast.
 
         >>> import torch, situs
@@ -187,7 +187,7 @@ class ReRoPE(Bands):
     def __post_init__(self) -> None:
         _keep(self, "window", require_count("window", self.window, _STAY, least=1))
         leak = require_number("leak", self.leak, "distances grow by it beyond the window", least=0, most=1)
-        _keep(self, "leak", leak)
+        _keep(self, "leak", float(leak))
 
     @property
     def claims(self) -> frozenset[str]:
@@ -270,7 +270,7 @@ def _moved(positions: Positions, move: Move) -> Positions:
     return moved
 
 
-def _keep(scaling: Bands, name: str, value: float) -> None:
+def _keep(scaling: Bands, name: str, value: float | int) -> None:
     """Write an option as Python's own number into a frozen dataclass."""
     object.__setattr__(scaling, name, value)
 
