@@ -31,7 +31,7 @@ from matplotlib.figure import Figure
 import situs
 from situs.checks.measures import draw_small_parameters
 from situs.cli.listing import learned_in_words, summary
-from situs.encodings import scaling, split
+from situs.encodings import bands, scaling, split
 from situs.lab.naming import parse, parse_all
 from situs.lab.naming.methods import OF_IMAGES
 from situs.lab.probing import images
@@ -170,10 +170,12 @@ def models() -> str:
 def _strategies() -> list[str]:
     """What rotary takes as ``scaling`` and ``split``."""
     lines = []
-    for title, module in (("Scalings of rotary", scaling), ("Splits of rotary", split)):
+    of_scalings = "Scalings of rotary", (scaling, bands)
+    for title, modules in (of_scalings, ("Splits of rotary", (split,))):
         lines += [f"\n## {title}\n", "| class | what it does | options |\n|---|---|---|"]
-        for name, cls in inspect.getmembers(module, inspect.isclass):
-            if cls.__module__ == module.__name__ and name[0] != "_" and dataclasses.is_dataclass(cls):
+        for name, cls in (each for module in modules for each in inspect.getmembers(module, inspect.isclass)):
+            own = cls.__module__ in [module.__name__ for module in modules]
+            if own and name[0] != "_" and dataclasses.is_dataclass(cls):
                 said = " ".join((inspect.getdoc(cls) or "").split())
                 options = ", ".join(f"`{each.name}`" for each in dataclasses.fields(cls))
                 lines.append(f"| `situs.{name}` | {_code(said)} | {options} |")

@@ -20,7 +20,10 @@ from situs.lab.settings import Settings, Size
 
 BESIDE = ("temperature", "rotary_value")
 """What models have beside rotary, and so does the preset."""
-SCALED = ("rotary+linear", "rotary+ntk", "rotary+dynamic_ntk", "rotary+ntk_by_parts", "rotary+yarn", "rotary+llama3")
+SCALED = (
+    "rotary+linear", "rotary+ntk", "rotary+dynamic_ntk", "rotary+ntk_by_parts", "rotary+yarn", "rotary+llama3",
+    "rotary+selfextend", "rotary+rerope", "rotary+dualchunk",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
