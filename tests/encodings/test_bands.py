@@ -152,8 +152,8 @@ def test_no_vector_has_a_rotation_by_itself(name: str) -> None:
         ValueError,
         "scaling must change frequencies for queries or keys to be rotated by themselves, since in bands of distance a "
         "rotation depends on the positions of both; got Rotary(head_dim=8, base=10000.0, rotary_dim=8, "
-        "pairing='halves', scaling=ReRoPE(window=5, leak=0.0), split=None). Use situs.attend(query, key, value, "
-        "encoding=encoding), or situs.Attention.",
+        "pairing='halves', channels='leading', reverse=False, scaling=ReRoPE(window=5, leak=0.0), split=None). Use "
+        "situs.attend(query, key, value, encoding=encoding), or situs.Attention.",
     ):
         ALONE[name](_rotary(ReRoPE(window=5)), torch.zeros(1, 1, 3, WIDTH))
 

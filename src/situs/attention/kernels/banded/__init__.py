@@ -27,7 +27,7 @@ def cannot(request: Request) -> str | None:
     if request.is_empty:
         return "there are no queries, no keys or no channels"
     if request.acts_on_scores or request.products:
-        acting = (*request.biases, *request.contents, *request.values)
+        acting = (*request.biases, *request.contents, *request.cumulated, *request.values)
         return f"{type(acting[0]).__name__} acts on scores or values, and bands are rotations alone"
     if request.mask is not None or request.softcap is not None:
         return "tiles of a band take neither masks nor caps"
