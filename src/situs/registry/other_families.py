@@ -9,8 +9,8 @@ OTHERS = (
         "T5, mT5, Flan-T5, Switch, Pix2Struct, UMT5, LongT5",
         "",
         "situs.T5Bias(num_heads=8)",
-        note="encoders; decoders: bidirectional=False, and none in cross-attention, but scale=1.0; all layers share one "
-        "encoding, but in UMT5 each has its own; the softmax scale is 1 in all, which the encoding declares",
+        note="encoders; decoders: bidirectional=False, and none in cross-attention, but scale=1.0; all layers share "
+        "one encoding, but in UMT5 each has its own; the softmax scale is 1 in all, which the encoding declares",
     ),
     Family("MPNet", "", "situs.T5Bias(num_heads=12, softmax_scale=None)"),
     Family("BLOOM, MPT", "", "situs.ALiBi(num_heads=8)", "causal=True"),
