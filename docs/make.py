@@ -139,9 +139,9 @@ def models() -> str:
     """The page that says which call stands for a released model."""
     lines = [
         "# Which call for which model\n",
-        "Search this page for the model's name, or for `model_type` in its `config.json`. A model that is not listed is\n"
-        "most often the first row: look at `rope_parameters` (in older files `rope_theta` and `rope_scaling`). `situs\n"
-        "show NAME` lists the models of one encoding.\n\n"
+        "Search this page for the model's name, or for `model_type` in its `config.json`. A model that is not listed\n"
+        "is most often the first row: look at `rope_parameters` (in older files `rope_theta` and `rope_scaling`).\n"
+        "`situs show NAME` lists the models of one encoding.\n\n"
         "Names in calls stand for numbers of a `config.json`:\n\n"
         "| name | in `config.json` |\n|---|---|\n"
         "| `head_dim` | the same, or hidden_size / num_attention_heads |\n"
@@ -149,13 +149,13 @@ def models() -> str:
         "| `rope_theta`, `factor`, `low_freq_factor`, `high_freq_factor` | the same, in rope_parameters |\n"
         "| `original_length` | original_max_position_embeddings |\n"
         "| `qk_rope_head_dim`, `qk_head_dim` | the same; qk_nope_head_dim + qk_rope_head_dim |\n"
-        "| `sinks`, `relative`, `gate` | not there: a layer's parameter, and features that it computes of its tokens |\n\n"
+        "| `sinks`, `relative`, `gate` | not there: a layer's parameter, and features of its tokens |\n\n"
         "Numbers are those of one released model of the row; put in your own. The encoding goes to\n"
-        "`situs.attend(q, k, v, encoding=encoding)` or `situs.Attention(encoding=encoding)`; decoders add `causal=True`.\n"
-        "Encodings of the input (`Learned`, `LearnedGrid`, `Sinusoidal`) stand before the first layer: `x = encoding(x)`.\n"
-        "Where several rows name a model, each is for some of its layers.\n\n"
-        "Written by `make docs` from `situs.registry.families`. Every call is run by the tests, and for the model types\n"
-        "that are listed frequencies are compared with those that transformers computes from default configurations.\n",
+        "`situs.attend(q, k, v, encoding=encoding)` or `situs.Attention(encoding=encoding)`; decoders add\n"
+        "`causal=True`. Encodings of the input (`Learned`, `LearnedGrid`, `Sinusoidal`) stand before the first layer:\n"
+        "`x = encoding(x)`. Where several rows name a model, each is for some of its layers.\n\n"
+        "Written by `make docs` from `situs.registry.families`. Every call is run by the tests, and for the model\n"
+        "types that are listed frequencies are compared with those that transformers computes by default.\n",
     ]
     for each in FAMILIES:
         call = f"encoding = {each.encoding}"

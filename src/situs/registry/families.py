@@ -12,46 +12,18 @@ the frequencies of each model type with those of transformers. Names in calls st
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from situs.registry.listed import ENCODINGS, SCALINGS
-
-
-class Family(NamedTuple):
-    """Hold how some released models tell positions."""
-
-    models: str
-    """As people call them."""
-    model_types: str
-    """As transformers calls them, separated by spaces."""
-    encoding: str
-    """The encodings of a layer, or of the input."""
-    attend: str = ""
-    """Other arguments of ``attend`` for such a layer."""
-    note: str = ""
-
-    @property
-    def types(self) -> tuple[str, ...]:
-        """The model types, one by one."""
-        return tuple(self.model_types.split())
-
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """The registered names of the encodings and scalings in the call."""
-        listed = [*ENCODINGS.items(), *((f"rotary+{name}", each) for name, each in SCALINGS.items())]
-        return tuple(sorted(name for name, each in listed if f"situs.{each.cls}(" in self.encoding))
-
+from situs.registry.family import Family as Family
+from situs.registry.other_families import OTHERS
 
 FAMILIES = (
     Family(
         "Llama, Mistral, Qwen 2 and 3, Gemma, OLMo, Granite, StarCoder 2 and most others",
-        "arcee aria_text bitnet chameleon csm csm_depth_decoder_model deepseek_ocr2_text dia_decoder "
-        "dia_encoder diffllama dots1 emu3_text_model esmc eurobert falcon_h1 flex_olmo gemma "
-        "gradium_phonon_tts granite granitemoe granitemoeshared gte hrm_text hunyuan_v1_moe hy_v3 hyperclovax "
-        "idefics jais2 jetmoe kyutai_speech_to_text lasr_encoder lfm2 lfm2_moe llama mimi minimax ministral "
-        "mistral mixtral mllama_text_model moshi neucodec olmo olmo2 olmoe pocket_tts qwen2 qwen2_moe qwen3 "
-        "qwen3_moe seed_oss starcoder2 timesfm2_5 unlimited_ocr_text voxtral_realtime_encoder "
-        "voxtral_realtime_text xcodec2",
+        "arcee aria_text bitnet chameleon csm csm_depth_decoder_model deepseek_ocr2_text dia_decoder dia_encoder "
+        "diffllama dots1 emu3_text_model esmc eurobert falcon_h1 flex_olmo gemma gradium_phonon_tts granite "
+        "granitemoe granitemoeshared gte hrm_text hunyuan_v1_moe hy_v3 hyperclovax idefics jais2 jetmoe "
+        "kyutai_speech_to_text lasr_encoder lfm2 lfm2_moe llama mimi minimax ministral mistral mixtral "
+        "mllama_text_model moshi neucodec olmo olmo2 olmoe pocket_tts qwen2 qwen2_moe qwen3 qwen3_moe seed_oss "
+        "starcoder2 timesfm2_5 unlimited_ocr_text voxtral_realtime_encoder voxtral_realtime_text xcodec2",
         "situs.Rotary(head_dim=head_dim, base=rope_theta)",
         note="sliding layers: window=sliding_window; Granite: scale=attention_multiplier",
     ),
@@ -68,14 +40,15 @@ FAMILIES = (
         "",
         "situs.Rotary(head_dim=head_dim, base=rope_theta, scaling=situs.YaRN(factor=4.0, original_length=32768))",
         note="original_length is original_max_position_embeddings; beta_fast, beta_slow, truncate, attention_factor, "
-        "mscale and mscale_all_dim have the same names",
+        "mscale and mscale_all_dim have the same names; with mscale_all_dim, and without latent attention: "
+        'mscale_dialect="ministral3"',
     ),
     Family(
         "Any rotary model with rope_type linear or dynamic",
         "",
         "situs.Rotary(head_dim=head_dim, base=rope_theta, scaling=situs.LinearScaling(factor=2.0))",
-        note="linear; for dynamic, scaling=situs.DynamicNTKScaling(factor=2.0, original_length=4096), where original_length "
-        "is max_position_embeddings",
+        note="linear; for dynamic, scaling=situs.DynamicNTKScaling(factor=2.0, original_length=4096), where "
+        "original_length is max_position_embeddings",
     ),
     Family(
         "GPT-NeoX, Pythia, Phi, Phi-2, StableLM, Nemotron, Persimmon, GLM 4.5, MiniMax M2, Bamba",
@@ -104,10 +77,10 @@ FAMILIES = (
         "deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa longcat_flash youtu axk1",
         'situs.Rotary(head_dim=qk_head_dim, rotary_dim=qk_rope_head_dim, channels="trailing", base=rope_theta, '
         'pairing="interleaved")',
-        note="q and k of a head are the part without positions and the rotated one, joined; all heads share the rotated part "
-        "of k, and encoding.join_keys gives keys that are joined and rotated; with rope_type yarn: scaling=situs.YaRN(factor=40.0, original_length=4096, mscale=1.0, "
-        "mscale_all_dim=1.0), whose factor of the softmax scale attend multiplies by; with rope_interleave false: "
-        'pairing="halves"',
+        note="q and k of a head are the part without positions and the rotated one, joined; all heads share the "
+        "rotated part of k, and encoding.join_keys gives keys that are joined and rotated; with rope_type yarn: "
+        "scaling=situs.YaRN(factor=40.0, original_length=4096, mscale=1.0, mscale_all_dim=1.0), whose factor of the "
+        'softmax scale attend multiplies by; with rope_interleave false: pairing="halves"',
     ),
     Family(
         "MiniCPM 3, Hunyuan V4",
@@ -121,8 +94,8 @@ FAMILIES = (
         '[situs.Rotary(head_dim=128, rotary_dim=64, channels="trailing", pairing="interleaved"), '
         'situs.RotaryValue(head_dim=128, rotary_dim=64, channels="trailing", pairing="interleaved")]',
         "sinks=sinks",
-        "model type deepseek_v4: one vector is key and value, so that values are rotated too, and the output is rotated "
-        "back",
+        note="model type deepseek_v4: one vector is key and value, so that values are rotated too, and the output is "
+        "rotated back",
     ),
     Family(
         "Mistral 4",
@@ -142,8 +115,8 @@ FAMILIES = (
     Family(
         "Mistral Large 4",
         "",
-        '[situs.LeRoPE(head_dim=192, rotary_dim=64, channels="trailing"), '
-        'situs.Temperature(dialect="ssmax", num_heads=8)]',
+        '[situs.LeRoPE(head_dim=192, rotary_dim=64, channels="trailing"), situs.Temperature(dialect="ssmax", '
+        "num_heads=8)]",
         note="model type mistral_large4_text, layers with rotary; the others have Temperature alone",
     ),
     Family(
@@ -152,7 +125,7 @@ FAMILIES = (
         "situs.Rotary(head_dim=head_dim, base=rope_theta, scaling=situs.YaRN(factor=32.0, original_length=4096, "
         "truncate=False))",
         "window=128, sinks=sinks",
-        "sliding layers; full ones: no window; sinks is a layer's parameter, a number for each head",
+        note="sliding layers; full ones: no window; sinks is a layer's parameter, a number for each head",
     ),
     Family(
         "OpenAI Privacy Filter",
@@ -166,22 +139,22 @@ FAMILIES = (
         "granite_swa granitemoe_swa",
         "situs.Rotary(head_dim=head_dim, base=rope_theta)",
         "window=128, sinks=sinks",
-        "sliding layers; full ones: no window; layers whose layer_rope_theta is 0: situs.NoPE()",
+        note="sliding layers; full ones: no window; layers whose layer_rope_theta is 0: situs.NoPE()",
     ),
     Family(
         "Gemma 2, VaultGemma",
         "gemma2 vaultgemma t5_gemma_module",
         "situs.Rotary(head_dim=head_dim, base=rope_theta)",
         "softcap=50.0, window=4096",
-        "sliding layers; full ones: no window; scale=query_pre_attn_scalar**-0.5",
+        note="sliding layers; full ones: no window; scale=query_pre_attn_scalar**-0.5",
     ),
     Family(
         "Gemma 3, T5Gemma 2, ModernBERT, OLMo 3",
         "",
         "situs.Rotary(head_dim=256, base=10000.0)",
         "window=512",
-        "sliding layers of model types gemma3_text, t5gemma2_text, modernbert and olmo3; full ones: no window, and the "
-        "base and scaling that rope_parameters has for full_attention (Gemma 3: base=1e6); Gemma 3: "
+        note="sliding layers of model types gemma3_text, t5gemma2_text, modernbert and olmo3; full ones: no window; "
+        "rope_parameters has a base and a scaling for each of both (Gemma 3's full layers: base=1e6); Gemma 3: "
         "scale=query_pre_attn_scalar**-0.5",
     ),
     Family(
@@ -221,10 +194,10 @@ FAMILIES = (
         "",
         "situs.ProjectedBias(num_heads=8, rank=16, distances=1024, softmax_scale=1 / 64)",
         "features={'relative': relative}",
-        "sliding layers, where distances is the window; full ones: [situs.ProjectedBias(..., distances=rel_extent, "
-        "tempered=True), situs.Temperature(dialect='inkling', original_length=log_scaling_n_floor, "
-        "factor=log_scaling_alpha)]; relative is what r_proj makes of the hidden states, (batch, heads, tokens, d_rel), "
-        "and softmax_scale 1 / head_dim",
+        note="sliding layers, where distances is the window; full ones: [situs.ProjectedBias(..., "
+        "distances=rel_extent, tempered=True), situs.Temperature(dialect='inkling', "
+        "original_length=log_scaling_n_floor, factor=log_scaling_alpha)]; relative is what r_proj makes of the hidden "
+        "states, (batch, heads, tokens, d_rel), and softmax_scale 1 / head_dim",
     ),
     Family(
         "Cohere 2, EXAONE 4, AFMoE, SmolLM 3, Kolibri, Flint: rotary on some layers",
@@ -234,19 +207,15 @@ FAMILIES = (
         "situs.schedule(['rotary', 'rotary', 'rotary', 'none'], num_layers=32, head_dim=128); Cohere 2: "
         'pairing="interleaved"',
     ),
-    Family(
-        "Jamba, Nemotron H, Kimi Linear, Zamba: no positions",
-        "",
-        "situs.NoPE()",
-    ),
+    Family("Jamba, Nemotron H, Kimi Linear, Zamba: no positions", "", "situs.NoPE()"),
     Family(
         "Phi-3 and Phi-4 with 128k",
         "",
-        "situs.Rotary(head_dim=96, scaling=situs.LongRoPE(factor=32.0, original_length=4096, short_factors=[1.0] * 48, "
-        "long_factors=[2.0] * 48))",
-        note="model types phi3 and phimoe with rope_type longrope: short_factors and long_factors are the lists short_factor "
-        "and long_factor, factor is max_position_embeddings / original_max_position_embeddings; Phi-MoE: short_mscale "
-        "and long_mscale too",
+        "situs.Rotary(head_dim=96, scaling=situs.LongRoPE(factor=32.0, original_length=4096, short_factors=[1.0] * "
+        "48, long_factors=[2.0] * 48))",
+        note="model types phi3 and phimoe with rope_type longrope: short_factors and long_factors are the lists "
+        "short_factor and long_factor, factor is max_position_embeddings / original_max_position_embeddings; Phi-MoE: "
+        "short_mscale and long_mscale too",
     ),
     Family(
         "Hunyuan",
@@ -255,11 +224,7 @@ FAMILIES = (
         note="with alpha: scaling=situs.NTKScaling(factor=alpha); queries and keys are normalised after the rotation: "
         'situs.Attention(qk_norm="after")',
     ),
-    Family(
-        "nanochat",
-        "nanochat",
-        "situs.Rotary(head_dim=head_dim, base=rope_theta, reverse=True)",
-    ),
+    Family("nanochat", "nanochat", "situs.Rotary(head_dim=head_dim, base=rope_theta, reverse=True)"),
     Family(
         "Qwen2-VL, Qwen2.5-VL and Omni, PaddleOCR-VL",
         "paddleocr_vl_text qwen2_5_omni_text qwen2_5_vl_text qwen2_vl_text",
@@ -276,8 +241,8 @@ FAMILIES = (
     Family(
         "ERNIE 4.5 VL",
         "ernie4_5_vl_moe_text",
-        'situs.Rotary(head_dim=head_dim, base=rope_theta, pairing="interleaved", '
-        'split=situs.Sections(sizes=(20, 22, 22), order="time_last"))',
+        'situs.Rotary(head_dim=head_dim, base=rope_theta, pairing="interleaved", split=situs.Sections(sizes=(20, 22, '
+        '22), order="time_last"))',
         "positions=situs.Positions.mixed([4, situs.Vision(1, 4, 6)])",
     ),
     Family(
@@ -303,7 +268,7 @@ FAMILIES = (
         "",
         'situs.Rotary(head_dim=128, pairing="interleaved", split=situs.Axial(dims=(16, 56, 56)))',
         "positions=situs.Positions.grid(1, 4, 6, centred=(False, True, True))",
-        "Flux and HunyuanVideo count from 0: no centred; Wan: dims=(44, 42, 42)",
+        note="Flux and HunyuanVideo count from 0: no centred; Wan: dims=(44, 42, 42)",
     ),
     Family(
         "DINOv3",
@@ -321,120 +286,9 @@ FAMILIES = (
         "RoFormer",
         "",
         'situs.Rotary(head_dim=64, pairing="interleaved")',
-        note="with rotary_value true, and CLVP: [situs.Rotary(...), situs.RotaryValue(..., rotate_back=False)], with the same "
-        "options",
+        note="with rotary_value true, and CLVP: [situs.Rotary(...), situs.RotaryValue(..., rotate_back=False)], with "
+        "the same options",
     ),
-    Family(
-        "T5, mT5, Flan-T5, Switch, Pix2Struct, UMT5, LongT5",
-        "",
-        "situs.T5Bias(num_heads=8)",
-        "",
-        "encoders; decoders: bidirectional=False, and nothing in cross-attention; all layers share one encoding, but in "
-        "UMT5 each layer has its own; the softmax scale is 1, which the encoding declares",
-    ),
-    Family("MPNet", "", "situs.T5Bias(num_heads=12, softmax_scale=None)"),
-    Family("BLOOM, MPT", "", "situs.ALiBi(num_heads=8)", "causal=True"),
-    Family(
-        "Falcon with ALiBi",
-        "",
-        "situs.ALiBi(num_heads=8, factor=1 / 8)",
-        "causal=True",
-        "configurations with alibi true; factor is 1 / sqrt(head_dim). The others: situs.Rotary(head_dim=head_dim)",
-    ),
-    Family("DeBERTa v1", "", "situs.Deberta(dim=768, num_heads=12, head_dim=64)"),
-    Family(
-        "DeBERTa v2 and v3, SEW-D",
-        "",
-        "situs.Deberta(dim=768, num_heads=12, head_dim=64, buckets=256, layer_norm=True)",
-        note="with share_att_key true, the attention's own projections serve: share_att_key=True, and encoding.tie(query=..., "
-        "key=...)",
-    ),
-    Family("XLNet, Transformer-XL", "", "situs.TransformerXL(dim=1024, num_heads=16, head_dim=64)"),
-    Family(
-        "wav2vec2-conformer, SeamlessM4T, Parakeet, FastSpeech 2 conformer",
-        "",
-        'situs.TransformerXL(dim=512, num_heads=8, head_dim=64, layout="interleaved")',
-    ),
-    Family(
-        "Gemma 3n's audio",
-        "",
-        'situs.TransformerXL(dim=512, num_heads=8, head_dim=64, spacing="inclusive", biases=False)',
-    ),
-    Family(
-        "wav2vec2-bert",
-        "",
-        "situs.Shaw(num_heads=8, head_dim=64, max_distance=64, max_ahead=8, values=False)",
-    ),
-    Family(
-        "VITS",
-        "",
-        'situs.Shaw(num_heads=2, head_dim=96, max_distance=4, beyond="nothing")',
-    ),
-    Family(
-        "SpeechT5, Granite Speech",
-        "",
-        'situs.Shaw(num_heads=8, head_dim=64, max_distance=160, values=False, rows="query_minus_key")',
-    ),
-    Family(
-        "UDOP, LayoutLMv3",
-        "",
-        "situs.Boxes(num_heads=8)",
-        note="positions=encoding.positions(boxes), of tokens' boxes on the page: places in the text and boxes are "
-        "coordinates of one position; UDOP: anchor='centre', and softmax_scale=1.0; LayoutLMv3: factor=1 / sqrt(head_dim)",
-    ),
-    Family(
-        "SAM, ViTDet, SegGPT", "", "situs.ViTDet(num_heads=12, head_dim=64)", "positions=situs.Positions.grid(4, 6)"
-    ),
-    Family("Swin, Donut", "", "situs.SwinBias(num_heads=4, window=(7, 7))", "positions=situs.Positions.grid(4, 6)"),
-    Family(
-        "Swin v2",
-        "",
-        'situs.SwinBias(num_heads=4, window=(8, 8), version="v2")',
-        "positions=situs.Positions.grid(4, 6)",
-    ),
-    Family(
-        "BEiT, Data2Vec vision",
-        "",
-        "situs.SwinBias(num_heads=12, window=(14, 14), cls=True)",
-        "positions=situs.Positions.grid(4, 6, prefix=1)",
-    ),
-    Family(
-        "GPT-2, BERT, CLIP's text and others with a table",
-        "",
-        "situs.Learned(dim=768, max_length=1024)",
-        note="x = encoding(x), before the first layer; max_length counts the rows of the table",
-    ),
-    Family(
-        "RoBERTa, BART, OPT",
-        "",
-        "situs.Learned(dim=768, max_length=1026, offset=2)",
-        note="max_length counts all rows of the table, the first two too, which are not for positions; RoBERTa: "
-        "padding_row=1",
-    ),
-    Family(
-        "ViT, CLIP, DINOv2",
-        "",
-        "situs.LearnedGrid(dim=768, size=(14, 14), prefix=1)",
-        note="x = encoding(x, situs.Positions.grid(14, 14, prefix=1)); prefix counts [CLS]; encoding.resize makes a table "
-        "for another size",
-    ),
-    Family(
-        "M2M-100, XGLM, Speech2Text",
-        "",
-        'situs.Sinusoidal(dim=512, layout="concatenated", spacing="inclusive", offset=2, padding="zeros")',
-    ),
-    Family(
-        "MusicGen",
-        "",
-        'situs.Sinusoidal(dim=512, layout="concatenated", spacing="inclusive", cosines_first=True)',
-    ),
-    Family(
-        "Forgetting Transformer (FoX)",
-        "",
-        "situs.Forgetting(num_heads=8)",
-        "causal=True, features={'gate': gate}",
-        "gate is what the layer's forget projection makes of the hidden states, (batch, heads, tokens, 1), before the "
-        "sigmoid; situs.Attention(..., encoding=situs.Forgetting(num_heads=8, dim=512)) computes it by itself",
-    ),
+    *OTHERS,
 )
 """Of several rows that name a model, each is for some of its layers."""
