@@ -125,3 +125,13 @@ def test_what_does_not_fit_is_refused() -> None:
     words = "value must have 6 channels per head, since RotaryValue was made for as many; got shape (1, 1, 3, 8)."
     with raises_exactly(ValueError, words):
         situs.attend(x, x, x, encoding=RotaryValue(head_dim=8, value_dim=6))
+
+
+@pytest.mark.compiled
+def test_graphs_of_symbolic_sizes_take_rotated_values() -> None:
+    torch._dynamo.reset()
+    value_map = RotaryValue(head_dim=8, value_dim=6)
+    compiled = torch.compile(situs.attend, fullgraph=True, dynamic=True, backend="eager")
+    query, key, value = (torch.randn(1, 2, 5, width) for width in (8, 8, 6))
+    out = compiled(query, key, value, encoding=value_map, causal=True)
+    torch.testing.assert_close(out, situs.attend(query, key, value, encoding=value_map, causal=True))

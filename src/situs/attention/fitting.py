@@ -109,9 +109,10 @@ def require_fit(
             f"value must have {width} channels per head, since {name} adds as many to values; got shape "
             f"{tuple(value.shape)}."
         )
-    if isinstance(encoding, ValueMap) and encoding.value_dim not in (None, value.shape[-1]):
+    wanted = encoding.value_dim if isinstance(encoding, ValueMap) else None
+    if wanted is not None and value.shape[-1] != wanted:  # in graphs, a symbol is found in no tuple
         raise ValueError(
-            f"value must have {encoding.value_dim} channels per head, since {name} was made for as many; got shape "
+            f"value must have {wanted} channels per head, since {name} was made for as many; got shape "
             f"{tuple(value.shape)}."
         )
     by_position = isinstance(encoding, (BiasEncoding, ScoreEncoding, ValueEncoding))
