@@ -21,7 +21,7 @@ from situs.arguments import (
     require_tensor,
     told,
 )
-from situs.encodings.base import Encoding
+from situs.encodings.base import Encoding, QueryKeyEncoding
 from situs.functional.rotation import PAIRINGS, Pairing
 from situs.positions import Positions
 
@@ -191,3 +191,13 @@ def check_head(head_dim: int, rotary_dim: int | None, pairing: Pairing) -> tuple
             f"pairs; got {rotary_dim}."
         )
     return head_dim, rotary_dim
+
+
+def require_own_rotation(encoding: QueryKeyEncoding) -> None:
+    """Raise where a vector has no rotation by itself."""
+    if encoding.by_pair:
+        raise ValueError(
+            f"scaling must change frequencies for queries or keys to be rotated by themselves, since in bands of "
+            f"distance a rotation depends on the positions of both; got {type(encoding).__name__}"
+            f"({encoding.extra_repr()}). Use situs.attend(query, key, value, encoding=encoding), or situs.Attention."
+        )
