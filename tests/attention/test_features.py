@@ -356,3 +356,20 @@ def test_a_feature_says_what_it_is() -> None:
         ValueError, "role must be one of 'query', 'key', since a vector is one or the other; got 'value'."
     ):
         Feature(width=1, role="value")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("closed", [-1e16, float("-inf")])
+@pytest.mark.parametrize("impl", ["toeplitz", "blockwise", "dense", "reference"])
+def test_a_gate_that_is_closed_forgets_all_before_it_and_nothing_behind(closed: float, impl: Any) -> None:
+    query, key, value = (torch.randn(1, HEADS, 9, WIDTH, dtype=torch.float64) for _ in range(3))
+    gate = torch.randn(1, HEADS, 9, 1, dtype=torch.float64)
+    gate[:, :, 4] = closed
+    gate.requires_grad_()
+    given: dict[str, Any] = {"encoding": Forgetting(num_heads=HEADS), "causal": True, "impl": impl}
+    whole = attend(query, key, value, features={"gate": gate}, **given)
+    behind = [each[:, :, 4:] for each in (query, key, value)]
+    open_gate = torch.nn.functional.pad(gate[:, :, 5:], (0, 0, 1, 0))  # that of the first token plays no part
+    alone = attend(*behind, features={"gate": open_gate}, **given)
+    torch.testing.assert_close(whole[:, :, 4:], alone, atol=1e-9, rtol=0)
+    found, expected = (torch.autograd.grad(each.sum(), gate, retain_graph=True)[0] for each in (whole[:, :, 4:], alone))
+    torch.testing.assert_close(found, expected, atol=1e-9, rtol=0)

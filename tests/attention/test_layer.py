@@ -253,3 +253,26 @@ def test_norms_behind_the_rotation_are_told_by_a_word() -> None:
     )
     with raises_exactly(TypeError, words):
         cache.evict(1)
+    words = (
+        "qk_norm must be True or False with PoPE, since queries and keys come out of it wider than the norms of a "
+        "head; got 'after'."
+    )
+    with raises_exactly(ValueError, words):
+        Attention(dim=16, num_heads=2, encoding=situs.PoPE(head_dim=8, num_heads=2), qk_norm="after")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["query_norm", "key_norm"])
+def test_norms_behind_the_rotation_may_be_replaced(name: str) -> None:
+    layer, x = Attention(dim=16, num_heads=2, encoding=situs.Rotary(head_dim=8), qk_norm="after"), torch.randn(1, 5, 16)
+    before = layer(x)
+    norm = torch.nn.RMSNorm(8)
+    norm.weight.fill_(3.0)
+    setattr(layer, name, norm)
+    after = layer(x)
+    layer.scale = 3 / 8**0.5
+    setattr(layer, name, torch.nn.RMSNorm(8))
+    assert not torch.allclose(after, before, atol=1e-3)
+    torch.testing.assert_close(layer(x), after)
+    setattr(layer, name, None)
+    assert not torch.allclose(layer(x), after, atol=1e-3)

@@ -258,3 +258,18 @@ def test_a_layer_in_chunks_refuses_a_cache_whose_positions_do_not_count_its_toke
     with torch.no_grad(), raises_exactly(ValueError, message):
         layer(torch.randn(1, 2, HEADS * WIDTH), torch.tensor([[5, 6]]), cache=cache)
     assert cache.length == 0
+
+
+@pytest.mark.parametrize("impl", ["toeplitz", "blockwise", "reference"])
+@pytest.mark.parametrize("low", [-2e3, torch.finfo(torch.float32).min], ids=["low", "lowest"])
+def test_a_row_that_a_mask_lowers_at_every_key_goes_to_the_sink(impl: str, low: float) -> None:
+    query, key, value = qkv(dtype=torch.float32)
+    sinks = torch.zeros(HEADS, requires_grad=True)
+    mask = torch.zeros(20, 20)
+    mask[3] = low
+    given: dict[str, Any] = {"encoding": situs.ALiBi(num_heads=HEADS), "causal": True, "sinks": sinks, "impl": impl}
+    out, without = attend(query, key, value, mask=mask, **given), attend(query, key, value, **given)
+    assert not out[:, :, 3].any()
+    assert torch.allclose(out[:, :, 4:], without[:, :, 4:], atol=1e-6)
+    found = torch.autograd.grad(out[:, :, 3].sum(), (query, key, value, sinks))
+    assert not any(bool(each.any()) for each in found)

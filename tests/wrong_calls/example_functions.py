@@ -94,5 +94,6 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "situs.plots.speeds": lambda: {**FIGURE, "encodings": situs.Rotary(head_dim=8)},
     "situs.plots.suiting": lambda: {"sitter": sitters(situs.NoPE())[0]},
     "situs.plots.table": lambda: {**FIGURE, "encodings": situs.Sinusoidal(dim=DIM)},
+    "situs.plots.factors": lambda: {"encodings": situs.Temperature(original_length=8), "length": 32},
     "situs.plots.wavelengths": lambda: {"encodings": situs.Rotary(head_dim=8), "train_length": 32},
 }  # fmt: skip

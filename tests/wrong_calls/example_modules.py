@@ -10,7 +10,7 @@ from torch import nn
 
 import situs
 from situs import Positions
-from situs.attention.cache import Step
+from situs.attention.memory import Step
 from tests.wrong_calls.making import (
     BATCH,
     DIM,

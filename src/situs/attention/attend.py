@@ -10,11 +10,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from situs.arguments import require_choice
-from situs.attention.kernels import KERNELS, preferred
+from situs.attention.kernels import KERNELS
 from situs.attention.request import Request, make_request
 from situs.attention.value_maps import mapped_output, with_mapped_values
 from situs.encodings.base import Encodings, autocast_off
 from situs.positions import PositionsLike
+
+_FIRST_FOR_A_DECODE_STEP = ("flash", "dense", "toeplitz", "blockwise", "reference")
+_FIRST_ON_CUDA = ("flash", "flex", "toeplitz", "blockwise", "dense", "reference")
+_FIRST = ("flash", "toeplitz", "blockwise", "dense", "reference")
 
 Impl = Literal["auto", "flash", "toeplitz", "flex", "blockwise", "dense", "reference"]
 
@@ -79,6 +83,8 @@ def attend(
 def attend_request(request: Request, impl: Impl) -> Float[Tensor, "batch heads query value_dim"]:
     """Serve a request that is resolved already, in the dtypes that it has, whatever autocast is on."""
     with autocast_off(request.query.device.type):
+        if not request.value_maps:
+            return KERNELS[_choose(request, impl)].run(request)
         mapped = with_mapped_values(request)
         return mapped_output(request, KERNELS[_choose(mapped, impl)].run(mapped))
 
@@ -140,7 +146,7 @@ def explain(
         dropout=dropout,
     )
     chosen = _choose(request, impl)
-    order = preferred(request)
+    order = _preferred(request)
     others = {}
     for name, kernel in KERNELS.items():
         if name != chosen:
@@ -156,10 +162,20 @@ def require_impl(impl: object) -> None:
         require_choice("impl", impl, ("auto", *KERNELS), "each names a kernel")
 
 
+def _preferred(request: Request) -> tuple[str, ...]:
+    """The kernels in the order in which they are tried, by what was measured: on the CPU compiled FlexAttention is
+    slower than strided views."""
+    if request.is_empty:
+        return ("reference",)
+    if request.is_decode_step:
+        return _FIRST_FOR_A_DECODE_STEP
+    return _FIRST_ON_CUDA if request.query.device.type == "cuda" else _FIRST
+
+
 def _choose(request: Request, impl: Any) -> str:
     """The kernel that was named, or the first that can serve."""
     if isinstance(impl, str) and impl == "auto":
-        for name in preferred(request):
+        for name in _preferred(request):
             if KERNELS[name].cannot(request) is None:
                 return name
     require_impl(impl)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -29,9 +28,15 @@ from situs.attention.admission import (
     require_row_numbers,
     require_valid,
 )
-from situs.attention.features import features_of, require_features, require_held_features, require_key_features
+from situs.attention.features import (
+    declare_features,
+    features_of,
+    require_features,
+    require_held_features,
+    require_key_features,
+)
 from situs.attention.fitting import require_window
-from situs.attention.memory import SPARE, Memory
+from situs.attention.memory import SPARE, Memory, Step
 from situs.attention.offsets import OffsetCache
 from situs.attention.request import softmax_scale
 from situs.attention.rotated_keys import (
@@ -43,27 +48,10 @@ from situs.attention.rotated_keys import (
     require_same_rotations,
     rotations_and_others,
 )
-from situs.encodings.base import Encoding, Encodings, QueryKeyEncoding, as_encodings, computing_dtype
+from situs.encodings.base import Encodings, QueryKeyEncoding, as_encodings, computing_dtype
 from situs.encodings.rotation import RotationEncoding
 from situs.encodings.value_map import OutputMap, ValueMap
 from situs.positions import Positions, PositionsLike
-
-
-class Step(NamedTuple):
-    """What attention computes with: queries, keys and values, their positions, and what is left to do."""
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    encodings: Sequence[Encoding]
-    """Encodings that have not acted yet."""
-    query_positions: Positions
-    key_positions: Positions
-    scale: float
-    before: tuple[Memory, tuple[Rotation, ...] | None, int | Tensor | None, bool]
-    """What a cache held before this step."""
-    features: Mapping[str, Tensor] = MappingProxyType({})
-    """Features of the new queries and of all keys."""
 
 
 @final
@@ -213,9 +201,12 @@ class KVCache:
         dtype = memory.keys.dtype
         require_queries(query, memory.keys, count)
         listed = as_encodings(encodings, "encodings")
-        given = {name: each.to(dtype) for name, each in require_features(listed, features, query, count).items()}
-        of_new_keys = {name: given[name] for name in features_of(listed, "key")}
-        require_held_features(of_new_keys, memory.features if memory.length else None)
+        given: dict[str, Tensor] = {}
+        of_new_keys: dict[str, Tensor] = {}
+        if features is not None or memory.features or declare_features(listed):
+            given = {name: each.to(dtype) for name, each in require_features(listed, features, query, count).items()}
+            of_new_keys = {name: given[name] for name in features_of(listed, "key")}
+            require_held_features(of_new_keys, memory.features if memory.length else None)
         if not query.dtype == key.dtype == value.dtype == dtype:
             query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
         admitted = self.admit(positions, count)
@@ -233,7 +224,8 @@ class KVCache:
             of_keys = replace(of_keys, sequence_length=admitted.sequence_length)
         before = memory, self.rotated_by, self.sequence_length, self.is_counted
         keys, values = after.keys[:, :, : after.held], after.values[:, :, : after.held]
-        given |= {name: each[:, :, : after.held] for name, each in after.features.items()}
+        if after.features:
+            given |= {name: each[:, :, : after.held] for name, each in after.features.items()}
         self.memory, self.is_counted = after if memory.window is None else after.fitted(), is_counted
         if not memory.length:
             self.rotated_by, self.sequence_length = of_cached(rotations), admitted.sequence_length

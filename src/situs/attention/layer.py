@@ -29,10 +29,11 @@ from situs.arguments import (
 from situs.attention.admission import is_ahead_of_tokens
 from situs.attention.attend import Impl, attend_request, require_impl
 from situs.attention.cache import KVCache
+from situs.attention.features import declare_features
 from situs.attention.fitting import require_cap, require_chunk, require_mask, require_scale, require_window
 from situs.attention.normed import QueryKeyNorm, with_norm_after
 from situs.attention.request import make_request, resolve, softmax_scale, warn_of_scale
-from situs.encodings.base import Encoding, Encodings, as_encodings, is_autocast
+from situs.encodings.base import Encoding, Encodings, QueryKeyEncoding, as_encodings, is_autocast
 from situs.encodings.features import computed_features
 from situs.positions import Positions, PositionsLike, is_deferred
 from situs.positions.require import like as require_like
@@ -124,8 +125,12 @@ class Attention(nn.Module):
         self.key_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
         self._norm_after: tuple[QueryKeyNorm, ...] = ()  # a tuple, since the norms are this layer's
         if isinstance(qk_norm, str):
-            assert self.query_norm is not None
-            assert self.key_norm is not None
+            wider = [each for each in acting if isinstance(each, QueryKeyEncoding) and each.widens]
+            if wider:
+                refuse(
+                    ValueError, "qk_norm", f"be True or False with {type(wider[0]).__name__}",
+                    "queries and keys come out of it wider than the norms of a head", told(qk_norm),
+                )  # fmt: skip
             self._norm_after = (QueryKeyNorm(self.query_norm, self.key_norm),)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -200,9 +205,9 @@ class Attention(nn.Module):
         if not query.dtype == key.dtype == value.dtype:  # norms may be wider under autocast
             query, key = query.to(value.dtype), key.to(value.dtype)
         own = as_encodings(self.encodings, "encodings")
-        features = _features(own, x, source)
-        for norm in self._norm_after:
-            own = with_norm_after(own, norm)
+        features = _features(own, x, source) if declare_features(own) else None
+        if self._norm_after:
+            own = with_norm_after(own, self._current_norm_after())
         causal = self.causal and context is None
         dropout = self.dropout if self.training else 0.0
         if cache is None:
@@ -233,6 +238,14 @@ class Attention(nn.Module):
     def _scale(self, encodings: list[Encoding]) -> float:
         """Give the factor of q . k: one's own, or that of the encodings, which warned when the layer was made."""
         return softmax_scale(encodings, self.head_dim) if self.scale is None else self.scale
+
+    def _current_norm_after(self) -> QueryKeyNorm:
+        """Give the norms behind the rotation, which may have been replaced like any other part of the layer."""
+        norm = self._norm_after[0]
+        if norm.query_norm is not self.query_norm or norm.key_norm is not self.key_norm:
+            norm = QueryKeyNorm(self.query_norm, self.key_norm)
+            self._norm_after = (norm,)
+        return norm
 
     def _project(self, out: Tensor, dtype: torch.dtype) -> Tensor:
         out = out if out.dtype == dtype else out.to(dtype)

@@ -23,6 +23,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from situs.attention.admission import is_ahead_of_tokens
+from situs.attention.rotated_keys import Rotation
+from situs.encodings.base import Encoding
 from situs.positions import Positions, is_deferred
 
 SPARE = 32  # tokens that are held beyond the window at least, so that drafts of as many can be cropped
@@ -219,6 +221,23 @@ class Memory(NamedTuple):
         if keys.requires_grad or values.requires_grad:
             keys, values = (in_new_memory(each.detach()[:, :, :0], self.room) for each in (keys, values))
         return Memory(keys, values, self.room, self.window)
+
+
+class Step(NamedTuple):
+    """What attention computes with: queries, keys and values, their positions, and what is left to do."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    encodings: Sequence[Encoding]
+    """Encodings that have not acted yet."""
+    query_positions: Positions
+    key_positions: Positions
+    scale: float
+    before: tuple[Memory, tuple[Rotation, ...] | None, int | Tensor | None, bool]
+    """What a cache held before this step."""
+    features: Mapping[str, Tensor] = MappingProxyType({})
+    """Features of the new queries and of all keys."""
 
 
 def in_new_memory(tensor: Tensor, size: int) -> Tensor:

@@ -19,23 +19,24 @@ class QueryKeyNorm(QueryKeyEncoding):
     learned weights does not commute with a rotation, so that keys behind it cannot be rotated on, and are not evicted.
     """
 
-    def __init__(self, query_norm: nn.Module, key_norm: nn.Module) -> None:
+    def __init__(self, query_norm: nn.Module | None, key_norm: nn.Module | None) -> None:
         super().__init__()
         self._norms = query_norm, key_norm  # in a tuple, since they are the layer's
 
     @property
-    def query_norm(self) -> nn.Module:
-        """The norm of queries."""
+    def query_norm(self) -> nn.Module | None:
+        """The norm of queries, if they have one."""
         return self._norms[0]
 
     @property
-    def key_norm(self) -> nn.Module:
-        """The norm of keys."""
+    def key_norm(self) -> nn.Module | None:
+        """The norm of keys, if they have one."""
         return self._norms[1]
 
     def forward(self, x: Tensor, positions: PositionsLike = None, *, role: Role = "query") -> Tensor:
         """Normalise queries or keys, wherever they stand."""
-        normed: Tensor = self._norms[role == "key"](x)
+        norm = self._norms[role == "key"]
+        normed: Tensor = x if norm is None else norm(x)
         return normed.to(x.dtype)  # it may be wider under autocast
 
 

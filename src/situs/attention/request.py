@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from situs.attention.features import features_of, of_real_tokens, require_features, tempered
+from situs.attention.features import declare_features, features_of, of_real_tokens, require_features, tempered
 from situs.attention.fitting import (
     require_causal,
     require_chunks,
@@ -84,30 +84,14 @@ class Request:
     """Encodings that change values before a kernel and its output after."""
     features: Mapping[str, Tensor] = field(default_factory=dict)
     """Side inputs of queries or keys, (batch, heads, sequence, width) by name, 0 for padding."""
-
-    @property
-    def adds_mask_to_capped(self) -> bool:
-        """Whether a float mask is added to scores that were capped before."""
-        return self.softcap is not None and self.mask is not None and self.mask.dtype != torch.bool
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there are no queries, no keys or no channels."""
-        return not self.query.numel() or not self.value.numel()
-
-    @property
-    def are_ranges(self) -> bool:
-        """Whether queries and keys are one range each."""
-        return self.query_positions.start is not None and self.key_positions.start is not None
-
-    @property
-    def is_decode_step(self) -> bool:
-        """Whether one query meets a range of keys, and every bias is known by offset, so that one row tells all."""
-        if self.query.shape[2] != 1 or self.mask is not None or not self.are_ranges:
-            return False
-        return not self.biases or all(
-            isinstance(each, (OffsetBias, PositionProduct)) and each.axes == 1 for each in self.biases
-        )
+    are_ranges: bool = False
+    """Whether queries and keys are one range each."""
+    is_decode_step: bool = False
+    """Whether one query meets a range of keys, and every bias is known by offset, so that one row tells all."""
+    is_empty: bool = False
+    """Whether there are no queries, no keys or no channels."""
+    adds_mask_to_capped: bool = False
+    """Whether a float mask is added to scores that were capped before."""
 
 
 def _offset_bounds(query: Positions, key: Positions, span: int | None) -> tuple[int, int] | None:
@@ -160,13 +144,17 @@ def make_request(
     """Check and resolve what a caller asked for."""
     query, key, value = require_tensors(query, key, value)
     scale = require_numbers(causal, window, scale, dropout)
-    softcap = require_softmax(query, chunk, softcap, sinks)
+    if chunk is not None or softcap is not None or sinks is not None:
+        softcap = require_softmax(query, chunk, softcap, sinks)
     of_queries, of_keys = align(positions, key_positions, query.shape[2], key.shape[2], query.device)
-    require_positions(of_queries, of_keys, query.shape[0])
+    if positions is not None or key_positions is not None:
+        require_positions(of_queries, of_keys, query.shape[0])
     if mask is not None:
         require_mask(mask, (*query.shape[:3], key.shape[2]), query.device)
     acting = as_encodings(encoding)
-    given = require_features(acting, features, query, key.shape[2])
+    given: Mapping[str, Tensor] = {}
+    if features is not None or declare_features(acting):
+        given = require_features(acting, features, query, key.shape[2])
     request = resolve(
         query, key, value, acting, of_queries, of_keys, causal, window, mask, scale, dropout, offsets,
         chunk=chunk, softcap=softcap, sinks=sinks, features=given,
@@ -196,7 +184,9 @@ def resolve(
     features: Mapping[str, Tensor] | None = None,
 ) -> Request:
     """Resolve what is known to belong together; only encodings are checked, against queries, keys and values."""
-    mask = None if mask is None else _raised(mask[(None,) * (4 - mask.ndim)])
+    if mask is not None:
+        mask = mask[(None,) * (4 - mask.ndim)]
+        mask = _raised(mask) if sinks is None else mask  # beside a sink, how low a row is tells
     given = dict(features or {})
     if chunk is not None:
         require_chunks(of_queries, of_keys)
@@ -215,7 +205,7 @@ def resolve(
     cumulated: list[CumulatedScore] = []
     values: list[ValueEncoding] = []
     value_maps: list[ValueMap] = []
-    adds = False
+    adds, by_offset = False, True
     spans: list[float] = []
     for each in acting:
         if isinstance(each, InputEncoding):
@@ -231,6 +221,7 @@ def resolve(
             if isinstance(each, PositionProduct):
                 products.append(each)
             adds = adds or not isinstance(each, PositionProduct) or each.adds_by_offset
+            by_offset = by_offset and isinstance(each, (OffsetBias, PositionProduct)) and each.axes == 1
         if isinstance(each, CumulatedScore):
             cumulated.append(each)
             spans.append(1)  # all keys before a query are alike but for their sums
@@ -247,6 +238,7 @@ def resolve(
     if given:
         given = tempered(of_real_tokens(given, encodings, of_queries, of_keys), encodings, of_queries)
     adds = adds or bool(contents or values)
+    ranges = of_queries.start is not None and of_keys.start is not None
     return Request(
         query,
         key,
@@ -274,6 +266,10 @@ def resolve(
         None if sinks is None else sinks.to(computing_dtype(query.dtype)),
         tuple(value_maps),
         given,
+        ranges,
+        ranges and by_offset and query.shape[2] == 1 and mask is None,
+        not query.numel() or not value.numel(),
+        softcap is not None and mask is not None and mask.dtype != torch.bool,
     )
 
 

@@ -22,6 +22,8 @@ from situs.functional.angles import widest
 from situs.functional.cumulation import cumulated_over_range, cumulated_over_tokens
 from situs.positions import Positions, PositionsLike, own_slots, query_slots
 
+LOWEST = -1e5  # of a token's number: no weight is left behind it, and later ones keep their digits in the sum
+
 
 class CumulatedScore(ScoreEncoding):
     """Add to every score the sum of the numbers of all tokens behind the key, up to the query.
@@ -67,9 +69,10 @@ def cumulated(
     query_positions: Positions,
     key_positions: Positions,
 ) -> tuple[Float[Tensor, "batch heads query"], Float[Tensor, "batch heads key"]]:
-    """Cumulate the numbers of all keys, in float64: c_i of the queries and c_j of the keys."""
+    """Cumulate the numbers of all keys, in float64: c_i of the queries and c_j of the keys. None counts as less than
+    -1e5, be it -inf."""
     query, key = query_positions, key_positions
-    steps = encoding.steps(feature, widest(feature.device))
+    steps = encoding.steps(feature, widest(feature.device)).clamp(min=LOWEST)
     if key.valid is not None:
         steps = steps.masked_fill(~key.valid[:, None], 0)
     start, key_start = query.first_slot, key.first_slot

@@ -12,8 +12,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from situs.arguments import is_deferred, refuse, require_everywhere, require_tensor, told
+from situs.arguments import (
+    is_deferred,
+    refuse,
+    require_choice,
+    require_count,
+    require_everywhere,
+    require_tensor,
+    told,
+)
 from situs.encodings.base import Encoding
+from situs.functional.rotation import PAIRINGS, Pairing
 from situs.positions import Positions
 
 
@@ -167,3 +176,18 @@ def require_same_length(query: Positions, key: Positions, method: str, differs: 
 def _told(positions: Positions) -> str:
     length = positions.sequence_length
     return " or ".join(map(str, sorted(set(length.flatten().tolist())))) if isinstance(length, Tensor) else str(length)
+
+
+def check_head(head_dim: int, rotary_dim: int | None, pairing: Pairing) -> tuple[int, int]:
+    """Give the channels of a head, and those of them that are rotated; raise unless they can be rotated in pairs."""
+    head_dim = require_count("head_dim", head_dim, "it counts channels")
+    rotary_dim = head_dim if rotary_dim is None else require_count("rotary_dim", rotary_dim, "it counts channels")
+    require_choice("pairing", pairing, PAIRINGS, "checkpoints pair neighbouring channels or the two halves")
+    if head_dim < 2 or head_dim % 2:
+        raise ValueError(f"head_dim must be even, since rotary rotates pairs of channels; got {head_dim}.")
+    if rotary_dim % 2 or not 0 < rotary_dim <= head_dim:
+        raise ValueError(
+            f"rotary_dim must be even and at most head_dim={head_dim}, since it counts the channels rotated in "
+            f"pairs; got {rotary_dim}."
+        )
+    return head_dim, rotary_dim

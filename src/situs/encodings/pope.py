@@ -52,6 +52,8 @@ class PoPE(QueryKeyEncoding):
     widens = True
     head_dim: int
 
+    tags = frozenset({"relative", "unique", "far", "real", "learned"})
+
     def __init__(
         self, *, head_dim: int, num_heads: int | None = None, base: float = 10000.0, learned: bool = True
     ) -> None:
@@ -75,7 +77,8 @@ class PoPE(QueryKeyEncoding):
         self.num_heads = num_heads
         self.phases = Rotary(head_dim=2 * self.head_dim, base=self.base)  # whose ladder has a frequency a channel here
         self.delta = nn.Parameter(torch.empty(num_heads or 1, self.head_dim)) if learned else None
-        self.tags = frozenset({"relative", "unique", "far", "real", *(["learned"] if learned else [])})
+        if not learned:
+            self.tags = self.tags - {"learned"}
         self.reset_parameters()
 
     @torch.no_grad()

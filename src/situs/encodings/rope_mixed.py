@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from situs.arguments import require_base, require_count
 from situs.encodings.base import Role
-from situs.encodings.fitting import require_axes
-from situs.encodings.rotation import RotationEncoding, check_head
+from situs.encodings.fitting import check_head, require_axes
+from situs.encodings.rotation import RotationEncoding
 from situs.functional.angles import reduced_angles, widest
 from situs.functional.frequencies import rotary_frequencies
 from situs.functional.rotation import Pairing

@@ -28,13 +28,14 @@ from torch import Tensor
 from situs.arguments import require_bases, require_flag, require_same_device, told
 from situs.encodings.base import Role
 from situs.encodings.fitting import (
+    check_head,
     have_lengths_apart,
     require_axes,
     require_length,
     require_same_length,
     require_width,
 )
-from situs.encodings.rotation import RotationEncoding, check_head
+from situs.encodings.rotation import RotationEncoding
 from situs.encodings.scaling import ScaledFrequencies, Scaling
 from situs.encodings.split import Ladder, Split
 from situs.functional.angles import widest

@@ -20,7 +20,6 @@ from torch import Tensor
 from situs.arguments import (
     WIDE,
     require_choice,
-    require_count,
     require_dtype,
     require_everywhere,
     require_number,
@@ -33,7 +32,7 @@ from situs.encodings.fitting import require_positions, require_width
 from situs.encodings.learned_tables import cached_by_values
 from situs.encodings.points import points
 from situs.functional.angles import widest
-from situs.functional.rotation import PAIRINGS, Channels, Pairing, rotation_matrix
+from situs.functional.rotation import Channels, Pairing, rotation_matrix
 from situs.positions import Positions, PositionsLike, align
 from situs.positions.require import like as require_like
 from situs.rotation import RotationTable
@@ -388,18 +387,3 @@ def _scaled(cos: Tensor, sin: Tensor, magnitude: float | Tensor) -> tuple[Tensor
 def _blocks_of(encoding: RotationEncoding) -> tuple[int, ...]:
     """Give the sizes of the blocks, where there are several."""
     return tuple(encoding.blocks) if len(encoding.blocks) > 1 else ()
-
-
-def check_head(head_dim: int, rotary_dim: int | None, pairing: Pairing) -> tuple[int, int]:
-    """Give the channels of a head, and those of them that are rotated; raise unless they can be rotated in pairs."""
-    head_dim = require_count("head_dim", head_dim, "it counts channels")
-    rotary_dim = head_dim if rotary_dim is None else require_count("rotary_dim", rotary_dim, "it counts channels")
-    require_choice("pairing", pairing, PAIRINGS, "checkpoints pair neighbouring channels or the two halves")
-    if head_dim < 2 or head_dim % 2:
-        raise ValueError(f"head_dim must be even, since rotary rotates pairs of channels; got {head_dim}.")
-    if rotary_dim % 2 or not 0 < rotary_dim <= head_dim:
-        raise ValueError(
-            f"rotary_dim must be even and at most head_dim={head_dim}, since it counts the channels rotated in "
-            f"pairs; got {rotary_dim}."
-        )
-    return head_dim, rotary_dim

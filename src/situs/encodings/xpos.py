@@ -22,8 +22,8 @@ from torch import Tensor
 
 from situs.arguments import is_deferred, is_word, require_base, require_number, told
 from situs.encodings.base import Role
-from situs.encodings.fitting import have_lengths_apart, require_axes, require_length, require_same_length
-from situs.encodings.rotation import RotationEncoding, check_head
+from situs.encodings.fitting import check_head, have_lengths_apart, require_axes, require_length, require_same_length
+from situs.encodings.rotation import RotationEncoding
 from situs.functional.angles import widest
 from situs.functional.frequencies import rotary_frequencies
 from situs.functional.rotation import Pairing

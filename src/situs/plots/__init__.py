@@ -11,6 +11,7 @@ encodings by their names, with trained parameters where the method has some:
 
 from situs.lab.probing.sitters import named, sitters
 from situs.plots.portraits.distances import decay, distance
+from situs.plots.portraits.factors import factors
 from situs.plots.portraits.grids import grid
 from situs.plots.portraits.kinds import KINDS, Kind, suiting
 from situs.plots.portraits.matrices import attention, bias, likeness
@@ -28,6 +29,7 @@ __all__ = [
     "decay",
     "dimensions",
     "distance",
+    "factors",
     "grid",
     "likeness",
     "named",

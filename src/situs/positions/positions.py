@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Bool, Int, Num
 from torch import Tensor
 
-from situs.arguments import require_count, require_device, require_whole_numbers
+from situs.arguments import require_count, require_device
 from situs.functional import grids, sampling
 from situs.functional.grids import Vision
 from situs.positions import cells, joining, require
@@ -77,12 +77,7 @@ class Positions:
         if sequence_length is not None:
             require.sequence_length(sequence_length)
         if isinstance(start, Tensor):
-            require_whole_numbers("start", start, "they are positions")
-            if start.ndim != 1:
-                raise ValueError(
-                    f"start must be an int, or a tensor with one for each row, since rows may differ; got shape "
-                    f"{tuple(start.shape)}. Use int(start) for a single one."
-                )
+            require.starts(start)
             start = start if device is None else start.to(require.device(device))
             ids = start.unsqueeze(-1) + torch.arange(length, device=start.device)
             return replace(
@@ -155,14 +150,7 @@ class Positions:
         ids = ids if ids.is_floating_point() else ids.long()
         ids = ids.unsqueeze(0) if ids.ndim == 1 else ids
         ids = ids.squeeze(-1) if ids.ndim == 3 and ids.shape[-1] == 1 else ids
-        require.documents(documents)
-        require.valid(valid)
-        require.valid(placed, "placed")
-        documents, valid, placed = (
-            each.unsqueeze(0) if each is not None and each.ndim == 1 else each for each in (documents, valid, placed)
-        )
-        for name, each in (("documents", documents), ("valid", valid), ("placed", placed)):
-            require.one_a_token(name, each, ids)
+        documents, valid, placed = require.facts(ids, documents, valid, placed)
         if placed is not None:
             ids = torch.where(placed if ids.ndim == 2 else placed.unsqueeze(-1), ids, 0)
         require.sequence_length(sequence_length)

@@ -284,3 +284,27 @@ def document_lengths(
             f"length={length}. Give the padding a document of its own."
         )
     return known
+
+
+def starts(start: Tensor) -> None:
+    """Raise unless rows have a whole number each to begin with."""
+    require_whole_numbers("start", start, "they are positions")
+    if start.ndim != 1:
+        raise ValueError(
+            f"start must be an int, or a tensor with one for each row, since rows may differ; got shape "
+            f"{tuple(start.shape)}. Use int(start) for a single one."
+        )
+
+
+def facts(
+    ids: Tensor, documents_of: Tensor | None, valid_ones: Tensor | None, placed: Tensor | None
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Give what is told of tokens beside their ids two axes; raise unless each has an entry for every token."""
+    documents(documents_of)
+    valid(valid_ones)
+    valid(placed, "placed")
+    told_of = {"documents": documents_of, "valid": valid_ones, "placed": placed}
+    rows = {name: each.unsqueeze(0) if each is not None and each.ndim == 1 else each for name, each in told_of.items()}
+    for name, each in rows.items():
+        one_a_token(name, each, ids)
+    return rows["documents"], rows["valid"], rows["placed"]

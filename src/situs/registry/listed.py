@@ -85,7 +85,7 @@ ENCODINGS: dict[str, Listed] = {
         "score[i, j] = q_i . k_j / sqrt(d)",
     ),
     "pope": Listed(
-        "situs.encodings.pope", "PoPE", "query and key", False,
+        "situs.encodings.pope", "PoPE", "query and key", True,
         "Gopalakrishnan et al. 2025, Decoupling the \"What\" and \"Where\" With Polar Coordinate Positional "
         "Embeddings, arXiv:2509.10534",
         "sum_c softplus(q_ic) softplus(k_jc) cos((j - i) base^(-c/d) + delta_hc)",

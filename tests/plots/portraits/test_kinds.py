@@ -37,8 +37,8 @@ PORTRAITS = {
     "rotary": "rotation", "sandwich": "distance",
     "shaw": "scores", "sinusoidal": "table", "swin": "grid", "t5": "distance", "transformer_xl": "scores",
     "tupe": "bias", "xpos": "rotation", "rotary+axial": "grid", "sinusoidal(axes=2)": "grid",
-    "rotary&alibi": "decay", "rotary+yarn": "rotation", "pope": "similarity", "rotary_value": "decay",
-    "temperature": "similarity",
+    "rotary&alibi": "decay", "rotary+yarn": "rotation", "pope": "similarity", "rotary_value": "rotation",
+    "temperature": "factors",
 }  # fmt: skip
 
 
@@ -128,9 +128,9 @@ def test_an_encoding_that_does_not_say_where_it_ends_is_drawn_at_the_usual_lengt
 
 def test_words_say_whom_a_kind_suits() -> None:
     assert WORDS["table"] == "an encoding that is added to the input"
-    assert WORDS["rotation"] == WORDS["speeds"] == "an encoding that rotates queries and keys"
+    assert WORDS["rotation"] == WORDS["speeds"] == "an encoding that rotates queries and keys, or values"
     assert WORDS["decay"] == "an encoding for text that tells positions"
-    assert "learned_grid, rope_mixed, swin, sinusoidal(axes=2)" in WORDS["grid"]
+    assert "learned_grid, rope_mixed, swin, boxes, vitdet, sinusoidal(axes=2)" in WORDS["grid"]
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,19 @@ def test_lengths_that_change_are_told() -> None:
     assert panels(figure)[0].get_xlim()[1] == pytest.approx(1.22 * longer)
 
 
+def test_values_are_rotated_alike_and_the_output_back_or_not() -> None:
+    for back, said in (
+        (True, "Values are rotated so, and outputs back by the query's position: the difference remains."),
+        (False, "Values are rotated so, and outputs are not rotated back: they depend on absolute positions."),
+    ):
+        figure = plots.rotation(situs.RotaryValue(head_dim=8, value_dim=16, rotate_back=back), length=6, pair=2)
+        assert np.allclose(arrows(panels(figure)[0]), turned(2, range(6)), atol=1e-6)
+        assert words(figure)[2] == f"{EQUAL} The vector keeps its length. {said}"
+    assert names(plots.speeds(situs.RotaryValue(head_dim=16))) == names(plots.speeds(ROTARY))
+    (axes,) = panels(plots.wavelengths(situs.RotaryValue(head_dim=16)))
+    assert np.allclose(lines(axes)["rotary_value"][1], math.tau / rotary.frequencies(16))
+
+
 def test_every_pair_has_its_own_speed() -> None:
     figure = plots.speeds(ROTARY, length=5)
     waves = math.tau / rotary.frequencies(16)

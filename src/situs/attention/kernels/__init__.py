@@ -20,7 +20,7 @@ from situs.attention.reference import cannot as reference_cannot
 from situs.attention.reference import run as reference_run
 from situs.attention.request import Request
 
-__all__ = ["KERNELS", "Kernel", "preferred"]
+__all__ = ["KERNELS", "Kernel"]
 
 
 class Kernel(NamedTuple):
@@ -41,17 +41,3 @@ KERNELS = {
     "dense": Kernel(dense.cannot, dense.run),
     "reference": Kernel(reference_cannot, reference_run),
 }
-
-_FIRST_FOR_A_DECODE_STEP = ("flash", "dense", "toeplitz", "blockwise", "reference")
-_FIRST_ON_CUDA = ("flash", "flex", "toeplitz", "blockwise", "dense", "reference")
-_FIRST = ("flash", "toeplitz", "blockwise", "dense", "reference")
-
-
-def preferred(request: Request) -> tuple[str, ...]:
-    """The kernels in the order in which they are tried, by what was measured: on the CPU compiled FlexAttention is
-    slower than strided views."""
-    if request.is_empty:
-        return ("reference",)
-    if request.is_decode_step:
-        return _FIRST_FOR_A_DECODE_STEP
-    return _FIRST_ON_CUDA if request.query.device.type == "cuda" else _FIRST

@@ -21,9 +21,11 @@ from situs.checks.measures import ROLES, scores_by_distance
 from situs.encodings.base import Encoding, InputEncoding
 from situs.encodings.bias import BiasEncoding, PositionProduct
 from situs.encodings.rope_mixed import RoPEMixed
+from situs.encodings.rotary_value import RotaryValue
 from situs.encodings.rotation import RotationEncoding
 from situs.encodings.score import OffsetScore, ScoreEncoding
 from situs.encodings.sinusoidal import Sinusoidal
+from situs.encodings.temperature import Temperature
 from situs.functional.pairing import pairing_permutation
 from situs.lab.probing.sitters import HEAD_DIM, Sitter, patches_of, still
 from situs.positions import Positions
@@ -64,10 +66,19 @@ def similarity(sitter: Sitter, positions: Positions) -> Float[Tensor, "positions
     return torch.einsum("chid,chjd->ij", query, key) / (CONTENTS * sitter.heads)
 
 
+def factors(encoding: Temperature, ids: Int64[Tensor, "positions"]) -> Float64[Tensor, "heads positions"]:
+    """Give what queries are multiplied by at each position; one row where heads are alike."""
+    positions = Positions.explicit(ids, sequence_length=int(ids.max()) + 1)
+    with still([encoding]):
+        return encoding.factors(positions, dtype=torch.float64)[0, :, :, 0]
+
+
 def rotated_pair(
-    encoding: RotationEncoding, pair: int, ids: Float[Tensor, "positions"] | Int64[Tensor, "positions"]
+    encoding: RotationEncoding | RotaryValue, pair: int, ids: Float[Tensor, "positions"] | Int64[Tensor, "positions"]
 ) -> Float[Tensor, "positions 2"]:
     """Rotate the unit vector (1, 0) of a pair to each position."""
+    if isinstance(encoding, RotaryValue):
+        return rotated_pair(encoding.rotary, pair, ids)
     order = pairing_permutation(
         encoding.head_dim,
         source=encoding.pairing,
@@ -92,6 +103,8 @@ def wavelengths(encoding: Encoding, length: int) -> Float64[Tensor, "pairs"]:
     """
     if isinstance(encoding, Sinusoidal):
         return math.tau / encoding.frequencies(0)
+    if isinstance(encoding, RotaryValue):
+        return wavelengths(encoding.rotary, length)
     assert isinstance(encoding, RotationEncoding)
     if isinstance(encoding, RoPEMixed):  # along the direction that a pair looks in
         return math.tau / torch.hypot(*encoding.frequencies.detach().double()[:, 0])

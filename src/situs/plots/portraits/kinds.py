@@ -17,9 +17,11 @@ from situs.encodings.boxes import Boxes
 from situs.encodings.learned_grid import LearnedGrid
 from situs.encodings.nope import NoPE
 from situs.encodings.rotary import Rotary
+from situs.encodings.rotary_value import RotaryValue
 from situs.encodings.rotation import RotationEncoding
 from situs.encodings.score import ScoreEncoding
 from situs.encodings.sinusoidal import Sinusoidal
+from situs.encodings.temperature import Temperature
 from situs.lab.probing.sitters import Drawn, Sitter, sitters
 
 P = ParamSpec("P")
@@ -54,8 +56,13 @@ COMPARED = Suits(
     lambda sitter: _flat(sitter) and _one(sitter, (InputEncoding, QueryKeyEncoding)),
     "an encoding that is added to the input, or acts on queries and keys",
 )
-ROTATING = Suits(lambda sitter: _one(sitter, RotationEncoding), "an encoding that rotates queries and keys")
-WAVING = Suits(lambda sitter: _one(sitter, (Sinusoidal, RotationEncoding), None), "an encoding with wavelengths")
+ROTATING = Suits(
+    lambda sitter: _one(sitter, (RotationEncoding, RotaryValue)), "an encoding that rotates queries and keys, or values"
+)
+WAVING = Suits(
+    lambda sitter: _one(sitter, (Sinusoidal, RotationEncoding, RotaryValue), None), "an encoding with wavelengths"
+)
+MULTIPLYING = Suits(lambda sitter: _one(sitter, Temperature), "temperature")
 BIASED = Suits(lambda sitter: _one(sitter, BiasEncoding), "an encoding that adds a bias to the scores")
 BY_DISTANCE = Suits(
     lambda sitter: _one(sitter, BiasEncoding) and not _one(sitter, PositionProduct),
@@ -152,8 +159,8 @@ class Kind:
 
 KINDS: dict[str, Kind] = {}
 ORDER = (
-    "rotation", "grid", "table", "distance", "scores", "speeds", "dimensions", "wavelengths", "bias", "similarity",
-    "decay", "likeness", "order", "attention", "scalings",
+    "rotation", "factors", "grid", "table", "distance", "scores", "speeds", "dimensions", "wavelengths", "bias",
+    "similarity", "decay", "likeness", "order", "attention", "scalings",
 )  # fmt: skip
 """An encoding's portrait is the first kind that suits it."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import cast
+from typing import TypeAlias, cast
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from matplotlib.patches import Circle
 from matplotlib.ticker import MaxNLocator
 
 from situs.arguments import require_count
+from situs.encodings.rotary_value import RotaryValue
 from situs.encodings.rotation import RotationEncoding
 from situs.lab.probing import portraits
 from situs.lab.probing.sitters import Sitter
@@ -22,6 +23,7 @@ from situs.plots.panels import Map, Panels, name
 from situs.plots.portraits.kinds import ROTATING, kind, noted
 from situs.plots.style import MARGIN, SMALL, Sheet, Theme
 
+Rotating: TypeAlias = RotationEncoding | RotaryValue
 LEGIBLE = math.tau / 16  # a step that eight arrows show well
 PAIRS_SHOWN = 8
 
@@ -29,7 +31,7 @@ PAIRS_SHOWN = 8
 @kind("one pair of channels, rotated at successive positions", ROTATING, longest=32)
 def rotation(sitters: list[Sitter], *, length: int = 8, pair: int | None = None, dark: bool = False) -> Figure:
     """Draw the rotated vector at each position, and its two channels over positions."""
-    sitter, encoding = sitters[0], cast(RotationEncoding, sitters[0].encodings[0])
+    sitter, encoding = sitters[0], cast(Rotating, sitters[0].encodings[0])
     pair = None if pair is None else require_count("pair", pair, "each pair rotates at its own speed")
     waves = portraits.wavelengths(encoding, length)
     chosen = int((math.tau / waves - LEGIBLE).abs().argmin()) if pair is None else pair
@@ -60,7 +62,7 @@ def rotation(sitters: list[Sitter], *, length: int = 8, pair: int | None = None,
 @kind("pairs of channels side by side, which rotate at different speeds", ROTATING, longest=32)
 def speeds(sitters: list[Sitter], *, length: int = 8, dark: bool = False) -> Figure:
     """Draw the same positions in pairs from the fastest to the slowest."""
-    sitter, encoding = sitters[0], cast(RotationEncoding, sitters[0].encodings[0])
+    sitter, encoding = sitters[0], cast(Rotating, sitters[0].encodings[0])
     waves = portraits.wavelengths(encoding, length)
     chosen = _spread_pairs(waves.numpy(), length)
     panels = Panels(len(chosen), 4, left=0.2, key=False)
@@ -91,7 +93,7 @@ def _spread_pairs(waves: Map, length: int) -> list[int]:
     return sorted({int(pair) for pair in some} | {len(waves) - 1})
 
 
-def _rotated(encoding: RotationEncoding, pair: int, positions: torch.Tensor) -> Map:
+def _rotated(encoding: Rotating, pair: int, positions: torch.Tensor) -> Map:
     ends: Map = portraits.rotated_pair(encoding, pair, positions).double().numpy()
     return ends
 
@@ -131,12 +133,17 @@ def _channels(axes: Axes, along: Map, path: Map, ends: Map, sheet: Sheet) -> Non
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncol=2, frameon=False, fontsize=SMALL, borderaxespad=0)
 
 
-def _of_rotation(encoding: RotationEncoding, ends: Map, angle: float) -> str:
+def _of_rotation(encoding: Rotating, ends: Map, angle: float) -> str:
     lengths = np.hypot(*ends.T)
     said = "The angle between two arrows depends only on the distance between their positions."
     if angle > math.tau:
         said = f"{angle / math.tau:.1f} full rotations in all: alone, this pair cannot distinguish all positions."
-    if encoding.treats_roles_apart:
+    if not isinstance(encoding, RotaryValue) and encoding.treats_roles_apart:
         return f"{said} Queries are scaled from {lengths[0]:.3g} to {lengths[-1]:.3g}, keys by the inverse."
     same = float(np.abs(lengths - 1).max()) < 1e-6
-    return f"{said} The vector keeps its length." if same else f"{said} The vector is {lengths[0]:.3g} times as long."
+    said += " The vector keeps its length." if same else f" The vector is {lengths[0]:.3g} times as long."
+    if not isinstance(encoding, RotaryValue):
+        return said
+    if encoding.rotate_back:
+        return f"{said} Values are rotated so, and outputs back by the query's position: the difference remains."
+    return f"{said} Values are rotated so, and outputs are not rotated back: they depend on absolute positions."

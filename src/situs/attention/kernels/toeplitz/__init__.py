@@ -59,12 +59,13 @@ def run(request: Request) -> Tensor:
 
 def by_offset(request: Request) -> tuple[Given, Settings]:
     query, key, value = widened(request)
+    sums = cumulated(request) if request.cumulated else (None, None)
     rules = request.scale, request.causal, request.window, request.softcap
     if not request.adds_by_offset:
         starts = request.query_positions.first_slot, request.key_positions.first_slot
         tokens = _tokens(request, by_slot=True) if None in starts else (None, None)
         given = Given(
-            query, key, value, None, None, None, None, None, None, request.mask, *cumulated(request),
+            query, key, value, None, None, None, None, None, None, request.mask, *sums,
             request.sinks, *tokens,
         )  # fmt: skip
         return given, Settings(starts[0] or 0, starts[1] or 0, 0, request.span, *rules)
@@ -105,7 +106,7 @@ def by_offset(request: Request) -> tuple[Given, Settings]:
     plain_key = request.key if of_keys is not None and key is not request.key else None
     given = Given(
         query, key, value, plain_query, plain_key, bias, of_queries, of_keys,
-        None if of_values is None else _wide(of_values, value.shape[-1]), request.mask, *cumulated(request),
+        None if of_values is None else _wide(of_values, value.shape[-1]), request.mask, *sums,
         request.sinks, *tokens,
     )  # fmt: skip
     starts = request.query_positions.start or 0, request.key_positions.start or 0

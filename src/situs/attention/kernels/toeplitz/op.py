@@ -68,7 +68,8 @@ def _is_differentiated(given: Given) -> bool:
 def forward(*args: Any) -> tuple[Tensor, Tensor]:
     """Output and log-sum-exp."""
     given, settings = Given(*args[:TENSORS]), Settings(*args[TENSORS:])
-    return with_sinks(*_attended(given, settings), given.sinks)
+    found = _attended(given, settings)
+    return found if given.sinks is None else with_sinks(*found, given.sinks)
 
 
 def _attended(given: Given, settings: Settings) -> tuple[Tensor, Tensor]:
@@ -90,8 +91,9 @@ def _attended(given: Given, settings: Settings) -> tuple[Tensor, Tensor]:
 
 def _is_plain_attention(given: Given, settings: Settings) -> bool:
     """Whether nothing is added or hidden but by the causal rule, between ranges that begin alike."""
-    if any(each is not None for each in given[3:12]) or given.query_tokens is not None:  # all but sinks
-        return False
+    for each in (*given[3:12], given.query_tokens):  # all but sinks
+        if each is not None:
+            return False
     if settings.window is not None or settings.softcap is not None or not serves_flash(*given[:3]):
         return False
     return not settings.causal or (settings.query_start == settings.key_start and settings.scale > 0)
