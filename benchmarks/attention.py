@@ -70,6 +70,9 @@ def encodings(heads: int = HEADS) -> dict[str, situs.Encoding]:
     torch.manual_seed(0)
     return {
         "rotary": situs.Rotary(head_dim=HEAD_DIM),
+        "selfextend": situs.Rotary(head_dim=HEAD_DIM, scaling=situs.SelfExtend(window=512, group=8)),
+        "rerope": situs.Rotary(head_dim=HEAD_DIM, scaling=situs.ReRoPE(window=512)),
+        "dualchunk": situs.Rotary(head_dim=HEAD_DIM, scaling=situs.DualChunk(chunk_size=768, local_size=64)),
         "t5": situs.T5Bias(num_heads=heads, init_std=1.0),
         "alibi": situs.ALiBi(num_heads=heads),
         "kerple": situs.Kerple(num_heads=heads),

@@ -15,6 +15,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 FORWARD, BACKWARD = "forward", "forward and backward"
 KEYS_BY_OFFSET = ("shaw keys", "transformer_xl")
 CONTENT = (*KEYS_BY_OFFSET, "tupe", "deberta")
+BANDED = ("selfextend", "rerope", "dualchunk")
 UNTARGETED = ("cope", "fire", "shaw", "sandwich", "kerple")
 MATERIALISED: Names = (peers.MATERIALISED,)
 T5_RIVALS: Names = (peers.MATERIALISED, peers.T5, peers.T5_LATER, peers.X_TRANSFORMERS, peers.FLEX)
@@ -66,6 +67,9 @@ def cases(mode: str) -> Iterator[Case]:
                     yield Case("t5", BACKWARD, length, causal, dtype, threads, shown, everyone)
         if full or not narrow:
             yield from _content(full, dtype)
+    for name in BANDED:
+        for length in (2048, 4096):
+            yield Case(name, FORWARD, length, True, threads=both)
     for name in UNTARGETED:
         shown = MATERIALISED if full else ()
         yield Case(name, FORWARD, 2048, name != "shaw", "float32", everyone, shown)

@@ -31,7 +31,7 @@ from matplotlib.figure import Figure
 import situs
 from situs.checks.measures import draw_small_parameters
 from situs.cli.listing import learned_in_words, summary
-from situs.encodings import scaling, split
+from situs.encodings import bands, scaling, split
 from situs.lab.naming import parse, parse_all
 from situs.lab.naming.methods import OF_IMAGES
 from situs.lab.probing import images
@@ -139,19 +139,30 @@ def models() -> str:
     """The page that says which call stands for a released model."""
     lines = [
         "# Which call for which model\n",
-        "Written by `make docs` from `situs.registry.families`. Every line is run by the tests, and frequencies of\n"
-        "each model type are compared with those that transformers computes from its default configuration. Names in\n"
-        "lines stand for numbers of a `config.json`: `head_dim`, `rope_theta`, `rotary_dim` (head_dim x\n"
-        "partial_rotary_factor), `qk_rope_head_dim` and so on. Numbers are those of a released model of the family.\n\n"
-        "The encoding goes to `situs.attend(q, k, v, encoding=...)` or `situs.Attention(encoding=...)`, or, where it\n"
-        "acts on the input, stands before the first layer.\n",
+        "Search this page for the model's name, or for `model_type` in its `config.json`. A model that is not listed is\n"
+        "most often the first row: look at `rope_parameters` (in older files `rope_theta` and `rope_scaling`). `situs\n"
+        "show NAME` lists the models of one encoding.\n\n"
+        "Names in calls stand for numbers of a `config.json`:\n\n"
+        "| name | in `config.json` |\n|---|---|\n"
+        "| `head_dim` | the same, or hidden_size / num_attention_heads |\n"
+        "| `rotary_dim` | head_dim x partial_rotary_factor |\n"
+        "| `rope_theta`, `factor`, `low_freq_factor`, `high_freq_factor` | the same, in rope_parameters |\n"
+        "| `original_length` | original_max_position_embeddings |\n"
+        "| `qk_rope_head_dim`, `qk_head_dim` | the same; qk_nope_head_dim + qk_rope_head_dim |\n"
+        "| `sinks`, `relative`, `gate` | not there: a layer's parameter, and features that it computes of its tokens |\n\n"
+        "Numbers are those of one released model of the row; put in your own. The encoding goes to\n"
+        "`situs.attend(q, k, v, encoding=encoding)` or `situs.Attention(encoding=encoding)`; decoders add `causal=True`.\n"
+        "Encodings of the input (`Learned`, `LearnedGrid`, `Sinusoidal`) stand before the first layer: `x = encoding(x)`.\n"
+        "Where several rows name a model, each is for some of its layers.\n\n"
+        "Written by `make docs` from `situs.registry.families`. Every call is run by the tests, and for the model types\n"
+        "that are listed frequencies are compared with those that transformers computes from default configurations.\n",
     ]
     for each in FAMILIES:
         call = f"encoding = {each.encoding}"
         if each.attend:
             call += f"\nsitus.attend(q, k, v, encoding=encoding, {each.attend})"
         lines += [f"## {each.models}\n", f"```text\n{call}\n```\n"]
-        lines += [f"{each.note[0].upper()}{each.note[1:]}.\n"] if each.note else []
+        lines += [f"Note: {each.note}.\n"] if each.note else []
         lines += [f"Model types: {', '.join(f'`{name}`' for name in each.types)}.\n"] if each.types else []
     return "\n".join(lines)
 
@@ -159,10 +170,12 @@ def models() -> str:
 def _strategies() -> list[str]:
     """What rotary takes as ``scaling`` and ``split``."""
     lines = []
-    for title, module in (("Scalings of rotary", scaling), ("Splits of rotary", split)):
+    of_scalings = "Scalings of rotary", (scaling, bands)
+    for title, modules in (of_scalings, ("Splits of rotary", (split,))):
         lines += [f"\n## {title}\n", "| class | what it does | options |\n|---|---|---|"]
-        for name, cls in inspect.getmembers(module, inspect.isclass):
-            if cls.__module__ == module.__name__ and name[0] != "_" and dataclasses.is_dataclass(cls):
+        for name, cls in (each for module in modules for each in inspect.getmembers(module, inspect.isclass)):
+            own = cls.__module__ in [module.__name__ for module in modules]
+            if own and name[0] != "_" and dataclasses.is_dataclass(cls):
                 said = " ".join((inspect.getdoc(cls) or "").split())
                 options = ", ".join(f"`{each.name}`" for each in dataclasses.fields(cls))
                 lines.append(f"| `situs.{name}` | {_code(said)} | {options} |")

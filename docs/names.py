@@ -55,9 +55,9 @@ def registered(classes: dict[str, Defined]) -> dict[str, Facts]:
 
 
 def scalings(classes: dict[str, Defined]) -> dict[str, Facts]:
-    """Find every scaling of rotary, by the name, paper and formula that its class has."""
+    """Find every scaling of rotary, by the name, paper and formula that its class has; bands of distance last."""
     found = {}
-    for cls, (module, _) in classes.items():
+    for cls, (module, _) in sorted(classes.items(), key=lambda each: each[1].module.endswith(".bands")):
         name = _attribute("scaling_name", cls, classes)
         if name:
             paper, formula = (str(_attribute(each, cls, classes)) for each in ("paper", "formula"))

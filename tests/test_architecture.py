@@ -13,7 +13,7 @@ import situs
 import situs.attention
 from situs import registry
 from situs.cli.check import SIZES
-from situs.encodings import scaling
+from situs.encodings import bands, scaling
 
 PACKAGE = pathlib.Path(situs.__file__).parent
 ROOT = pathlib.Path(__file__).parent.parent
@@ -110,10 +110,11 @@ def test_lists_of_names_are_what_the_files_of_encodings_say() -> None:
 
 
 def test_every_scaling_is_listed_with_what_its_class_says() -> None:
-    classes = {each.__name__: each for each in vars(scaling).values() if isinstance(each, type)}
+    defined = [*vars(scaling).values(), *vars(bands).values()]
+    classes = {each.__name__: each for each in defined if isinstance(each, type)}
     public = {name for name, each in classes.items() if issubclass(each, situs.Scaling) and each is not situs.Scaling}
     listed = {each.cls for each in registry.SCALINGS.values()}
-    assert listed == {name for name in public if not name.startswith("_") and name != "Stretch"}
+    assert listed == {name for name in public if not name.startswith("_") and name not in ("Bands", "Stretch")}
     for name, each in registry.SCALINGS.items():
         cls = getattr(situs, each.cls)
         assert (cls.scaling_name, cls.paper, cls.formula) == (name, each.paper, each.formula)

@@ -17,6 +17,7 @@ _ON_DEMAND = {
     "situs.attention.cache": ("KVCache",),
     "situs.attention.layer": ("Attention",),
     "situs.checks": ("CheckReport", "EncodingCheckError", "check_encoding"),
+    "situs.encodings.bands": ("DualChunk", "ReRoPE", "SelfExtend"),
     "situs.encodings.base": ("Encoding", "Feature", "InputEncoding", "QueryKeyEncoding"),
     "situs.encodings.cumulated": ("CumulatedScore",),
     "situs.encodings.bias": ("BiasEncoding", "OffsetBias", "PairBias", "PositionProduct"),
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
     from situs.checks import EncodingCheckError as EncodingCheckError
     from situs.checks import check_encoding as check_encoding
     from situs.encodings.alibi import ALiBi as ALiBi
+    from situs.encodings.bands import DualChunk as DualChunk
+    from situs.encodings.bands import ReRoPE as ReRoPE
+    from situs.encodings.bands import SelfExtend as SelfExtend
     from situs.encodings.base import Encoding as Encoding
     from situs.encodings.base import Feature as Feature
     from situs.encodings.base import InputEncoding as InputEncoding

@@ -134,9 +134,11 @@ def test_whatever_is_made_of_ranges_has_tiles(places: Positions) -> None:
     st.integers(1, 10),
     st.booleans(),
     st.none() | st.integers(1, 12),
+    st.none() | st.integers(-12, 20),
+    st.none() | st.integers(-12, 20),
 )
 def test_blocks_hold_exactly_the_queries_that_see_a_key_and_every_key_that_they_see(
-    tile: Tile, size: int, causal: bool, window: int | None
+    tile: Tile, size: int, causal: bool, window: int | None, lowest: int | None, highest: int | None
 ) -> None:
     slots = tile.slot_offset + torch.arange(tile.keys) - torch.arange(tile.queries)[:, None]
     seen = torch.ones_like(slots, dtype=torch.bool)
@@ -144,9 +146,18 @@ def test_blocks_hold_exactly_the_queries_that_see_a_key_and_every_key_that_they_
         seen = seen & (slots <= 0)
     if window is not None:
         seen = seen & (slots.abs() < window)
+    offsets = slots - tile.slot_offset + tile.offset
+    seen = seen if lowest is None else seen & (offsets >= lowest)
+    seen = seen if highest is None else seen & (offsets <= highest)
+    tiling = Tiling([tile], causal, window, (lowest, highest))
+    assert tiling.hides(tile) == (not bool(seen.all()))
+    zeros = torch.zeros(tiling.highest - tiling.lowest + 1)
+    read = tiling.masked(zeros, tiling.lowest)(tile).unfold(-1, tile.keys, 1).flip(0)
+    assert torch.equal(read == 0, seen)
+    assert torch.equal(tiling.visible(tile, torch.device("cpu")).unfold(-1, tile.keys, 1).flip(0), seen)
     times = torch.zeros(tile.queries, dtype=torch.long)
     covered = torch.zeros_like(seen)
-    for block in Tiling([tile], causal, window).cut(size):
+    for block in tiling.cut(size):
         query, key = block.first_query - tile.first_query, block.first_key - tile.first_key
         assert 1 <= block.queries <= size
         assert block.rows == tile.rows

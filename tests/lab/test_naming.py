@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import situs
+from situs.encodings.bands import Bands
 from situs.lab.model import Decoder
 from situs.lab.naming import parse, parse_all
 from situs.lab.naming.methods import parse_methods
@@ -117,6 +118,25 @@ def test_options_of_a_scaling_are_used_as_written_and_the_lab_chooses_the_others
     assert made("proportional(fraction=0.25)") == situs.ProportionalScaling(fraction=0.25)
 
 
+def test_bands_are_fitted_so_that_all_distances_are_such_as_in_training() -> None:
+    def made(written: str) -> situs.Scaling:
+        return make_scaling(parse(f"rotary+{written}").scaling or "", factor=8.0, train_length=64)
+
+    assert made("selfextend") == situs.SelfExtend(window=16, group=11)
+    assert made("Self-Extend(window=32)") == situs.SelfExtend(window=32, group=15)
+    assert made("selfextend(window=64,group=4)") == situs.SelfExtend(window=64, group=4)
+    assert made("selfextend(window=100)") == situs.SelfExtend(window=100, group=1)
+    assert made("rerope") == situs.ReRoPE(window=16)
+    assert made("ReRoPE(leak=0.125)") == situs.ReRoPE(window=16, leak=0.125)
+    assert made("dualchunk") == situs.DualChunk(chunk_size=48, local_size=4)
+    assert made("dual_chunk(chunk_size=32)") == situs.DualChunk(chunk_size=32, local_size=4)
+    last, first = torch.tensor(8 * 64 - 1), torch.tensor(0)
+    for name in ("selfextend", "rerope", "dualchunk"):
+        bands = made(name)
+        assert isinstance(bands, Bands)
+        assert 0 < int(bands.distances(last, first)) < 64
+
+
 def test_a_ramp_is_searched_for_scalings_without_options_alone() -> None:
     assert parse("yarn").scaling in RAMPED
     assert parse("yarn(factor=4)").scaling not in RAMPED
@@ -147,6 +167,8 @@ def test_a_factor_that_is_written_is_that_of_every_longer_text() -> None:
         ("llama3(factor=8,original_length=8192)", "rotary+llama3(factor=8,original_length=8192) is scaled with "
          "factor=8, original_length=8192, as written. Its factor is the same at every length beyond the training "
          "length, and not derived from the length tested; its ramp, if it has one, is not searched."),
+        ("selfextend(window=32)", "rotary+selfextend(window=32) has bands with window=32, as written. What is not "
+         "written follows from the training length and the length tested."),
         ("yarn(beta_fast=4.0)", "rotary+yarn(beta_fast=4.0) is scaled with beta_fast=4.0, as written. Its factor is "
          "derived from the length tested; its ramp, if it has one, is not searched."),
     ],

@@ -10,6 +10,8 @@ import pytest
 from situs.lab.comparing.plan import SCHOOLING, Schooling, make_plan, presets
 from situs.lab.comparing.records import Taught
 from situs.lab.comparing.tasks import TASKS
+from situs.lab.naming import parse
+from situs.lab.naming.methods import suiting_text
 from situs.lab.settings import Settings
 from tests.raising import raises_exactly
 
@@ -56,6 +58,13 @@ def test_a_comparison_says_what_was_asked_and_how_each_task_was_taught() -> None
         )
     assert (found.settings.batch, found.seeds, found.methods) == (24, [0, 1], plan.methods)
     assert (found.preset, found.trials, found.corpus) == ("quick", [], None)
+
+
+def test_the_full_preset_has_every_encoding_of_text_and_what_stands_beside_rotary() -> None:
+    listed = presets()["full"].encodings
+    assert {"pope", "lerope", "projected", "forgetting", "rotary&temperature", "rotary&rotary_value"} <= set(listed)
+    assert {part.name for name in listed for part in parse(name).parts} == set(suiting_text())
+    assert len(make_plan(preset="full", tasks="copy").methods) == len(listed)
 
 
 def test_addition_is_in_no_preset_and_can_be_asked_for() -> None:

@@ -26,21 +26,26 @@ EXPECTED: dict[str, tuple[dict[str, str], dict[str, str]]] = {
             "falls with every step": "alibi forgetting kerple",
             "a curve of its own in every head": "fire",
             "a row each": "learned tupe",
-            "fast waves tell neighbours apart, slow ones the rest": "rotary sinusoidal transformer_xl xpos",
+            "fast waves tell neighbours apart, slow ones the rest": "lerope pope rotary rotary_value sinusoidal "
+            "transformer_xl xpos",
             "the same, if only just": "sandwich",
         },
-        {"no positions": "none", "far distances share a row": "cope deberta projected shaw t5"},
+        {
+            "no positions": "none",
+            "positions of queries alone": "temperature",
+            "far distances share a row": "cope deberta projected shaw t5",
+        },
     ),
     "relative": (
         {
             "by offset": "alibi deberta kerple projected sandwich shaw t5 transformer_xl",
             "by order": "cope forgetting",
             "nothing to move": "none",
-            "R(m)' R(n) = R(n - m)": "rotary xpos",
+            "R(m)' R(n) = R(n - m)": "lerope pope rotary rotary_value xpos",
         },
         {
             "divides by the query's position": "fire",
-            "absolute": "learned tupe",
+            "absolute": "learned temperature tupe",
             "p_m . p_n would be, but W_q p_m . W_k p_n is not": "sinusoidal",
         },
     ),
@@ -48,30 +53,30 @@ EXPECTED: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {
             "a table": "cope deberta learned projected shaw t5 tupe",
             "shares of 0 .. 1": "fire",
-            "waves": "rotary sandwich sinusoidal transformer_xl",
+            "waves": "lerope pope rotary rotary_value sandwich sinusoidal transformer_xl",
             "nothing": "none",
         },
         {
             "a line": "alibi",
-            "a sum over tokens": "forgetting",
-            "a logarithm": "kerple",
+            "a sum over all tokens between": "forgetting",
+            "a logarithm": "kerple temperature",
             "keys grow by z^-n, though scores do not": "xpos",
         },
     ),
     "norm_preserving": (
         {
-            "leaves vectors alone": "alibi cope deberta fire forgetting kerple none projected sandwich shaw t5 "
-            "transformer_xl tupe",
-            "turns": "rotary",
+            "leaves vectors alone": "alibi cope deberta fire forgetting kerple none projected rotary_value sandwich "
+            "shaw t5 transformer_xl tupe",
+            "turns": "lerope rotary",
         },
-        {"adds": "learned sinusoidal", "stretches": "xpos"},
+        {"adds": "learned sinusoidal", "stretches": "temperature xpos", "makes magnitudes of channels": "pope"},
     ),
     "decaying": (
         {"a falling curve, whatever is learnt": "alibi forgetting kerple", "like a logarithm, swaying": "sandwich"},
         {
-            "learns": "cope deberta fire learned projected shaw t5 transformer_xl tupe",
-            "nothing": "none",
-            "sways more than it falls, with the 8 pairs of a head of 16": "rotary",
+            "learns": "cope deberta fire learned lerope projected shaw t5 transformer_xl tupe",
+            "nothing, or not in the scores": "none rotary_value temperature",
+            "sways more than it falls, with the 8 pairs of a head of 16": "pope rotary",
             "its decay takes 512 positions, and texts have 256": "xpos",
             "projections mix the waves": "sinusoidal",
         },
@@ -79,8 +84,8 @@ EXPECTED: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "equivariant": (
         {"no positions": "none"},
         {
-            "positions": "alibi cope deberta fire forgetting kerple learned projected rotary sandwich shaw sinusoidal "
-            "t5 transformer_xl tupe xpos"
+            "positions": "alibi cope deberta fire forgetting kerple learned lerope pope projected rotary rotary_value "
+            "sandwich shaw sinusoidal t5 temperature transformer_xl tupe xpos"
         },
     ),
 }

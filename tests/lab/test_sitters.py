@@ -12,7 +12,9 @@ from situs.lab.probing.sitters import Sitter, named, sitters, sitters_of
 from situs.plots import suiting
 from tests.raising import raises_exactly
 
-SCALINGS = "linear, ntk, dynamic_ntk, ntk_by_parts, yarn, longrope, llama3, proportional, axial"
+SCALINGS = (
+    "linear, ntk, dynamic_ntk, ntk_by_parts, yarn, longrope, llama3, proportional, selfextend, rerope, dualchunk, axial"
+)
 OWN = '''
 import torch
 import situs
@@ -115,6 +117,9 @@ def test_every_scaling_goes_with_rotary_and_leaves_what_is_joined() -> None:
         f"longrope(short_factors={(1.0,) * 32}, long_factors={(2.0,) * 32})": situs.LongRoPE,
         "llama3": situs.Llama3Scaling,
         "proportional(fraction=0.5)": situs.ProportionalScaling,
+        "selfextend": situs.SelfExtend,
+        "rerope": situs.ReRoPE,
+        "dualchunk": situs.DualChunk,
     }
     assert [name.partition("(")[0] for name in kinds] == SCALINGS.split(", ")[:-1]
     for name, kind in kinds.items():

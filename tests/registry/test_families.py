@@ -18,6 +18,7 @@ SIZES: dict[str, Any] = {
     "head_dim": 128, "rope_theta": 10000.0, "rotary_dim": 32, "qk_head_dim": 96,
     "qk_rope_head_dim": 32, "factor": 8.0, "original_length": 8192, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
 }  # fmt: skip
+FEATURES = {"relative": torch.randn(1, 8, 28, 16), "gate": torch.randn(1, 8, 28, 1)}
 each_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda each: each.models)
 each_type = pytest.mark.parametrize(
     ("model_type", "family"), [pytest.param(name, each, id=name) for each in FAMILIES for name in each.types]
@@ -42,9 +43,7 @@ def test_every_call_runs(family: Family) -> None:
         return
     heads = next((each.num_heads for each in encodings if each.num_heads is not None), 8)
     width = next((each.head_dim for each in encodings if each.head_dim is not None), 64)
-    given = eval(f"dict({family.attend})", {"situs": situs, "sinks": torch.zeros(heads), "relative": None})
-    if "relative" in family.attend:
-        given["features"] = {"relative": torch.randn(1, heads, 28, 16)}
+    given = eval(f"dict({family.attend})", {"situs": situs, "sinks": torch.zeros(heads), **FEATURES})
     if encodings[0].axes > 1 and "positions" not in given:
         given["positions"] = situs.Positions.explicit(torch.randint(0, 9, (1, 28, encodings[0].axes)))
     length = given["positions"].length if "positions" in given else 28

@@ -1,5 +1,7 @@
 """Encodings by the names that people write."""
 
+import inspect
+
 import pytest
 import torch
 
@@ -59,7 +61,7 @@ def test_every_scaling_is_found_by_its_name_and_by_its_class(name: str) -> None:
     found = situs.entry(f"rope+{name}")
     assert (found.name, found.paper, found.formula) == (f"rotary+{name}", SCALINGS[name].paper, SCALINGS[name].formula)
     assert "scaling" not in found.options
-    assert {"head_dim", "factor"} <= found.options.keys()
+    assert {"head_dim", *inspect.signature(getattr(situs, SCALINGS[name].cls)).parameters} <= found.options.keys()
 
 
 def test_layers_are_named_in_any_spelling() -> None:

@@ -17,7 +17,7 @@ NATURAL = frozenset(
         "length of Positions.*", "length of KVCache.crop", "length of range_unit_circle", "count", "offset", "prefix",
         "padding_row", "first_head", "sinks", "rank", "index", "axis", "head", "pair", "sequence_length", "segments",
         "lengths", "channels", "sizes of Sections", "sizes of grid_coordinates", "sections", "high",
-        "batch of Positions.*", "max_ahead", "rows of KVCache.reorder",
+        "batch of Positions.*", "max_ahead", "rows of KVCache.reorder", "local_size",
         "rotary_dim of convert_pairing", "rotary_dim of pairing_permutation",
     }
 )  # fmt: skip
@@ -46,6 +46,7 @@ FLOATS: dict[str, tuple[float, ...]] = {
     "long_mscale": (-1.0, 0.0),
     "factor of Boxes": (),
     "fraction": (-0.5, 1.5),
+    "leak": (-0.5, 1.5),
     "beta_fast": (-1.0, 0.5),
     "beta_slow": (-1.0, 33.0),
     "low_frequency_factor": (-1.0, 0.0, 5.0),

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from situs.arguments import require_choice
 from situs.attention.kernels import KERNELS
+from situs.attention.one_rotation import with_one_rotation
 from situs.attention.request import Request, make_request
 from situs.attention.value_maps import mapped_output, with_mapped_values
 from situs.encodings.base import Encodings, autocast_off
@@ -20,7 +21,7 @@ _FIRST_FOR_A_DECODE_STEP = ("flash", "dense", "toeplitz", "blockwise", "referenc
 _FIRST_ON_CUDA = ("flash", "flex", "toeplitz", "blockwise", "dense", "reference")
 _FIRST = ("flash", "toeplitz", "blockwise", "dense", "reference")
 
-Impl = Literal["auto", "flash", "toeplitz", "flex", "blockwise", "dense", "reference"]
+Impl = Literal["auto", "flash", "toeplitz", "banded", "flex", "blockwise", "dense", "reference"]
 
 
 def attend(
@@ -83,6 +84,8 @@ def attend(
 def attend_request(request: Request, impl: Impl) -> Float[Tensor, "batch heads query value_dim"]:
     """Serve a request that is resolved already, in the dtypes that it has, whatever autocast is on."""
     with autocast_off(request.query.device.type):
+        if request.banded is not None:
+            request = _with_one_rotation(request, impl)
         if not request.value_maps:
             return KERNELS[_choose(request, impl)].run(request)
         mapped = with_mapped_values(request)
@@ -145,11 +148,13 @@ def explain(
         features=features,
         dropout=dropout,
     )
+    if request.banded is not None:
+        request = _with_one_rotation(request, impl)
     chosen = _choose(request, impl)
     order = _preferred(request)
     others = {}
     for name, kernel in KERNELS.items():
-        if name != chosen:
+        if name != chosen and (name != "banded" or request.banded is not None):  # of no use to others
             why = kernel.cannot(request)
             later = "slower here" if name in order else "not the fastest on this device"
             others[name] = f"cannot: {why}" if why else f"could: {later}"
@@ -167,9 +172,17 @@ def _preferred(request: Request) -> tuple[str, ...]:
     slower than strided views."""
     if request.is_empty:
         return ("reference",)
+    if request.banded is not None:
+        return ("banded", "reference")
     if request.is_decode_step:
         return _FIRST_FOR_A_DECODE_STEP
     return _FIRST_ON_CUDA if request.query.device.type == "cuda" else _FIRST
+
+
+def _with_one_rotation(request: Request, impl: Any) -> Request:
+    """The request without bands of distance where it needs none, unless a kernel is named that serves them."""
+    named = isinstance(impl, str) and impl in ("banded", "reference")
+    return request if named else with_one_rotation(request)
 
 
 def _choose(request: Request, impl: Any) -> str:

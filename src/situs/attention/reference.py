@@ -1,6 +1,7 @@
 """The reference attention: plain, slow, and the definition of what is right.
 
     score[i, j]  = scale q'_i . k'_j + g(q_i, k_j, i, j) + b(i, j)
+                 of bands of distance, q' and k' are those of the band that the pair is in
     capped       = softcap tanh(score / softcap), where there is a cap
     out[i]       = sum over the keys that i may see of softmax(capped + mask)[i, j] (v'_j + r(i, j))
 
@@ -23,6 +24,7 @@ from torch import Tensor
 from situs.attention.request import Request, make_request
 from situs.attention.value_maps import mapped_output, with_mapped_values
 from situs.attention.visibility import visibility, visible_with_mask
+from situs.encodings.bands import Band
 from situs.encodings.base import (
     Encoding,
     Encodings,
@@ -33,6 +35,7 @@ from situs.encodings.base import (
 )
 from situs.encodings.bias import BiasEncoding
 from situs.encodings.nope import NoPE
+from situs.encodings.rotary import Rotary
 from situs.encodings.rotation import RotationEncoding
 from situs.encodings.score import ScoreEncoding, ValueEncoding
 from situs.encodings.value_map import ValueMap
@@ -148,13 +151,17 @@ def scores_of(
     features: Mapping[str, Tensor] | None = None,
 ) -> Float[Tensor, "batch heads query key"]:
     """Every score, those of keys that a query may not see as well: ``visible`` is for terms that count keys."""
-    q, k = query, key  # content terms meet them as they come: rotated, they would tie these to absolute positions
-    for each in encodings:
-        if isinstance(each, QueryKeyEncoding):
-            if isinstance(each, RotationEncoding):
-                each.require_agreement(query_positions, key_positions)
-            q, k = each(q, query_positions), each(k, key_positions, role="key")
-    scores = scale * (q @ share_heads(k, q.shape[1]).transpose(-2, -1))
+    # content terms meet queries and keys as they come: rotated, they would tie these to absolute positions
+    rotations = [each for each in encodings if isinstance(each, QueryKeyEncoding)]
+    bands = next((each.bands for each in rotations if isinstance(each, Rotary) and each.bands is not None), None)
+    if bands is None:
+        scores = scale * _products(query, key, rotations, query_positions, key_positions)
+    else:
+        scores = torch.zeros((), dtype=query.dtype, device=query.device)
+        lags = bands.lags(query_positions.ids[:, None, :, None], key_positions.ids[:, None, None])
+        for band in bands.bands(causal=False):
+            of_band = _products(query, key, rotations, query_positions, key_positions, band)
+            scores = torch.where(band.holds(lags), scale * of_band, scores)
     for each in encodings:
         if isinstance(each, ScoreEncoding):
             if each.acts_on_scores:
@@ -168,3 +175,23 @@ def scores_of(
                 f"encoding must act on input, queries and keys, scores or values; got {type(each).__name__}."
             )
     return scores
+
+
+def _products(
+    query: Tensor,
+    key: Tensor,
+    rotations: Sequence[QueryKeyEncoding],
+    query_positions: Positions,
+    key_positions: Positions,
+    band: Band | None = None,
+) -> Float[Tensor, "batch heads query key"]:
+    """Products of rotated queries and keys; where rotary has bands, as if all pairs were in one of them."""
+    q, k = query, key
+    for each in rotations:
+        of_queries, of_keys = query_positions, key_positions
+        if band is not None and isinstance(each, Rotary) and each.bands is not None:
+            each, of_queries, of_keys = each.without_bands, band.of_queries(of_queries), band.of_keys(of_keys)
+        if isinstance(each, RotationEncoding):
+            each.require_agreement(of_queries, of_keys)
+        q, k = each(q, of_queries), each(k, of_keys, role="key")
+    return q @ share_heads(k, q.shape[1]).transpose(-2, -1)

@@ -26,6 +26,8 @@ from situs.attention.visibility import in_chunks, keys_of_chunk
 from situs.encodings.base import Encoding, Encodings, InputEncoding, QueryKeyEncoding, as_encodings, computing_dtype
 from situs.encodings.bias import BiasEncoding, OffsetBias, PositionProduct
 from situs.encodings.cumulated import CumulatedScore
+from situs.encodings.fitting import require_axes
+from situs.encodings.rotary import Rotary
 from situs.encodings.score import OffsetScore, ScoreEncoding, ValueEncoding
 from situs.encodings.value_map import ValueMap
 from situs.positions import Positions, PositionsLike, align, is_deferred
@@ -92,6 +94,8 @@ class Request:
     """Whether there are no queries, no keys or no channels."""
     adds_mask_to_capped: bool = False
     """Whether a float mask is added to scores that were capped before."""
+    banded: Rotary | None = None
+    """The rotary whose rotations differ by band of distance, if there is one."""
 
 
 def _offset_bounds(query: Positions, key: Positions, span: int | None) -> tuple[int, int] | None:
@@ -206,6 +210,7 @@ def resolve(
     values: list[ValueEncoding] = []
     value_maps: list[ValueMap] = []
     adds, by_offset = False, True
+    banded: Rotary | None = None
     spans: list[float] = []
     for each in acting:
         if isinstance(each, InputEncoding):
@@ -215,6 +220,15 @@ def resolve(
             require_causal(each)
         encodings.append(each)
         if isinstance(each, QueryKeyEncoding):
+            if each.by_pair and any(other.by_pair for other in rotations):
+                raise ValueError(
+                    "encoding must have bands of distance once at most, since each pair is rotated by those of its "
+                    "band; got two with bands. Leave one of them out."
+                )
+            if each.by_pair:
+                for positions in (of_queries, of_keys):
+                    require_axes(each, positions)
+                banded = each if isinstance(each, Rotary) else banded
             rotations.append(each)
         if isinstance(each, BiasEncoding):
             biases.append(each)
@@ -270,6 +284,7 @@ def resolve(
         ranges and by_offset and query.shape[2] == 1 and mask is None,
         not query.numel() or not value.numel(),
         softcap is not None and mask is not None and mask.dtype != torch.bool,
+        banded,
     )
 
 

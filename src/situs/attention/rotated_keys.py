@@ -49,13 +49,13 @@ class StepTables:
 
 def rotations_and_others(encodings: Sequence[Encoding]) -> tuple[Sequence[Rotation], Sequence[Encoding]]:
     """Tell what rotates queries, keys and values before the latter are cached from what acts in every step. Terms by
-    content meet keys that are not rotated, and keys that become wider would not fit: with these, everything is done
-    anew in each step."""
+    content meet keys that are not rotated, keys that become wider would not fit, and in bands of distance a key has
+    several rotations: with these, everything is done anew in each step."""
     rotations: list[Rotation] = []
     others: list[Encoding] = []
     for each in encodings:
         by_content = isinstance(each, ScoreEncoding) and not each.by_features_alone
-        if by_content or (isinstance(each, QueryKeyEncoding) and each.widens):
+        if by_content or (isinstance(each, QueryKeyEncoding) and (each.widens or each.by_pair)):
             return (), encodings
         if isinstance(each, QueryKeyEncoding):
             rotations.append(each)

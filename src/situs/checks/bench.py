@@ -19,9 +19,10 @@ from torch import Tensor
 from situs.attention.features import features_of
 from situs.attention.reference import reference, scores_of
 from situs.attention.request import softmax_scale
-from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding, Role
+from situs.encodings.base import Encoding, InputEncoding, QueryKeyEncoding, Role, autocast_off
 from situs.encodings.bias import BiasEncoding
 from situs.encodings.features import computed_features
+from situs.encodings.rotary import Rotary
 from situs.encodings.score import ScoreEncoding, ValueEncoding
 from situs.encodings.value_map import ValueMap
 from situs.positions import Positions, PositionsLike
@@ -65,8 +66,13 @@ class Bench:
 
     @property
     def acts_on_scores(self) -> bool:
-        """Whether the only encoding adds to the scores."""
-        return isinstance(self.encoding, (BiasEncoding, ScoreEncoding))
+        """Whether the only encoding adds to the scores, or is seen in them alone."""
+        return isinstance(self.encoding, (BiasEncoding, ScoreEncoding)) or self.goes_by_pair
+
+    @property
+    def goes_by_pair(self) -> bool:
+        """Whether the only encoding rotates queries and keys by the positions of both."""
+        return isinstance(self.encoding, QueryKeyEncoding) and self.encoding.by_pair
 
     def of_kind(self, kind: type[Encoding]) -> list[Any]:
         """Select the encodings of one kind."""
@@ -146,9 +152,10 @@ class Bench:
         return found
 
     def rotate(self, vectors: Tensor, positions: Positions, role: Role) -> Float[Tensor, "rows heads count head_dim"]:
-        """Encode the positions of queries or keys."""
+        """Encode the positions of queries or keys; where these differ by band of distance, those of no band."""
         for each in self.of_kind(QueryKeyEncoding):
-            vectors = each(vectors, positions, role=role)
+            alone = each.without_bands if isinstance(each, Rotary) else each
+            vectors = alone(vectors, positions, role=role)
         return vectors
 
     def scores(
@@ -239,7 +246,7 @@ class Bench:
         """Run the layer chunk by chunk, with keys that are encoded when they arrive and then cached."""
         outputs, keys, values, first = [], [], [], 0
         cached: dict[str, Tensor] = {}
-        rotates, left = isinstance(self.encoding, QueryKeyEncoding), self.encoding
+        rotates, left = isinstance(self.encoding, QueryKeyEncoding) and not self.goes_by_pair, self.encoding
         if isinstance(left, ValueMap):  # values are cached as it has changed them
             left = left.output_alone
         for size in chunks:
@@ -251,11 +258,11 @@ class Bench:
             for name in features_of(self.encodings, "key"):
                 features[name] = torch.cat((cached[name], features[name]), 2) if name in cached else features[name]
             cached = features
-            keys.append(self.rotate(key, here, "key"))
+            keys.append(self.rotate(key, here, "key") if rotates else key)
             values.append(self.encoding(value, here) if isinstance(self.encoding, ValueMap) else value)
             outputs.append(
                 reference(
-                    self.rotate(query, here, "query"),
+                    self.rotate(query, here, "query") if rotates else query,
                     torch.cat(keys, 2),
                     torch.cat(values, 2),
                     encoding=None if rotates else left,
@@ -286,9 +293,16 @@ class Bench:
         return self.project(x, 0), self.project(x, 1), *self.features(x).values()
 
     def apply(self, given: tuple[Tensor, ...], positions: Positions, key_positions: Positions | None = None) -> Tensor:
-        """Call the encoding: it gives vectors, queries and keys one after the other, or what is added to the scores."""
+        """Call the encoding: it gives vectors, queries and keys one after the other, or what is added to the scores;
+        the scores themselves, where it goes by both positions of a pair."""
         applied: Tensor
-        if isinstance(self.encoding, QueryKeyEncoding):
+        if self.goes_by_pair:
+            query, key = given
+            other = positions if key_positions is None else key_positions
+            scale = softmax_scale(self.encodings, query.shape[-1])
+            with autocast_off(query.device.type):  # as attention does
+                applied = scores_of(query, key, self.encodings, positions, other, scale=scale, visible=None)
+        elif isinstance(self.encoding, QueryKeyEncoding):
             query, key = given
             applied = torch.stack((self.rotate(query, positions, "query"), self.rotate(key, positions, "key")))
         elif isinstance(self.encoding, ValueMap):

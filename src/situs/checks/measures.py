@@ -23,12 +23,12 @@ ROUNDING = 1e-5
 """The share of the spread by which two results may differ for float32's rounding."""
 TOLD_APART = 1e-6
 """The share of the spread from which two positions count as told apart."""
-GROWTH = 1.6
-"""What grows by more from ``LONG`` to ``LONGEST`` has no bound: a logarithm grows by 1.9 or so, and cosines less, since
-even slow ones have come round."""
+GROWTH = 1.4
+"""What grows by more from ``LONG`` to ``LONGEST`` has no bound: a logarithm grows by 1.9 or so, 1 and a tenth of it by
+1.57, and cosines by 1.25 at most, since even slow ones have come round."""
 LONG, LONGEST = 1 << 16, 1 << 30
-COUNTED = 1 << 7, 1 << 11
-"""As many tokens, where each must be there to be counted."""
+COUNTED = 1 << 8, 1 << 12
+"""The same where every token between counts, so that all must be there."""
 FEWEST = 4
 """Positions that it takes to measure anything."""
 NEAR_ZERO = 0.05
@@ -92,20 +92,22 @@ class Growth(NamedTuple):
 @torch.no_grad()
 def growth(bench: Bench) -> Growth:
     """Measure how positions spread the scores of one content, and lengthen vectors, as texts grow to the longest."""
-    end, counts = int(min(LONGEST, bench.end())), any(isinstance(each, CumulatedScore) for each in bench.encodings)
-    near, far = COUNTED if counts else (min(LONG, end // 2), end)  # sums over tokens need every token
-    (near_spread, near_vector), (far_spread, far_vector) = (_largest(bench, count, counts) for count in (near, far))
+    long, longest = COUNTED if bench.of_kind(CumulatedScore) else (LONG, LONGEST)
+    end = int(min(longest, bench.end()))
+    near, far = min(long, end // 2), end
+    (near_spread, near_vector), (far_spread, far_vector) = (_largest(bench, count) for count in (near, far))
     return Growth(near, far, (far_spread + ROUNDING) / (near_spread + ROUNDING), far_vector / near_vector)
 
 
-def _largest(bench: Bench, longest: int, every: bool) -> tuple[float, float]:
-    """Measure the mean spread and the longest vector, with keys at near and far distances, or at every one; in shorter
-    texts too, since what one position has by chance is no growth."""
+def _largest(bench: Bench, longest: int) -> tuple[float, float]:
+    """Measure the mean spread and the longest vector, with keys at near and far distances, or at every one where all
+    count; in shorter texts too, since what one position has by chance is no growth."""
     spreads, lengths = [], []
     for count in (longest - longest * part // 8 for part in range(4)):
         distances = torch.logspace(0, math.log10(count), 16).long()[:, None] + torch.arange(-1, 31)
         ids = count - 1 - torch.unique(distances.clamp(0, count - 1)).flip(0)
-        ids = torch.arange(count) if every else ids
+        if bench.of_kind(CumulatedScore):
+            ids = torch.arange(count)
         last, positions = (_on_all_axes(bench, each, count) for each in (ids[-4:], ids))
         keys = normal(4, 1, bench.dim, seed=5).expand(-1, len(ids), -1)
         seen = bench.effects(normal(4, last.length, bench.dim, seed=10), keys, last, positions)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # What a registered encoding is checked at when no options are given, and what others get that must have them.
 SIZES = {"dim": 32, "head_dim": 16, "num_heads": 2, "max_length": 400, "size": (20, 20)}
 SCALED = {"factor": 4.0, "original_length": 64, "fraction": 0.5}
+SCALED |= {"window": 5, "group": 3, "chunk_size": 9, "local_size": 2}
 
 
 def add_commands(commands: Commands) -> None:

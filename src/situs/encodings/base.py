@@ -231,6 +231,9 @@ class QueryKeyEncoding(Encoding):
     """Whether vectors come back with more channels; a cache then holds keys as they were, and every step changes
     them."""
 
+    by_pair: bool = False
+    """Whether a query and a key are changed by the positions of both, so that only attention can do it."""
+
     @abstractmethod
     def forward(
         self,

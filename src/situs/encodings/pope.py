@@ -49,6 +49,7 @@ class PoPE(QueryKeyEncoding):
     (torch.Size([1, 2, 6, 16]), torch.Size([1, 2, 6, 8]))
     """
 
+    tags = frozenset({"relative", "unique", "far", "real", "learned"})
     widens = True
     head_dim: int
 

@@ -26,6 +26,7 @@ from jaxtyping import Float, Float64, Int64, Num
 from torch import Tensor
 
 from situs.arguments import require_bases, require_flag, require_same_device, told
+from situs.encodings.bands import Bands
 from situs.encodings.base import Role
 from situs.encodings.fitting import (
     check_head,
@@ -87,7 +88,7 @@ class Rotary(RotationEncoding):
         pairing: "halves" (Llama, NeoX, Qwen) or "interleaved" (the paper, GPT-J).
         channels: where the rotated ones stand: "leading" (NeoX, Phi) or "trailing" (MLA: DeepSeek, Kimi, Mistral 4).
         reverse: rotate by minus the angle, as nanochat does.
-        scaling: how the frequencies are changed for a longer context.
+        scaling: how the frequencies, or the positions of far pairs, are changed for a longer context.
         split: how pairs are shared among coordinates: `Axial` or `Sections`.
         """
         super().__init__()
@@ -103,6 +104,14 @@ class Rotary(RotationEncoding):
         self.split = split
         require_kind("scaling", scaling, Scaling, "how frequencies change", "YaRN(factor=4.0, original_length=4096)")
         require_kind("split", split, Split, "which coordinate rotates a pair", "Axial(axes=2)")
+        self.bands = scaling if isinstance(scaling, Bands) else None
+        """What positions become in each band of distance; None where a vector has one rotation."""
+        self.by_pair = self.bands is not None
+        if self.by_pair and split is not None:
+            raise ValueError(
+                f"split must be left out with {type(scaling).__name__}, since its bands go by the distance along one "
+                f"axis; got {split!r}."
+            )
         self.axes = 1 if split is None else split.axes
         self.text_has_one = split is not None and split.text_has_one
         self.num_heads = None if isinstance(self.base, (int, float)) else len(self.base)
@@ -137,7 +146,8 @@ class Rotary(RotationEncoding):
         self.softmax_factor = scaled.softmax_factor
         self._magnitude_by_length = scaling is not None and scaling.magnitude_by_length
         norm = {"norm"} if self.rotation_factor == 1.0 and not self._magnitude_by_length else set()
-        self.tags = frozenset({"relative", "bounded", "unique", "far", "real"} | norm)
+        claims = {"relative", "unique"} if self.bands is None else self.bands.claims
+        self.tags = frozenset({"bounded", "far", "real"} | claims | norm)
         moving = sorted(abs(float(each)) for each in self._frequencies.flatten() if each) or [math.nan]
         self.resolved = {
             "wavelengths": tuple(2 * math.pi / moving[index] for index in (-1, 0)),
@@ -145,10 +155,17 @@ class Rotary(RotationEncoding):
             "axes": self.axes,
             "dialect": getattr(scaling, "dialect", None),
         }
+        # in a tuple, lest torch take it for a part with parameters of its own
+        self._without_bands = (Rotary(**{**self.config, "scaling": None}),) if self.by_pair else ()
         if scaling is not None:
             self.resolved["short_context"] = self._change_of_short_contexts(scaling, scaled)
             if scaling.unused:
                 self.resolved["unused"] = scaling.unused
+
+    @property
+    def without_bands(self) -> Rotary:
+        """The rotary that rotates vectors by themselves, as this one does in each band once positions are known."""
+        return self._without_bands[0] if self._without_bands else self
 
     @property
     def frequencies(self) -> Float64[Tensor, "heads pairs"]:
@@ -252,6 +269,8 @@ class Rotary(RotationEncoding):
 
     def _change_of_short_contexts(self, scaling: Scaling, scaled: ScaledFrequencies) -> str:
         """Tell in words what the scaling does to lengths that the model was trained on."""
+        if isinstance(scaling, Bands):
+            return f"unchanged between tokens less than {scaling.exact} apart"
         plain = torch.cat([rotary_frequencies(each.dim, each.base) for each in self._ladders], -1)
         ratios = (scaled.frequencies / plain).flatten()
         slowest, fastest = float(ratios.min()), float(ratios.max())

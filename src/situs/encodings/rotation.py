@@ -117,6 +117,7 @@ class RotationEncoding(QueryKeyEncoding):
         role: Role = "query",
     ) -> Float[Tensor, "batch heads sequence head_dim"]:
         """Rotate queries or keys. ``positions`` may be a ``table`` made before."""
+        self._require_own_rotation()
         require_width(self, "head_dim", x, self.head_dim)
         require_role(role)
         return self._rotate(x, self._table_for(x, positions, role))
@@ -130,6 +131,7 @@ class RotationEncoding(QueryKeyEncoding):
     ) -> tuple[Float[Tensor, "batch heads query head_dim"], Float[Tensor, "batch kv_heads key head_dim"]]:
         """Rotate queries and keys of one attention; queries are the last rows of the keys unless told otherwise. A
         ``table`` made before serves both."""
+        self._require_own_rotation()
         both: tuple[Any, Any] = query, key
         alike = isinstance(both[0], Tensor) and isinstance(both[1], Tensor) and query.dtype == key.dtype
         if not (alike and query.ndim == key.ndim == 4 and query.shape[-1] == key.shape[-1] == self.head_dim):
@@ -202,6 +204,7 @@ class RotationEncoding(QueryKeyEncoding):
     def table(self, positions: Positions, *, dtype: torch.dtype = torch.float32, role: Role = "query") -> RotationTable:
         """Compute cosines and sines of these positions, magnitude included. Made once for each `Positions` object:
         layers that are handed the same one share it."""
+        self._require_own_rotation()
         require_role(role)
         if dtype is not torch.float32 and dtype is not torch.float64:
             require_choice("dtype", dtype, WIDE, "angles need float32 or wider")
@@ -227,6 +230,7 @@ class RotationEncoding(QueryKeyEncoding):
         role: Role = "query",
     ) -> Float[Tensor, "batch heads sequence head_dim"]:
         """Undo ``forward``: rotate back, and divide by the magnitude."""
+        self._require_own_rotation()
         require_width(self, "head_dim", x, self.head_dim)
         require_role(role)
         positions = Positions.of(positions, x.shape[-2], batch=x.shape[0], device=x.device)
@@ -248,6 +252,7 @@ class RotationEncoding(QueryKeyEncoding):
         ``source`` is the encoding that rotated them, if it had other frequencies. The two maps are joined before
         they touch the keys, so no magnitude is applied twice and a shift costs one rounding.
         """
+        self._require_own_rotation()
         require_width(self, "head_dim", keys, self.head_dim, "keys")
         require_like("old_positions", old_positions, keys.shape[-2], Positions)
         require_like("new_positions", new_positions, keys.shape[-2], Positions)
@@ -293,6 +298,7 @@ class RotationEncoding(QueryKeyEncoding):
         """Write the map of one position as a dense float64 matrix; channels that are not rotated have ones. On several
         axes ``position`` has a number for each, or one for text. ``sequence_length`` is for methods that choose by
         it."""
+        self._require_own_rotation()
         reason = f"this {type(self).__name__} encodes that many"
         require_role(role)
         if isinstance(position, Tensor) and (position.ndim > 1 or position.device.type == "meta"):
@@ -316,6 +322,15 @@ class RotationEncoding(QueryKeyEncoding):
         order = first + joined_halves(torch.arange(self.rotary_dim, device="cpu"), self.blocks)
         matrix[:, order.unsqueeze(-1), order] = rotated
         return matrix[0] if matrix.shape[0] == 1 else matrix
+
+    def _require_own_rotation(self) -> None:
+        """Raise where a vector has no rotation by itself."""
+        if self.by_pair:
+            raise ValueError(
+                f"scaling must change frequencies for queries or keys to be rotated by themselves, since in bands of "
+                f"distance a rotation depends on the positions of both; got {type(self).__name__}"
+                f"({self.extra_repr()}). Use situs.attend(query, key, value, encoding=encoding), or situs.Attention."
+            )
 
     def _points(self, positions: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Compute cosines and sines, (batch, heads, sequence, pairs)."""

@@ -35,6 +35,11 @@ MEANINGS = {
     "low_frequency_factor": "pairs that make fewer turns than this within original_length are divided by the factor.",
     "high_frequency_factor": "pairs that make more turns than this keep their frequencies.",
     "fraction": "share of the pairs that is rotated, from the fastest.",
+    "window": "pairs at distances below it stay as trained.",
+    "group": "tokens beyond the window that share a position.",
+    "leak": "what each token beyond the window adds to the distance: 0 for ReRoPE, more for Leaky ReRoPE.",
+    "chunk_size": "the largest distance that a pair is given.",
+    "local_size": "tokens of the chunk before at true distances; chunks have chunk_size - local_size tokens.",
 }
 """What each option of a scaling means, wherever it has it."""
 

@@ -7,7 +7,7 @@ the frequencies of each model type with those of transformers. Names in calls st
     qk_head_dim, qk_rope_head_dim   the same for latent attention
     rope_theta                      base of the frequencies
     factor, original_length, ...    of a scaling
-    sinks, relative                 a layer's parameter, and a feature of its tokens
+    sinks, relative, gate           a layer's parameter, and features of its tokens
 """
 
 from __future__ import annotations
@@ -61,18 +61,21 @@ FAMILIES = (
         "situs.Rotary(head_dim=head_dim, base=rope_theta, scaling=situs.Llama3Scaling(factor=factor, "
         "original_length=original_length, low_frequency_factor=low_freq_factor, "
         "high_frequency_factor=high_freq_factor))",
-        note="model type llama, where rope_type is llama3",
+        note="also model type llama with rope_type llama3; original_length is original_max_position_embeddings",
     ),
     Family(
-        "any rotary model with rope_type yarn: Qwen 3 beyond 32,768",
+        "Any rotary model with rope_type yarn, such as Qwen 3 beyond 32,768",
         "",
         "situs.Rotary(head_dim=head_dim, base=rope_theta, scaling=situs.YaRN(factor=4.0, original_length=32768))",
+        note="original_length is original_max_position_embeddings; beta_fast, beta_slow, truncate, attention_factor, "
+        "mscale and mscale_all_dim have the same names",
     ),
     Family(
-        "any rotary model with rope_type linear or dynamic",
+        "Any rotary model with rope_type linear or dynamic",
         "",
         "situs.Rotary(head_dim=head_dim, base=rope_theta, scaling=situs.LinearScaling(factor=2.0))",
-        note="dynamic: situs.DynamicNTKScaling(factor=2.0, original_length=4096)",
+        note="linear; for dynamic, scaling=situs.DynamicNTKScaling(factor=2.0, original_length=4096), where original_length "
+        "is max_position_embeddings",
     ),
     Family(
         "GPT-NeoX, Pythia, Phi, Phi-2, StableLM, Nemotron, Persimmon, GLM 4.5, MiniMax M2, Bamba",
@@ -101,15 +104,16 @@ FAMILIES = (
         "deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa longcat_flash youtu axk1",
         'situs.Rotary(head_dim=qk_head_dim, rotary_dim=qk_rope_head_dim, channels="trailing", base=rope_theta, '
         'pairing="interleaved")',
-        note="with YaRN: situs.YaRN(factor=40.0, original_length=4096, mscale=1.0, mscale_all_dim=1.0), whose softmax "
-        "factor is declared; Rotary.join_keys joins keys and the part that all heads share; without rope_interleave: "
+        note="q and k of a head are the part without positions and the rotated one, joined; all heads share the rotated part "
+        "of k, and encoding.join_keys gives keys that are joined and rotated; with rope_type yarn: scaling=situs.YaRN(factor=40.0, original_length=4096, mscale=1.0, "
+        "mscale_all_dim=1.0), whose factor of the softmax scale attend multiplies by; with rope_interleave false: "
         'pairing="halves"',
     ),
     Family(
         "MiniCPM 3, Hunyuan V4",
         "minicpm3 hy_v4",
         'situs.Rotary(head_dim=qk_head_dim, rotary_dim=qk_rope_head_dim, channels="trailing", base=rope_theta)',
-        note="Hunyuan V4: sinks=layer.sinks",
+        note="keys as for DeepSeek V3; Hunyuan V4: sinks=sinks",
     ),
     Family(
         "DeepSeek V4",
@@ -117,7 +121,8 @@ FAMILIES = (
         '[situs.Rotary(head_dim=128, rotary_dim=64, channels="trailing", pairing="interleaved"), '
         'situs.RotaryValue(head_dim=128, rotary_dim=64, channels="trailing", pairing="interleaved")]',
         "sinks=sinks",
-        "model type deepseek_v4: values are rotated, and the output is rotated back",
+        "model type deepseek_v4: one vector is key and value, so that values are rotated too, and the output is rotated "
+        "back",
     ),
     Family(
         "Mistral 4",
@@ -147,7 +152,7 @@ FAMILIES = (
         "situs.Rotary(head_dim=head_dim, base=rope_theta, scaling=situs.YaRN(factor=32.0, original_length=4096, "
         "truncate=False))",
         "window=128, sinks=sinks",
-        "full layers: no window",
+        "sliding layers; full ones: no window; sinks is a layer's parameter, a number for each head",
     ),
     Family(
         "OpenAI Privacy Filter",
@@ -161,21 +166,23 @@ FAMILIES = (
         "granite_swa granitemoe_swa",
         "situs.Rotary(head_dim=head_dim, base=rope_theta)",
         "window=128, sinks=sinks",
-        "layers whose layer_rope_theta is 0: situs.NoPE()",
+        "sliding layers; full ones: no window; layers whose layer_rope_theta is 0: situs.NoPE()",
     ),
     Family(
         "Gemma 2, VaultGemma",
         "gemma2 vaultgemma t5_gemma_module",
         "situs.Rotary(head_dim=head_dim, base=rope_theta)",
         "softcap=50.0, window=4096",
-        "full layers: no window; scale=query_pre_attn_scalar**-0.5",
+        "sliding layers; full ones: no window; scale=query_pre_attn_scalar**-0.5",
     ),
     Family(
         "Gemma 3, T5Gemma 2, ModernBERT, OLMo 3",
         "",
         "situs.Rotary(head_dim=256, base=10000.0)",
         "window=512",
-        "sliding layers; full ones: base=1e6 (ModernBERT: 160000), no window, and the scaling, if there is one",
+        "sliding layers of model types gemma3_text, t5gemma2_text, modernbert and olmo3; full ones: no window, and the "
+        "base and scaling that rope_parameters has for full_attention (Gemma 3: base=1e6); Gemma 3: "
+        "scale=query_pre_attn_scalar**-0.5",
     ),
     Family(
         "Gemma 4",
@@ -187,7 +194,8 @@ FAMILIES = (
         "Gemma 4's vision",
         "",
         'situs.Rotary(head_dim=64, base=100.0, split=situs.Axial(axes=2, halves="axis"))',
-        note="model type gemma4_vision",
+        note="model type gemma4_vision, whose positions are (x, y) and whose softmax scale is 1: "
+        "positions=situs.Positions.explicit(situs.Positions.grid(4, 6).ids.flip(-1)), scale=1.0",
     ),
     Family(
         "Llama 4, layers with rotary",
@@ -199,6 +207,8 @@ FAMILIES = (
         "Llama 4, layers without rotary",
         "",
         'situs.Temperature(dialect="llama4", original_length=8192, factor=0.1)',
+        note="layers that no_rope_layers marks with 0, where attn_temperature_tuning is on; original_length is "
+        "floor_scale, factor attn_scale",
     ),
     Family(
         "Beam, full layers",
@@ -211,14 +221,18 @@ FAMILIES = (
         "",
         "situs.ProjectedBias(num_heads=8, rank=16, distances=1024, softmax_scale=1 / 64)",
         "features={'relative': relative}",
-        "sliding layers; full ones: tempered=True, beside situs.Temperature(dialect='inkling', ...)",
+        "sliding layers, where distances is the window; full ones: [situs.ProjectedBias(..., distances=rel_extent, "
+        "tempered=True), situs.Temperature(dialect='inkling', original_length=log_scaling_n_floor, "
+        "factor=log_scaling_alpha)]; relative is what r_proj makes of the hidden states, (batch, heads, tokens, d_rel), "
+        "and softmax_scale 1 / head_dim",
     ),
     Family(
         "Cohere 2, EXAONE 4, AFMoE, SmolLM 3, Kolibri, Flint: rotary on some layers",
         "",
         "situs.Rotary(head_dim=128, base=50000.0)",
-        note="the other layers, most often the full ones: situs.NoPE(); Cohere 2 pairs neighbours; "
-        "situs.schedule(['rotary', 'rotary', 'rotary', 'none'], num_layers=32, head_dim=128)",
+        note="the other layers, most often the full ones: situs.NoPE(); for all layers at once: "
+        "situs.schedule(['rotary', 'rotary', 'rotary', 'none'], num_layers=32, head_dim=128); Cohere 2: "
+        'pairing="interleaved"',
     ),
     Family(
         "Jamba, Nemotron H, Kimi Linear, Zamba: no positions",
@@ -230,7 +244,9 @@ FAMILIES = (
         "",
         "situs.Rotary(head_dim=96, scaling=situs.LongRoPE(factor=32.0, original_length=4096, short_factors=[1.0] * 48, "
         "long_factors=[2.0] * 48))",
-        note="the factors are lists of the configuration; Phi-MoE: short_mscale and long_mscale too",
+        note="model types phi3 and phimoe with rope_type longrope: short_factors and long_factors are the lists short_factor "
+        "and long_factor, factor is max_position_embeddings / original_max_position_embeddings; Phi-MoE: short_mscale "
+        "and long_mscale too",
     ),
     Family(
         "Hunyuan",
@@ -268,9 +284,10 @@ FAMILIES = (
         "Hunyuan VL",
         "",
         "situs.Rotary(head_dim=128, split=situs.Sections(sizes=(16, 16, 16, 16)))",
+        note="sizes are xdrope_section; positions=situs.Positions.explicit(ids), where ids are (batch, tokens, 4)",
     ),
     Family(
-        "vision encoders of Qwen-VL, GLM-V, Kimi, ERNIE, PaddleOCR, VideoLLaMA 3",
+        "Vision encoders of Qwen-VL, GLM-V, Kimi, ERNIE, PaddleOCR, VideoLLaMA 3",
         "",
         "situs.Rotary(head_dim=80, split=situs.Axial(axes=2))",
         "positions=situs.Positions.grid(4, 6)",
@@ -304,24 +321,33 @@ FAMILIES = (
         "RoFormer",
         "",
         'situs.Rotary(head_dim=64, pairing="interleaved")',
-        note="with rotary_value, and CLVP: beside situs.RotaryValue(..., rotate_back=False)",
+        note="with rotary_value true, and CLVP: [situs.Rotary(...), situs.RotaryValue(..., rotate_back=False)], with the same "
+        "options",
     ),
     Family(
         "T5, mT5, Flan-T5, Switch, Pix2Struct, UMT5, LongT5",
         "",
         "situs.T5Bias(num_heads=8)",
         "",
-        "a decoder: bidirectional=False; UMT5 has a table in every layer, the others in the first",
+        "encoders; decoders: bidirectional=False, and nothing in cross-attention; all layers share one encoding, but in "
+        "UMT5 each layer has its own; the softmax scale is 1, which the encoding declares",
     ),
     Family("MPNet", "", "situs.T5Bias(num_heads=12, softmax_scale=None)"),
     Family("BLOOM, MPT", "", "situs.ALiBi(num_heads=8)", "causal=True"),
-    Family("Falcon with ALiBi", "", "situs.ALiBi(num_heads=8, factor=1 / 8)", "causal=True", "factor=1/sqrt(head_dim)"),
+    Family(
+        "Falcon with ALiBi",
+        "",
+        "situs.ALiBi(num_heads=8, factor=1 / 8)",
+        "causal=True",
+        "configurations with alibi true; factor is 1 / sqrt(head_dim). The others: situs.Rotary(head_dim=head_dim)",
+    ),
     Family("DeBERTa v1", "", "situs.Deberta(dim=768, num_heads=12, head_dim=64)"),
     Family(
         "DeBERTa v2 and v3, SEW-D",
         "",
         "situs.Deberta(dim=768, num_heads=12, head_dim=64, buckets=256, layer_norm=True)",
-        note="share_att_key=True, and tie(query=..., key=...), where the attention's own projections serve",
+        note="with share_att_key true, the attention's own projections serve: share_att_key=True, and encoding.tie(query=..., "
+        "key=...)",
     ),
     Family("XLNet, Transformer-XL", "", "situs.TransformerXL(dim=1024, num_heads=16, head_dim=64)"),
     Family(
@@ -353,7 +379,8 @@ FAMILIES = (
         "UDOP, LayoutLMv3",
         "",
         "situs.Boxes(num_heads=8)",
-        note="text positions and boxes are coordinates of one position",
+        note="positions=encoding.positions(boxes), of tokens' boxes on the page: places in the text and boxes are "
+        "coordinates of one position; UDOP: anchor='centre', and softmax_scale=1.0; LayoutLMv3: factor=1 / sqrt(head_dim)",
     ),
     Family(
         "SAM, ViTDet, SegGPT", "", "situs.ViTDet(num_heads=12, head_dim=64)", "positions=situs.Positions.grid(4, 6)"
@@ -371,9 +398,26 @@ FAMILIES = (
         "situs.SwinBias(num_heads=12, window=(14, 14), cls=True)",
         "positions=situs.Positions.grid(4, 6, prefix=1)",
     ),
-    Family("GPT-2, BERT, ViT's text and others with a table", "", "situs.Learned(dim=768, max_length=1024)"),
-    Family("RoBERTa, BART, OPT", "", "situs.Learned(dim=768, max_length=1026, offset=2)"),
-    Family("ViT, CLIP, DINOv2", "", "situs.LearnedGrid(dim=768, size=(14, 14), prefix=1)"),
+    Family(
+        "GPT-2, BERT, CLIP's text and others with a table",
+        "",
+        "situs.Learned(dim=768, max_length=1024)",
+        note="x = encoding(x), before the first layer; max_length counts the rows of the table",
+    ),
+    Family(
+        "RoBERTa, BART, OPT",
+        "",
+        "situs.Learned(dim=768, max_length=1026, offset=2)",
+        note="max_length counts all rows of the table, the first two too, which are not for positions; RoBERTa: "
+        "padding_row=1",
+    ),
+    Family(
+        "ViT, CLIP, DINOv2",
+        "",
+        "situs.LearnedGrid(dim=768, size=(14, 14), prefix=1)",
+        note="x = encoding(x, situs.Positions.grid(14, 14, prefix=1)); prefix counts [CLS]; encoding.resize makes a table "
+        "for another size",
+    ),
     Family(
         "M2M-100, XGLM, Speech2Text",
         "",
@@ -384,6 +428,13 @@ FAMILIES = (
         "",
         'situs.Sinusoidal(dim=512, layout="concatenated", spacing="inclusive", cosines_first=True)',
     ),
-    Family("Forgetting Transformer (FoX)", "", "situs.Forgetting(num_heads=8, dim=512)"),
+    Family(
+        "Forgetting Transformer (FoX)",
+        "",
+        "situs.Forgetting(num_heads=8)",
+        "causal=True, features={'gate': gate}",
+        "gate is what the layer's forget projection makes of the hidden states, (batch, heads, tokens, 1), before the "
+        "sigmoid; situs.Attention(..., encoding=situs.Forgetting(num_heads=8, dim=512)) computes it by itself",
+    ),
 )
 """Of several rows that name a model, each is for some of its layers."""

@@ -215,6 +215,22 @@ SCALINGS: dict[str, Listed] = {
         "Gemma team (released code, no paper)",
         "w_i / s for the first fraction of the pairs, 0 for the others",
     ),
+    "selfextend": Listed(
+        "situs.encodings.bands", "SelfExtend", "query and key", False,
+        "Jin et al. 2024, LLM Maybe LongLM: Self-Extend LLM Context Window Without Tuning, arXiv:2401.01325",
+        "w_i; distance i - j below the window, i // G - j // G + W - W // G from it on",
+    ),
+    "rerope": Listed(
+        "situs.encodings.bands", "ReRoPE", "query and key", False,
+        "Su 2023, Rectified Rotary Position Embeddings (a post, no paper)",
+        "w_i; distance i - j below the window, W + leak (i - j - W) from it on",
+    ),
+    "dualchunk": Listed(
+        "situs.encodings.bands", "DualChunk", "query and key", False,
+        "An et al. 2024, Training-Free Long-Context Scaling of Large Language Models, arXiv:2402.17463",
+        "w_i; distance i - j within a chunk of s = C - local tokens, min(i % s + s, C) - j % s to the chunk "
+        "before, C - j % s to earlier ones",
+    ),
 }
 # fmt: on
 # names: end

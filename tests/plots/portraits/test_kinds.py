@@ -128,7 +128,7 @@ def test_an_encoding_that_does_not_say_where_it_ends_is_drawn_at_the_usual_lengt
 
 def test_words_say_whom_a_kind_suits() -> None:
     assert WORDS["table"] == "an encoding that is added to the input"
-    assert WORDS["rotation"] == WORDS["speeds"] == "an encoding that rotates queries and keys, or values"
+    assert WORDS["rotation"] == WORDS["speeds"] == "an encoding that rotates queries and keys by themselves, or values"
     assert WORDS["decay"] == "an encoding for text that tells positions"
     assert "learned_grid, rope_mixed, swin, boxes, vitdet, sinusoidal(axes=2)" in WORDS["grid"]
 

@@ -2,6 +2,7 @@
 
 flash       encodings of the input, of queries and keys, products of positions: torch's own attention, as it is
 toeplitz    encodings that know positions by the offset alone: strided views, slanted products, tails
+banded      rotary whose rotations differ by band of distance
 flex        biases as score_mods of FlexAttention, compiled
 blockwise   anything, asked tile by tile
 dense       biases of any kind as one dense mask: single queries, dropout, graphs
@@ -10,12 +11,13 @@ reference   anything, every score formed
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
 from torch import Tensor
 
-from situs.attention.kernels import blockwise, dense, flash, flex, toeplitz
+from situs.attention.kernels import banded, blockwise, dense, flash, flex, toeplitz
 from situs.attention.reference import cannot as reference_cannot
 from situs.attention.reference import run as reference_run
 from situs.attention.request import Request
@@ -33,11 +35,22 @@ class Kernel(NamedTuple):
     """The attention that was asked for."""
 
 
+def _of_one_rotation(cannot: Callable[[Request], str | None]) -> Callable[[Request], str | None]:
+    """A kernel that takes queries and keys of one rotation does not serve where rotations differ by band."""
+
+    @functools.wraps(cannot)
+    def checked(request: Request) -> str | None:
+        return "rotations differ by band of distance" if request.banded is not None else cannot(request)
+
+    return checked
+
+
 KERNELS = {
-    "flash": Kernel(flash.cannot, flash.run),
-    "toeplitz": Kernel(toeplitz.cannot, toeplitz.run),
-    "flex": Kernel(flex.cannot, flex.run),
-    "blockwise": Kernel(blockwise.cannot, blockwise.run),
-    "dense": Kernel(dense.cannot, dense.run),
+    "flash": Kernel(_of_one_rotation(flash.cannot), flash.run),
+    "toeplitz": Kernel(_of_one_rotation(toeplitz.cannot), toeplitz.run),
+    "banded": Kernel(banded.cannot, banded.run),
+    "flex": Kernel(_of_one_rotation(flex.cannot), flex.run),
+    "blockwise": Kernel(_of_one_rotation(blockwise.cannot), blockwise.run),
+    "dense": Kernel(_of_one_rotation(dense.cannot), dense.run),
     "reference": Kernel(reference_cannot, reference_run),
 }

@@ -115,13 +115,20 @@ def partial_backward(
     *,
     causal: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of queries, keys and values where flash serves; ``out`` and ``logsumexp`` are those over all keys, and
-    what is found is the share of these."""
-    mask = None if mask is None else _for_flash(mask, query, key)
-    dq, dk, dv = _FLASH_BACKWARD(
-        gradient, query, key, value, out, logsumexp, 0.0, causal, attn_mask=mask, scale=scale
-    )  # fmt: skip
-    return dq, dk, dv
+    """Gradients of queries, keys and values; ``out`` and ``logsumexp`` are those over all keys, and what is found is
+    the share of these. ``causal`` is for flash alone."""
+    if serves_flash(query, key, value):
+        mask = None if mask is None else _for_flash(mask, query, key)
+        dq, dk, dv = _FLASH_BACKWARD(
+            gradient, query, key, value, out, logsumexp, 0.0, causal, attn_mask=mask, scale=scale
+        )  # fmt: skip
+        return dq, dk, dv
+    wide = logsumexp.dtype
+    q, k, v, g = (each.to(wide) for each in (query, key, value, gradient))
+    weights = (q @ k.transpose(-2, -1)).mul_(scale)
+    weights = (weights if mask is None else weights.add_(mask)).sub_(logsumexp.unsqueeze(-1)).exp_()
+    change = (g @ v.transpose(-2, -1)).sub_((g * out.to(wide)).sum(-1, keepdim=True)).mul_(weights)
+    return (change @ k).mul_(scale), (change.transpose(-2, -1) @ q).mul_(scale), weights.transpose(-2, -1) @ g
 
 
 def _for_flash(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:

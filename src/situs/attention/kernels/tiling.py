@@ -82,6 +82,8 @@ class Tiling:
     tiles: Sequence[Tile]
     causal: bool = False
     window: int | None = None
+    between: tuple[int | None, int | None] = (None, None)
+    """The lowest and the highest offset, of positions, that are seen; None where there is no end."""
 
     @property
     def longest(self) -> int:
@@ -101,36 +103,39 @@ class Tiling:
     def cut(self, size: int) -> list[Tile]:
         """Cut every tile into blocks of at most ``size`` queries, each with the keys that some of them see; queries
         that see none are left out."""
-        window, causal, blocks = self.window, self.causal, []
+        blocks = []
         for tile in self.tiles:
-            ahead = tile.slot_offset
-            begin = max(0, ahead if causal else 0 if window is None else ahead - window + 1)
-            end = tile.queries if window is None else min(tile.queries, ahead + tile.keys - 1 + window)
+            first, last = self._steps(tile)
+            begin, end = max(0, -last), min(tile.queries, tile.keys - first)
             for query in range(begin, end, size):
                 queries = min(size, end - query)
-                last = query + queries - 1
-                key = 0 if window is None else max(0, query - ahead - window + 1)
-                past = tile.keys
-                if causal:
-                    past = min(past, last - ahead + 1)
-                elif window is not None:
-                    past = min(past, last - ahead + window)
+                key = max(0, query + first)
+                past = min(tile.keys, query + queries + last)
                 if past > key:
                     blocks.append(tile.part(query, queries, key, past - key))
         return blocks
 
+    def _steps(self, tile: Tile) -> tuple[int, int]:
+        """The lowest and the highest index of a key minus that of a query, in the tile, where they see each other; as
+        far apart as can be where nothing is hidden."""
+        first, last, ahead = 1 - tile.queries, tile.keys - 1, tile.slot_offset
+        if self.causal:
+            last = min(last, -ahead)
+        if self.window is not None:
+            first, last = max(first, 1 - self.window - ahead), min(last, self.window - 1 - ahead)
+        lowest, highest = self.between
+        first = first if lowest is None else max(first, lowest - tile.offset)
+        return first, last if highest is None else min(last, highest - tile.offset)
+
     def hides(self, tile: Tile) -> bool:
-        """Whether the causal rule or the window hides any pair of the tile."""
-        last, first = tile.slot_offset + tile.keys - 1, tile.slot_offset - (tile.queries - 1)
-        if self.causal and last > 0:
-            return True
-        return self.window is not None and max(last, -first) >= self.window
+        """Whether the causal rule, the window or the offset hides any pair of the tile."""
+        return self._steps(tile) != (1 - tile.queries, tile.keys - 1)
 
     def visible(self, tile: Tile, device: torch.device) -> Bool[Tensor, "offsets"]:
         """Tell for each offset of the tile, ascending, whether its pairs see each other."""
-        slots = torch.arange(tile.queries + tile.keys - 1, device=device) + (tile.slot_offset - (tile.queries - 1))
-        seen = slots <= 0 if self.causal else torch.ones_like(slots, dtype=torch.bool)
-        return seen if self.window is None else seen & (slots.abs() < self.window)
+        steps = torch.arange(1 - tile.queries, tile.keys, device=device)
+        first, last = self._steps(tile)
+        return (steps >= first) & (steps <= last)
 
     def seen_offsets(self, tile: Tile) -> slice:
         """Tell which of the tile's offsets, ascending from the first, have pairs that see each other; they are
@@ -153,19 +158,23 @@ class Tiling:
         def bias_of(tile: Tile) -> Tensor:
             apart = tile.slot_offset - tile.offset
             if apart not in made:
-                made[apart] = self._hidden(bias, lowest + apart)
+                made[apart] = self._hidden(bias, lowest, apart)
             return made[apart][..., offsets_of(tile, lowest)]
 
         return bias_of
 
-    def _hidden(self, bias: Tensor, lowest_slot: int) -> Tensor:
-        hides_later = self.causal and lowest_slot + bias.shape[-1] - 1 > 0
-        if not hides_later and self.window is None:
+    def _hidden(self, bias: Tensor, lowest: int, apart: int) -> Tensor:
+        hides_later = self.causal and lowest + apart + bias.shape[-1] - 1 > 0
+        if not hides_later and self.window is None and self.between == (None, None):
             return bias  # as in decoding, where no key is later
-        slots = torch.arange(lowest_slot, lowest_slot + bias.shape[-1], device=bias.device)
+        offsets = torch.arange(lowest, lowest + bias.shape[-1], device=bias.device)
+        slots = offsets + apart
         hidden = slots > 0 if self.causal else torch.zeros_like(slots, dtype=torch.bool)
         if self.window is not None:
             hidden = hidden | (slots.abs() >= self.window)
+        first, last = self.between
+        hidden = hidden if first is None else hidden | (offsets < first)
+        hidden = hidden if last is None else hidden | (offsets > last)
         return bias.masked_fill(hidden, -math.inf)
 
 

@@ -18,7 +18,12 @@ from situs.lab.naming.methods import require_trainable, suiting_text
 from situs.lab.problems import Problem
 from situs.lab.settings import Settings, Size
 
-SCALED = ("rotary+linear", "rotary+ntk", "rotary+dynamic_ntk", "rotary+ntk_by_parts", "rotary+yarn", "rotary+llama3")
+BESIDE = ("temperature", "rotary_value")
+"""What models have beside rotary, and so does the preset."""
+SCALED = (
+    "rotary+linear", "rotary+ntk", "rotary+dynamic_ntk", "rotary+ntk_by_parts", "rotary+yarn", "rotary+llama3",
+    "rotary+selfextend", "rotary+rerope", "rotary+dualchunk",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,8 @@ class Preset:
 def presets() -> dict[str, Preset]:
     """Name options that go together: quick takes some minutes on two cores; full about an hour, without addition, which
     is not learnt at 64 tokens."""
-    everything = [name for name in suiting_text() if name != "rotary"]
+    everything = [name for name in suiting_text() if name != "rotary" and name not in BESIDE]
+    beside = [f"rotary&{name}" for name in BESIDE]
     return {
         "quick": Preset(
             (
@@ -66,7 +72,7 @@ def presets() -> dict[str, Preset]:
             ("text", "passkey"), seeds=2, windows=64,
         ),
         "full": Preset(
-            (*everything, "rotary", *SCALED, "rotary+random", "rotary/none"),
+            (*everything, "rotary", *SCALED, *beside, "rotary+random", "rotary/none"),
             tuple(name for name in TASKS if name != "addition"), seeds=3, windows=128,
         ),
     }  # fmt: skip

@@ -17,7 +17,8 @@ anything: 1e+5 is a number there.
 
 A scaling without options is fitted by the lab: its original length is that of training, and its factor is the length
 tested by that of training. Options that are written take the place of these. With a factor or a target_length, the
-factor is the same at every length beyond that of training, where the frequencies stay as they were trained.
+factor is the same at every length beyond that of training, where the frequencies stay as they were trained. Bands of
+distance (``rotary+selfextend``, ``+rerope``, ``+dualchunk``) are fitted so that all distances are such as in training.
 """
 
 from situs.lab.naming.grammar import Method, Part, parse, parse_all, require_additions

@@ -13,6 +13,7 @@ from situs.registry import SCALINGS, canonical, did_you_mean, is_own, require_op
 
 RANDOM, AXIAL = "random", "axial"
 """What can be added with a plus beside scalings."""
+BANDS = "situs.encodings.bands"
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,9 @@ class Method:
         if not options:
             return ""
         given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        if any(has_bands(part.name) for part in self.additions):
+            fitted = "What is not written follows from the training length and the length tested"
+            return f"{self.name} has bands with {given}, as written. {fitted}."
         factor = (
             "Its factor is the same at every length beyond the training length, and not derived from the length tested"
             if self.has_own_factor
@@ -109,6 +113,11 @@ class Method:
     def trained(self) -> Method:
         """The method whose training it shares, which may be itself: a scaling changes frequencies, not weights."""
         return self if self.scaling is None else self.without_last
+
+
+def has_bands(scaling: str) -> bool:
+    """Whether a scaling changes positions by band of distance, and no frequencies."""
+    return scaling in SCALINGS and SCALINGS[scaling].module == BANDS
 
 
 def parse(text: str) -> Method:

@@ -54,6 +54,10 @@ FITTED = {
         lambda length: {"distances": length},
         "projected has profiles of the distances that were trained",
     ),
+    "temperature": Fitted(
+        lambda length: {"original_length": max(2, length)},
+        "temperature multiplies queries beyond the training length",
+    ),
     "tupe": Fitted(
         lambda length: {"max_length": length, "untie_cls": False},
         "tupe's table is as long as what was trained",

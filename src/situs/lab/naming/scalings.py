@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 from collections.abc import Iterable
 from typing import Any, cast
 
 from situs.encodings.rotary import Rotary
 from situs.encodings.scaling import Scaling
 from situs.lab.naming.grammar import RANDOM as RANDOM
-from situs.lab.naming.grammar import Method, Part, parse
+from situs.lab.naming.grammar import Method, Part, has_bands, parse
 from situs.registry import SCALINGS, entry, require_options
 
 Ramp = tuple[float, float]
@@ -24,6 +25,9 @@ The paper's suit thousands of tokens: at 64, the fastest pair turns ten times. W
 that is not scored."""
 
 SEARCHED = ("short_factors", "long_factors")
+NEAR, CHUNK, LOCAL = 4, (3, 4), 16
+"""Bands that are written without options: a window of a quarter of the training length, within which distances stay;
+dual chunks of three quarters of it and a sixteenth, as in the authors' code."""
 TRAINED_WITH = "proportional"
 """The scaling that a model is trained with: it leaves pairs without rotation."""
 
@@ -93,6 +97,8 @@ def make_scaling(scaling: str, *, factor: float, train_length: int, ramp: Ramp =
     ramp: of a scaling that is written without options; with options, it has its paper's unless they say otherwise.
     """
     part = part_of(scaling)
+    if has_bands(part.name):
+        return _class(part.name)(**_bands(part, factor, train_length))
     chosen: dict[str, Any] = {"factor": factor, "original_length": train_length}
     if not part.options:
         chosen |= {"beta_fast": ramp[0], "beta_slow": ramp[1]}
@@ -102,6 +108,21 @@ def make_scaling(scaling: str, *, factor: float, train_length: int, ramp: Ramp =
         del chosen["original_length"]  # not measured against
     takes = inspect.signature(_class(part.name)).parameters
     return _class(part.name)(**{name: each for name, each in chosen.items() if name in takes} | dict(part.options))
+
+
+def _bands(part: Part, factor: float, train_length: int) -> dict[str, Any]:
+    """Choose what is not written of bands, so that no distance is beyond those of training."""
+    written = dict(part.options)
+    if part.name == "dualchunk":
+        chunk = written.get("chunk_size", max(1, CHUNK[0] * train_length // CHUNK[1]))
+        return {"chunk_size": chunk, "local_size": train_length // LOCAL} | written
+    window = written.get("window", max(1, train_length // NEAR))
+    fitted = {"window": window}
+    if part.name == "selfextend":
+        room = train_length - window if type(window) is int else 0
+        # a text of room * group + window tokens has no distance beyond those of training
+        fitted["group"] = math.ceil((factor * train_length - window) / room) if room > 0 else 1
+    return fitted | written
 
 
 def scaled(rotary: Rotary, scaling: str | None, *, factor: float, train_length: int, ramp: Ramp = PAPER) -> Rotary:

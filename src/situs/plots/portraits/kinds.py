@@ -42,6 +42,11 @@ def _one(sitter: Sitter, kind: type[Encoding] | tuple[type[Encoding], ...], axes
     return alone and (axes is None or sitter.encodings[0].axes == axes)
 
 
+def _own_rotation(sitter: Sitter) -> bool:
+    """Tell whether vectors are encoded by themselves, and not by band of distance from others."""
+    return not any(isinstance(each, QueryKeyEncoding) and each.by_pair for each in sitter.encodings)
+
+
 def _spatial(sitter: Sitter) -> bool:
     of_images = (Sinusoidal, RotationEncoding, BiasEncoding, ScoreEncoding)
     return _one(sitter, LearnedGrid) or _one(sitter, of_images, 2) or _one(sitter, Boxes, 3)
@@ -53,14 +58,16 @@ def _flat(sitter: Sitter) -> bool:
 
 ADDED = Suits(lambda sitter: _one(sitter, InputEncoding), "an encoding that is added to the input")
 COMPARED = Suits(
-    lambda sitter: _flat(sitter) and _one(sitter, (InputEncoding, QueryKeyEncoding)),
-    "an encoding that is added to the input, or acts on queries and keys",
+    lambda sitter: _flat(sitter) and _one(sitter, (InputEncoding, QueryKeyEncoding)) and _own_rotation(sitter),
+    "an encoding that is added to the input, or acts on queries and keys by themselves",
 )
 ROTATING = Suits(
-    lambda sitter: _one(sitter, (RotationEncoding, RotaryValue)), "an encoding that rotates queries and keys, or values"
+    lambda sitter: _one(sitter, (RotationEncoding, RotaryValue)) and _own_rotation(sitter),
+    "an encoding that rotates queries and keys by themselves, or values",
 )
 WAVING = Suits(
-    lambda sitter: _one(sitter, (Sinusoidal, RotationEncoding, RotaryValue), None), "an encoding with wavelengths"
+    lambda sitter: _one(sitter, (Sinusoidal, RotationEncoding, RotaryValue), None) and _own_rotation(sitter),
+    "an encoding with wavelengths, the same for all pairs of tokens",
 )
 MULTIPLYING = Suits(lambda sitter: _one(sitter, Temperature), "temperature")
 BIASED = Suits(lambda sitter: _one(sitter, BiasEncoding), "an encoding that adds a bias to the scores")

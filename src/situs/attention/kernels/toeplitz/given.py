@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from situs.attention.kernels.operators import of_key_heads
+
 
 class Given(NamedTuple):
     """The tensors that the operator takes."""
@@ -68,20 +70,8 @@ def over_offsets(given: Given) -> Tensor | None:
     return next((each for each in tensors if each is not None), None)
 
 
-def nothing(like: Tensor) -> Tensor:
-    """A tensor of its own for a gradient that is not wanted: an operator may not return one twice."""
-    return like.new_empty(0)
-
-
 def as_given(gradient: Tensor, source: Tensor) -> Tensor:
     """A gradient with the shape and dtype of the tensor it belongs to."""
     if gradient.ndim == 4 and source.shape[1] > 1:
         gradient = of_key_heads(gradient, source)
     return gradient.sum_to_size(source.shape).to(source.dtype)
-
-
-def of_key_heads(gradient: Tensor, source: Tensor) -> Tensor:
-    """Sum up over the query heads that a key head serves."""
-    group = gradient.shape[1] // source.shape[1]
-    heads = source.shape[1], group
-    return gradient if group == 1 else gradient.view(len(gradient), *heads, *gradient.shape[2:]).sum(2)

@@ -7,13 +7,14 @@ it runs, so that a graph that was traced for one length, padding or packing serv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from situs.attention.kernels.loop import Attended, Inputs, attend_tiles, attend_tiles_backward, tiles_of_term
+from situs.attention.kernels.operators import contiguous, for_each, nothing, of_key_heads, without_padding
 from situs.attention.kernels.softmax import TWICE, partial, partial_backward, serves_flash, sinks_vjp, with_sinks
 from situs.attention.kernels.tiling import EVERY, Tile, Tiling, tiles_between_ranges, tiles_between_tokens
 from situs.attention.kernels.toeplitz import strided
@@ -26,8 +27,6 @@ from situs.attention.kernels.toeplitz.given import (
     Given,
     Settings,
     as_given,
-    nothing,
-    of_key_heads,
     over_offsets,
 )
 from situs.attention.kernels.toeplitz.terms import ByOffset, LookedUpTerm, OffsetTerm, SkewedTerm
@@ -112,8 +111,7 @@ def backward(gradient: Tensor, out: Tensor, logsumexp: Tensor, *args: Any) -> tu
 def _gradients(
     gradient: Tensor, out: Tensor, logsumexp: Tensor, given: Given, settings: Settings, wanted: Sequence[bool]
 ) -> tuple[Tensor, ...]:
-    """All gradients but those of sinks; ``out`` and ``logsumexp`` have these in them, which is all that the others must
-    know of them."""
+    """All gradients but those of sinks, which ``out`` and ``logsumexp`` have in them."""
     if _is_plain_attention(given, settings):
         return _plain_backward(gradient, out, logsumexp, given, settings, wanted)
     unbiased = given.bias is None
@@ -124,7 +122,7 @@ def _gradients(
     term.want([wanted[5], *wanted[6:10]])
     inputs = _inputs(given, tiling)
     if tiling is None:
-        gradient = _without_padding(gradient, given.query_tokens)
+        gradient = without_padding(gradient, given.query_tokens)
     attended = Attended(out, logsumexp, tiles_of_term(term, blocks, inputs), {})
     found = attend_tiles_backward(gradient, inputs, attended, term, settings.scale, settings.softcap)
     dq = found.query if given.plain_query is not None else found.query + found.plain_query
@@ -253,8 +251,8 @@ def _inputs(given: Given, tiling: Tiling | None) -> Inputs:
     heads = given.query.shape[1]
     query, key, value, plain_query, plain_key = given[:5]
     if tiling is None:
-        query, plain_query = (_without_padding(each, given.query_tokens) for each in (query, plain_query))
-        key, value, plain_key = (_without_padding(each, given.key_tokens) for each in (key, value, plain_key))
+        query, plain_query = (without_padding(each, given.query_tokens) for each in (query, plain_query))
+        key, value, plain_key = (without_padding(each, given.key_tokens) for each in (key, value, plain_key))
     key = share_heads(key, heads)
     return Inputs(
         query,
@@ -265,10 +263,6 @@ def _inputs(given: Given, tiling: Tiling | None) -> Inputs:
         given.query_sums,
         given.key_sums,
     )
-
-
-def _without_padding(tensor: Any, tokens: Tensor | None) -> Any:
-    return None if tensor is None else tensor.masked_fill(tokens[:, None, 3, :, None] == 0, 0)  # type: ignore[index]
 
 
 def _term(given: Given, settings: Settings, tiling: Tiling | None, unbiased: bool) -> tuple[OffsetTerm, list[Tile]]:
@@ -307,17 +301,8 @@ def _fake_backward(gradient: Tensor, out: Tensor, logsumexp: Tensor, *args: Any)
     )
 
 
-def _contiguous(function: Callable[..., tuple[Tensor, ...]]) -> Callable[..., tuple[Tensor, ...]]:
-    """In graphs strides are known ahead: results lie as the fake ones do. Torch's kernel has its own order."""
-
-    def contiguous(*args: Any) -> tuple[Tensor, ...]:
-        return tuple(each.contiguous() for each in function(*args))
-
-    return contiguous
-
-
-library.impl("attend_by_offset", _contiguous(forward), "CompositeExplicitAutograd")
-library.impl("attend_by_offset_backward", _contiguous(backward), "CompositeExplicitAutograd")
+library.impl("attend_by_offset", contiguous(forward), "CompositeExplicitAutograd")
+library.impl("attend_by_offset_backward", contiguous(backward), "CompositeExplicitAutograd")
 torch.library.register_fake("situs::attend_by_offset", _fake_forward, lib=library)
 torch.library.register_fake("situs::attend_by_offset_backward", _fake_backward, lib=library)
 
@@ -347,7 +332,7 @@ class AttendByOffset(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
-        return _each(AttendByOffset, info.batch_size, in_dims, args)
+        return for_each(AttendByOffset, info.batch_size, in_dims, args)
 
 
 class AttendByOffsetBackward(torch.autograd.Function):
@@ -370,7 +355,7 @@ class AttendByOffsetBackward(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
-        return _each(AttendByOffsetBackward, info.batch_size, in_dims, args)
+        return for_each(AttendByOffsetBackward, info.batch_size, in_dims, args)
 
 
 def _graph_backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
@@ -386,15 +371,3 @@ def _graph_backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | Non
 torch.library.register_autograd(
     "situs::attend_by_offset", _graph_backward, setup_context=AttendByOffset.setup_context, lib=library
 )
-
-
-def _each(function: Any, count: int, in_dims: Sequence[Any], args: Sequence[Any]) -> tuple[Any, Any]:
-    """Call a function for each of a batch that ``torch.func.vmap`` maps over, one after another."""
-    found = [
-        function.apply(
-            *(arg.select(dim, number) if isinstance(dim, int) else arg for arg, dim in zip(args, in_dims, strict=True))
-        )
-        for number in range(count)
-    ]
-    stacked = tuple(torch.stack(parts) for parts in zip(*found, strict=True))
-    return stacked, (0,) * len(stacked)

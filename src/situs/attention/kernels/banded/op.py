@@ -1,0 +1,253 @@
+"""The operator ``situs::attend_in_bands``, and what torch must know to differentiate, map and trace it.
+
+Queries and keys come rotated, once for each band; values are the same in all. A query's attention over the keys of one
+band is a part of the whole, and parts are merged by their log-sum-exp. Backward, each part is differentiated with the
+output and the log-sum-exp of the whole, so that nothing but these is stored.
+
+It takes tensors and plain numbers only, and works out tiles when it runs, as ``situs::attend_by_offset`` does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from situs.attention.kernels.banded.parts import Part, Rules, parts_by_look_up, parts_of_ranges, parts_of_tokens
+from situs.attention.kernels.operators import contiguous, for_each, nothing, of_key_heads, without_padding
+from situs.attention.kernels.softmax import TWICE, finite, merge_, partial, partial_backward, sinks_vjp, with_sinks
+from situs.attention.kernels.tiling import EVERY
+from situs.encodings.base import computing_dtype, without_autocast
+from situs.functional.heads import grouped
+from situs.rotation.watching import is_differentiated, is_plain
+
+
+class Given(NamedTuple):
+    """The tensors that the operator takes."""
+
+    query: Tensor
+    """(bands, batch, heads, query, head_dim)"""
+    key: Tensor
+    """(bands, batch, kv_heads, key, head_dim)"""
+    value: Tensor
+    sinks: Tensor | None
+    query_tokens: Tensor | None
+    """(rows, 4, sequence); None where queries and keys are ranges."""
+    key_tokens: Tensor | None
+
+
+class Settings(NamedTuple):
+    """The plain numbers that the operator takes."""
+
+    query_start: int
+    """The first position, where queries and keys are ranges."""
+    key_start: int
+    size: int
+    """Positions of a chunk, or 1."""
+    ends: list[int]
+    """The lowest and the highest lag of the first band, of the second, ..."""
+    scale: float
+    causal: bool
+    window: int | None
+
+
+TENSORS, NUMBERS = len(Given._fields), len(Settings._fields)
+DIFFERENTIABLE = TENSORS - 2  # all but the tokens, which stand last
+
+_TENSORS = "Tensor query, Tensor key, Tensor value, Tensor? sinks, Tensor? query_tokens, Tensor? key_tokens"
+_SETTINGS = "SymInt query_start, SymInt key_start, int size, int[] ends, float scale, bool causal, SymInt? window"
+
+library: Any = torch.library.Library("situs", "FRAGMENT")  # type: ignore[no-untyped-call]
+library.define(f"attend_in_bands({_TENSORS}, {_SETTINGS}) -> (Tensor, Tensor)")
+library.define(
+    f"attend_in_bands_backward(Tensor gradient, Tensor out, Tensor logsumexp, {_TENSORS}, {_SETTINGS}, bool[] wanted) "
+    f"-> ({', '.join(['Tensor'] * DIFFERENTIABLE)})"
+)
+
+
+def attend_in_bands(given: Given, settings: Settings) -> Tensor:
+    """Attend to the pairs of all bands: at once where nothing but the output is wanted, else with derivatives; in a
+    graph, as one operator."""
+    if torch.compiler.is_compiling():
+        found: Tensor = torch.ops.situs.attend_in_bands.default(*given, *settings)[0]
+        return found
+    wants = any(each is not None and each.requires_grad for each in given[:DIFFERENTIABLE])
+    if not is_differentiated(requires_grad=wants) and is_plain(given.query):
+        return forward(*given, *settings)[0]
+    out: Tensor = AttendInBands.apply(*given, *settings)[0]  # type: ignore[no-untyped-call]
+    return out
+
+
+def forward(*args: Any) -> tuple[Tensor, Tensor]:
+    """Output and log-sum-exp."""
+    given, settings = Given(*args[:TENSORS]), Settings(*args[TENSORS:])
+    shape, wide = given.query.shape[1:4], computing_dtype(given.query.dtype)
+    given, parts = _parts(given, settings)
+    rows = [grouped(query, key, given.value) for query, key in zip(given.query, given.key, strict=True)]
+    value = rows[0][2]
+    out = value.new_zeros(*rows[0][0].shape[:3], value.shape[-1], dtype=wide)
+    logsumexp = torch.full(out.shape[:3], -math.inf, dtype=wide, device=out.device)
+    for band, tile, mask, sees in parts:
+        query, key, _ = rows[band]
+        own = tile.of_queries(query), tile.of_keys(key), tile.of_keys(value)
+        if mask is None:
+            found = partial(*own, None, settings.scale)
+        else:
+            found = partial(own[0].flip(2), own[1], own[2], mask, settings.scale)
+            found = found[0].flip(2), found[1].flip(2)
+        if sees is not None:
+            found = found[0], found[1].masked_fill(~sees, -math.inf)
+        merge_(tile.of_queries(out), tile.of_queries(logsumexp), *found)
+    out, logsumexp = out.to(value.dtype).reshape(*shape, -1), finite(logsumexp).reshape(shape)
+    return with_sinks(out, logsumexp, given.sinks)
+
+
+@without_autocast
+def backward(gradient: Tensor, out: Tensor, logsumexp: Tensor, *args: Any) -> tuple[Tensor, ...]:
+    """The gradients of all tensors but the tokens, empty where they are not wanted."""
+    wanted: Sequence[bool] = args[-1]
+    given, settings = Given(*args[:TENSORS]), Settings(*args[TENSORS:-1])
+    wide = logsumexp.dtype
+    sinks = sinks_vjp(gradient, out, logsumexp, given.sinks) if wanted[3] and given.sinks is not None else nothing(out)
+    given, parts = _parts(given, settings)
+    rows = [grouped(query, key, given.value) for query, key in zip(given.query, given.key, strict=True)]
+    shape, value = rows[0][0].shape[:3], rows[0][2]
+    gradient, out, logsumexp = gradient.reshape(*shape, -1), out.reshape(*shape, -1), logsumexp.reshape(shape)
+    dq, dk = ([torch.zeros_like(each[number], dtype=wide) for each in rows] for number in range(2))
+    dv = torch.zeros_like(value, dtype=wide)
+    for band, tile, mask, _ in parts:
+        query, key, _ = rows[band]
+        own = [tile.of_queries(each) for each in (gradient, query, out, logsumexp)]
+        g, q, o, total = own if mask is None else [each.flip(2) for each in own]
+        found = partial_backward(g, q, tile.of_keys(key), tile.of_keys(value), mask, o, total, settings.scale)
+        tile.of_queries(dq[band]).add_(found[0] if mask is None else found[0].flip(2))
+        tile.of_keys(dk[band]).add_(found[1])
+        tile.of_keys(dv).add_(found[2])
+    heads = given.query.shape[1:3]
+    of_keys = [of_key_heads(each.reshape(*heads, *each.shape[2:]), given.value) for each in (*dk, dv)]
+    gradients = torch.stack(dq).reshape(given.query.shape), torch.stack(of_keys[:-1]), of_keys[-1]
+    dtype = given.query.dtype
+    return (
+        *(each.to(dtype) if want else nothing(out) for each, want in zip(gradients, wanted, strict=False)),
+        sinks,
+    )
+
+
+def _parts(given: Given, settings: Settings) -> tuple[Given, Iterator[Part]]:
+    """The parts, with a row for each key head; and the tensors, with zeros for padding where parts do not leave it
+    out."""
+    rules = Rules(settings.size, settings.ends, settings.causal, settings.window)
+    like = given.value.new_empty(0, dtype=computing_dtype(given.value.dtype))
+    query_tokens, key_tokens = given.query_tokens, given.key_tokens
+    if query_tokens is None or key_tokens is None:
+        starts = settings.query_start, given.query.shape[3], settings.key_start, given.key.shape[3]
+        return given, parts_of_ranges(*starts, rules, like)
+    found = parts_of_tokens(query_tokens, key_tokens, rules, like)
+    if found is None:
+        key, value = (without_padding(each, key_tokens) for each in (given.key, given.value))
+        given = given._replace(query=without_padding(given.query, query_tokens), key=key, value=value)
+        found = parts_by_look_up(query_tokens, key_tokens, rules, like)
+    return given, _for_key_heads(found, given.value.shape[1] if given.query.shape[2] != given.key.shape[2] else 1)
+
+
+def _for_key_heads(parts: Iterator[Part], heads: int) -> Iterator[Part]:
+    """Give every key head a row of its own, where query heads share them."""
+    for part in parts:
+        rows = part.tile.rows
+        if heads > 1 and rows != EVERY:
+            part = part._replace(tile=part.tile._replace(rows=slice(rows.start * heads, rows.stop * heads)))
+        elif heads > 1 and part.mask is not None and len(part.mask) > 1 and part.sees is not None:
+            mask, sees = (each.repeat_interleave(heads, 0) for each in (part.mask, part.sees))
+            part = part._replace(mask=mask, sees=sees)
+        yield part
+
+
+def _fake_forward(*args: Any) -> tuple[Tensor, Tensor]:
+    query, value = args[0], args[2]
+    out = query.new_empty(*query.shape[1:4], value.shape[-1])
+    return out, query.new_empty(query.shape[1:4], dtype=computing_dtype(query.dtype))
+
+
+def _fake_backward(gradient: Tensor, out: Tensor, logsumexp: Tensor, *args: Any) -> tuple[Tensor, ...]:
+    given, wanted = args[:DIFFERENTIABLE], args[-1]
+    return tuple(
+        torch.empty_like(each, memory_format=torch.contiguous_format)
+        if want and each is not None
+        else gradient.new_empty(0)
+        for each, want in zip(given, wanted, strict=True)
+    )
+
+
+library.impl("attend_in_bands", contiguous(forward), "CompositeExplicitAutograd")
+library.impl("attend_in_bands_backward", contiguous(backward), "CompositeExplicitAutograd")
+torch.library.register_fake("situs::attend_in_bands", _fake_forward, lib=library)
+torch.library.register_fake("situs::attend_in_bands_backward", _fake_backward, lib=library)
+
+
+class AttendInBands(torch.autograd.Function):
+    """The operator with its derivative."""
+
+    @staticmethod
+    def forward(*args: Any) -> tuple[Tensor, Tensor]:
+        if is_plain(args[0]):
+            return forward(*args)
+        out, logsumexp = torch.ops.situs.attend_in_bands.default(*args)
+        return out, logsumexp
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(*output, *inputs[:TENSORS])
+        ctx.settings = inputs[TENSORS:]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        out, logsumexp, *given = ctx.saved_tensors
+        wanted = list(ctx.needs_input_grad[:DIFFERENTIABLE])
+        found = AttendInBandsBackward.apply(gradient, out, logsumexp, *given, *ctx.settings, wanted)  # type: ignore[no-untyped-call]
+        return (*(each if want else None for each, want in zip(found, wanted, strict=True)), *[None] * (2 + NUMBERS))
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+        return for_each(AttendInBands, info.batch_size, in_dims, args)
+
+
+class AttendInBandsBackward(torch.autograd.Function):
+    """The gradients, which cannot be differentiated again."""
+
+    @staticmethod
+    def forward(*args: Any) -> tuple[Tensor, ...]:
+        if is_plain(args[0]):
+            return backward(*args)
+        found: tuple[Tensor, ...] = torch.ops.situs.attend_in_bands_backward.default(*args)
+        return found
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.count = len(inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        raise RuntimeError(TWICE)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+        return for_each(AttendInBandsBackward, info.batch_size, in_dims, args)
+
+
+def _graph_backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    """The derivative inside a graph, which is differentiated once."""
+    out, logsumexp, *given = ctx.saved_tensors
+    wanted = list(ctx.needs_input_grad[:DIFFERENTIABLE])
+    found = torch.ops.situs.attend_in_bands_backward.default(
+        gradient, out, logsumexp, *given, *ctx.settings, wanted
+    )  # fmt: skip
+    return (*(each if want else None for each, want in zip(found, wanted, strict=True)), *[None] * (2 + NUMBERS))
+
+
+torch.library.register_autograd(
+    "situs::attend_in_bands", _graph_backward, setup_context=AttendInBands.setup_context, lib=library
+)
