@@ -101,8 +101,7 @@ def _is_plain_attention(given: Given, settings: Settings) -> bool:
 @without_autocast
 def backward(gradient: Tensor, out: Tensor, logsumexp: Tensor, *args: Any) -> tuple[Tensor, ...]:
     """The gradients of all tensors but the tokens, empty where they are not wanted."""
-    wanted: Sequence[bool] = args[-1]
-    given, settings = Given(*args[:TENSORS]), Settings(*args[TENSORS:-1])
+    given, settings, wanted = Given(*args[:TENSORS]), Settings(*args[TENSORS:-1]), args[-1]
     found = _gradients(gradient, out, logsumexp, given, settings, wanted)
     if not wanted[-1] or given.sinks is None:
         return (*found, nothing(out))
