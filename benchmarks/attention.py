@@ -70,6 +70,12 @@ def encodings(heads: int = HEADS) -> dict[str, situs.Encoding]:
     torch.manual_seed(0)
     return {
         "rotary": situs.Rotary(head_dim=HEAD_DIM),
+        "sinks": situs.NoPE(),
+        "temperature": situs.Temperature(),
+        "trailing rotary": situs.Rotary(head_dim=HEAD_DIM, rotary_dim=HEAD_DIM // 2, channels="trailing"),
+        "value rotary": situs.RotaryValue(head_dim=HEAD_DIM),
+        "projected": situs.ProjectedBias(num_heads=heads, rank=16, distances=1024),
+        "forgetting": situs.Forgetting(num_heads=heads),
         "selfextend": situs.Rotary(head_dim=HEAD_DIM, scaling=situs.SelfExtend(window=512, group=8)),
         "rerope": situs.Rotary(head_dim=HEAD_DIM, scaling=situs.ReRoPE(window=512)),
         "dualchunk": situs.Rotary(head_dim=HEAD_DIM, scaling=situs.DualChunk(chunk_size=768, local_size=64)),
@@ -132,9 +138,15 @@ def _runs(case: Case, encoding: situs.Encoding, length: int, rivals: tuple[str, 
     """What is called: plain attention, Situs, and those rivals that have this encoding."""
     vectors = make_vectors(length, DTYPES[case.dtype], HEADS)
     query, key, value = vectors
+    given: dict[str, Any] = {"sinks": torch.zeros(HEADS)} if case.encoding == "sinks" else {}
+    if encoding.features:
+        shape = query.shape[:3]
+        given["features"] = {
+            name: torch.randn(*shape, each.width).to(query.dtype) for name, each in encoding.features.items()
+        }
     forward: dict[str, Callable[[], Any]] = {
         PLAIN: lambda: SDPA(query, key, value, is_causal=case.causal),
-        ATTEND: lambda: situs.attend(query, key, value, encoding=encoding, causal=case.causal),
+        ATTEND: lambda: situs.attend(query, key, value, encoding=encoding, causal=case.causal, **given),
     }
     prepared = peers.peers(vectors, encoding, case.causal)
     with torch.no_grad():

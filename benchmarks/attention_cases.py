@@ -15,6 +15,8 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 FORWARD, BACKWARD = "forward", "forward and backward"
 KEYS_BY_OFFSET = ("shaw keys", "transformer_xl")
 CONTENT = (*KEYS_BY_OFFSET, "tupe", "deberta")
+FREE = ("sinks", "temperature", "trailing rotary", "value rotary")
+BY_FEATURES = ("projected", "forgetting")
 BANDED = ("selfextend", "rerope", "dualchunk")
 UNTARGETED = ("cope", "fire", "shaw", "sandwich", "kerple")
 MATERIALISED: Names = (peers.MATERIALISED,)
@@ -67,7 +69,7 @@ def cases(mode: str) -> Iterator[Case]:
                     yield Case("t5", BACKWARD, length, causal, dtype, threads, shown, everyone)
         if full or not narrow:
             yield from _content(full, dtype)
-    for name in BANDED:
+    for name in (*FREE, *BY_FEATURES, *BANDED):
         for length in (2048, 4096):
             yield Case(name, FORWARD, length, True, threads=both)
     for name in UNTARGETED:

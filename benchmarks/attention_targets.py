@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from benchmarks import attention, attention_decode, attention_long, attention_peers
 from benchmarks.attention import ATTEND, PLAIN
-from benchmarks.attention_cases import BACKWARD, BANDED, CONTENT, FORWARD, KEYS_BY_OFFSET
+from benchmarks.attention_cases import BACKWARD, BANDED, CONTENT, FORWARD, FREE, KEYS_BY_OFFSET
 from benchmarks.judgement import Bound, Target
 
 BIASES = ("t5", "alibi")
@@ -16,6 +16,8 @@ LEARNED_BIAS = Bound(2.0, aim=1.5)
 KEYS, OVER_GATHER = Bound(2.8, aim=2.0), Bound(3.0, at_most=False)
 DEBERTA, OVER_DEBERTA = Bound(4.5, aim=3.0), Bound(2.5, at_most=False)
 BANDS = Bound(2.2, aim=1.5)
+FREE_OF_COST = Bound(1.05)
+PROJECTED, FORGETTING = Bound(2.0, aim=1.6), Bound(1.15)
 OVER_MATERIALISED = Bound(2.0, aim=3.0, at_most=False)
 DOUBLING = Bound(2.5)  # 2 is linear, 4 is quadratic
 LONG = Bound(4.0, aim=1.0, unit=" GB")
@@ -65,6 +67,11 @@ def _over_plain(rows: Sequence[attention.Row]) -> Iterator[Target]:
     yield LEARNED_BIAS.judge("learned bias, forward and backward", TIMES_PLAIN, ratios(BACKWARD, ("t5",)))
     keys = (*KEYS_BY_OFFSET, "tupe")
     yield KEYS.judge("Shaw keys, Transformer-XL, TUPE, forward", TIMES_PLAIN, ratios(FORWARD, keys))
+    yield FREE_OF_COST.judge(
+        "sinks, temperature, trailing and value rotary, forward", TIMES_PLAIN, ratios(FORWARD, FREE)
+    )
+    yield PROJECTED.judge("Inkling's projected bias, forward", TIMES_PLAIN, ratios(FORWARD, ("projected",)))
+    yield FORGETTING.judge("forgetting, forward", TIMES_PLAIN, ratios(FORWARD, ("forgetting",)))
     yield BANDS.judge("Self-Extend, ReRoPE, dual chunks, forward", TIMES_PLAIN, ratios(FORWARD, BANDED))
     yield DEBERTA.judge("DeBERTa, forward", TIMES_PLAIN, ratios(FORWARD, ("deberta",)))
 
