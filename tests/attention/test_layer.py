@@ -125,6 +125,8 @@ def test_bad_layers_and_calls_say_what_is_wrong() -> None:
         layer(x[:, :1], cache=cache)
     with raises_exactly(ValueError, "count must lie in 0 .. 11, since 13 tokens are cached and 2 stay; got 12."):
         cache.evict(12, sinks=2)
+    with raises_exactly(ValueError, "sinks must be at most 13, since so many tokens are cached; got 14."):
+        cache.evict(0, sinks=14)
     with raises_exactly(
         ValueError,
         "max_length must be 1 or more, since it sizes the cache; got 0.",

@@ -138,3 +138,13 @@ def test_queries_of_other_heads_and_bare_coordinates_are_refused() -> None:
     words = f"positions must have 1 coordinate each, since this Temperature encodes that many; got 2 in {bare!r}."
     with raises_exactly(ValueError, words):
         encoding.factors(bare)
+
+
+def test_tokens_without_a_position_are_refused() -> None:
+    positions = Positions.range(3).prefixed(1)
+    words = (
+        "positions must be those of tokens that all have one, since this Temperature has nothing for others; got "
+        f"{positions!r}."
+    )
+    with raises_exactly(ValueError, words):
+        Temperature(original_length=2)(torch.randn(1, 1, 4, 8), positions)

@@ -347,9 +347,11 @@ class KVCache:
                 "tokens that were given others."
             )
         length = self.memory.shared_length()
+        if sinks > length:
+            refuse(ValueError, "sinks", f"be at most {length}", "so many tokens are cached", str(sinks))
         if not 0 <= count <= length - sinks:
             raise ValueError(
-                f"count must lie in 0 .. {max(0, length - sinks)}, since {length} tokens are cached and {sinks} stay; "
+                f"count must lie in 0 .. {length - sinks}, since {length} tokens are cached and {sinks} stay; "
                 f"got {count}."
             )
 

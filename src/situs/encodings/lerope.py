@@ -11,6 +11,10 @@ plain rotary, and goes by the name that it has in checkpoints.
 Departures: angles are formed in float64 from the float32 parameter, where released code has float32 throughout, so that
 they are exact at far positions for the very numbers that a checkpoint holds. The released code holds ``alpha`` as a
 buffer, without gradients; here it is a parameter, and ``requires_grad_(False)`` freezes it.
+
+Gradients of ``alpha`` weigh the rounding of each token's gradient by its position, which cancels between queries and
+keys only as far as digits go: over 256 tokens from position 100,000 on they are off by 6e-5 of the largest in float32,
+and lost in bfloat16, whose error from position 0 on is 1 %. Begin at 0 to train it in half precision.
 """
 
 from __future__ import annotations

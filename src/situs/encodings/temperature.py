@@ -159,8 +159,8 @@ class Temperature(QueryKeyEncoding):
         ids, slots = positions.ids, positions.slots
         if positions.axes > 1 and slots is not None:  # images: their tokens count by where they lie in the document
             ids = slots
-        elif positions.axes > 1:
-            require_axes(self, positions)
+        else:
+            require_axes(self, positions)  # a token without a position has no factor
         ids = ids.to(widest(positions.device))[:, None, :, None]
         if self.dialect != "ssmax":
             return temperature(ids, self.dialect, self.original_length, self.factor or 0.0).to(dtype)
