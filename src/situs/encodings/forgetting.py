@@ -91,4 +91,5 @@ class Forgetting(CumulatedScore):
             raise ValueError(
                 f"feature must have 1 number for each key of a head, since a gate is one; got {tuple(feature.shape)}."
             )
-        return logsigmoid(feature.squeeze(-1).to(dtype))
+        # contiguous, since torch's graphs expect other strides of its derivative than its kernel gives
+        return logsigmoid(feature.squeeze(-1).to(dtype).contiguous())
