@@ -273,3 +273,14 @@ def test_a_row_that_a_mask_lowers_at_every_key_goes_to_the_sink(impl: str, low: 
     assert torch.allclose(out[:, :, 4:], without[:, :, 4:], atol=1e-6)
     found = torch.autograd.grad(out[:, :, 3].sum(), (query, key, value, sinks))
     assert not any(bool(each.any()) for each in found)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("shape", [(1,), (3,), (2, 1)])
+def test_sinks_that_were_exchanged_must_fit_with_a_cache_too(shape: tuple[int, ...]) -> None:
+    layer = situs.Attention(dim=16, num_heads=2, sinks=True)
+    layer.sinks = torch.nn.Parameter(torch.zeros(shape))
+    cache = layer.make_cache(batch=1, max_length=4)
+    with raises_exactly(ValueError, f"sinks must have shape (2,), since each head has one; got shape {shape}."):
+        layer(torch.randn(1, 3, 16), cache=cache)
+    assert cache.length == 0

@@ -30,10 +30,17 @@ from situs.attention.admission import is_ahead_of_tokens
 from situs.attention.attend import Impl, attend_request, require_impl
 from situs.attention.cache import KVCache
 from situs.attention.features import declare_features
-from situs.attention.fitting import require_cap, require_chunk, require_mask, require_scale, require_window
-from situs.attention.normed import QueryKeyNorm, with_norm_after
+from situs.attention.fitting import (
+    require_cap,
+    require_chunk,
+    require_mask,
+    require_scale,
+    require_softmax,
+    require_window,
+)
+from situs.attention.normed import QueryKeyNorm, require_one_width, with_norm_after
 from situs.attention.request import make_request, resolve, softmax_scale, warn_of_scale
-from situs.encodings.base import Encoding, Encodings, QueryKeyEncoding, as_encodings, is_autocast
+from situs.encodings.base import Encoding, Encodings, as_encodings, is_autocast
 from situs.encodings.features import computed_features
 from situs.positions import Positions, PositionsLike, is_deferred
 from situs.positions.require import like as require_like
@@ -125,12 +132,7 @@ class Attention(nn.Module):
         self.key_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
         self._norm_after: tuple[QueryKeyNorm, ...] = ()  # a tuple, since the norms are this layer's
         if isinstance(qk_norm, str):
-            wider = [each for each in acting if isinstance(each, QueryKeyEncoding) and each.widens]
-            if wider:
-                refuse(
-                    ValueError, "qk_norm", f"be True or False with {type(wider[0]).__name__}",
-                    "queries and keys come out of it wider than the norms of a head", told(qk_norm),
-                )  # fmt: skip
+            require_one_width(acting)
             self._norm_after = (QueryKeyNorm(self.query_norm, self.key_norm),)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -217,6 +219,7 @@ class Attention(nn.Module):
                 sinks=self.sinks, features=features,
             )  # fmt: skip
             return self._project(attend_request(request, impl), value.dtype)
+        require_softmax(query, None, None, self.sinks)  # which may have been replaced
         step = cache.extend(query, key, value, positions, own, features)
         try:
             mask = mask if mask is None else _of_held_keys(mask, step.key_positions)
@@ -241,11 +244,9 @@ class Attention(nn.Module):
 
     def _current_norm_after(self) -> QueryKeyNorm:
         """Give the norms behind the rotation, which may have been replaced like any other part of the layer."""
-        norm = self._norm_after[0]
-        if norm.query_norm is not self.query_norm or norm.key_norm is not self.key_norm:
-            norm = QueryKeyNorm(self.query_norm, self.key_norm)
-            self._norm_after = (norm,)
-        return norm
+        if self._norm_after[0].query_norm is not self.query_norm or self._norm_after[0].key_norm is not self.key_norm:
+            self._norm_after = (QueryKeyNorm(self.query_norm, self.key_norm),)
+        return self._norm_after[0]
 
     def _project(self, out: Tensor, dtype: torch.dtype) -> Tensor:
         out = out if out.dtype == dtype else out.to(dtype)

@@ -7,6 +7,7 @@ from typing import final
 
 from torch import Tensor, nn
 
+from situs.arguments import refuse
 from situs.encodings.base import Encoding, QueryKeyEncoding, Role
 from situs.positions import PositionsLike
 
@@ -45,3 +46,13 @@ def with_norm_after(encodings: Sequence[Encoding], norm: QueryKeyNorm) -> list[E
     temperature."""
     rotations = [each for each in encodings if isinstance(each, QueryKeyEncoding) and each.changes_keys]
     return [*rotations, norm, *(each for each in encodings if each not in rotations)]
+
+
+def require_one_width(encodings: Sequence[Encoding]) -> None:
+    """Raise if an encoding makes queries and keys wider than the norms of a head are."""
+    wider = [each for each in encodings if isinstance(each, QueryKeyEncoding) and each.widens]
+    if wider:
+        refuse(
+            ValueError, "qk_norm", f"be True or False with {type(wider[0]).__name__}",
+            "queries and keys come out of it wider than the norms of a head", "'after'",
+        )  # fmt: skip
