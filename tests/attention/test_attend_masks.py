@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from situs import Positions
-from situs.attention import reference
+from situs.attention import attend, reference
 from tests.attention.attention_cases import (
     ENCODINGS,
     KERNELS,
@@ -83,3 +83,19 @@ def test_rows_that_may_see_nothing_give_zeros_exactly(name: str, monkeypatch: py
             assert bool(out.isfinite().all())
             assert bool((out.transpose(1, 2)[rows.expand(2, 9)] == 0).all())
             assert bool((out.transpose(1, 2)[~rows.expand(2, 9)] != 0).any() or rows.all())
+
+
+@pytest.mark.parametrize("impl", ["auto", "toeplitz", "blockwise", "dense", "reference"])
+@pytest.mark.parametrize("rows", [1, 6], ids=["one row for all", "a row for each"])
+def test_rows_that_see_only_low_keys_have_exact_gradients(impl: Any, rows: int) -> None:
+    query, key, value = (torch.randn(1, 2, 6, 8, requires_grad=True) for _ in range(3))
+    mask = torch.zeros(1, 1, rows, 6)
+    mask[..., :3] = torch.finfo(torch.float32).min  # the first three queries see no other key
+    found = torch.autograd.grad(attend(query, key, value, mask=mask, causal=True, impl=impl).sum(), (query, key, value))
+    q, k, v = (each.detach().double().requires_grad_() for each in (query, key, value))
+    later = torch.ones(6, 6, dtype=torch.bool).triu(1)
+    later[3:, :3] = True  # others give these keys no weight
+    scores = (q @ k.transpose(-2, -1) / 8**0.5).masked_fill(later, -math.inf)
+    expected = torch.autograd.grad((torch.softmax(scores, -1) @ v).sum(), (q, k, v))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=0, atol=1e-5)

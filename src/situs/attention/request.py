@@ -22,7 +22,7 @@ from situs.attention.fitting import (
     require_tensors,
 )
 from situs.attention.offsets import OffsetCache
-from situs.attention.visibility import in_chunks, keys_of_chunk
+from situs.attention.visibility import in_chunks, keys_of_chunk, visibility
 from situs.encodings.base import Encoding, Encodings, InputEncoding, QueryKeyEncoding, as_encodings, computing_dtype
 from situs.encodings.bias import BiasEncoding, OffsetBias, PositionProduct
 from situs.encodings.cumulated import CumulatedScore
@@ -190,7 +190,6 @@ def resolve(
     """Resolve what is known to belong together; only encodings are checked, against queries, keys and values."""
     if mask is not None:
         mask = mask[(None,) * (4 - mask.ndim)]
-        mask = _raised(mask) if sinks is None else mask  # beside a sink, how low a row is tells
     given = dict(features or {})
     if chunk is not None:
         require_chunks(of_queries, of_keys)
@@ -201,6 +200,8 @@ def resolve(
             key, value, of_keys = key[:, :, seen], value[:, :, seen], of_keys[seen]
             mask = mask[..., seen] if mask is not None and mask.shape[-1] > 1 else mask
             given |= {name: given[name][:, :, seen] for name in features_of(acting, "key")}
+    if mask is not None and sinks is None:  # beside a sink, how low a row is tells
+        mask = _raised(mask, of_queries, of_keys, causal, window)
     encodings: list[Encoding] = []
     rotations: list[QueryKeyEncoding] = []
     biases: list[BiasEncoding] = []
@@ -288,13 +289,27 @@ def resolve(
     )
 
 
-def _raised(mask: Tensor) -> Tensor:
+def _raised(mask: Tensor, of_queries: Positions, of_keys: Positions, causal: bool, window: int | None) -> Tensor:
     """Raise rows of a float mask that are low at every key, so that the highest is 0: softmax does not see it, and a
-    log-sum-exp near -1e9 would have no room for the number of keys."""
+    log-sum-exp near -1e9 would have no room for the number of keys. So do rows that are low at every key that is seen,
+    as far as the host knows them."""
     if mask.dtype == torch.bool or not mask.shape[-1]:
         return mask
     highest = mask.detach().amax(-1, keepdim=True)
-    return mask - torch.where((highest < LOW) & highest.isfinite(), highest, 0)
+    mask = mask - torch.where(_is_low(highest), highest, 0)
+    if is_deferred(mask) or not is_plain(mask) or not bool(_is_low(mask.detach()).any()):
+        return mask
+    allowed = visibility(of_queries, of_keys, causal=causal, window=window)
+    if allowed is None:
+        return mask
+    seen = allowed[:, None]
+    highest = mask.detach().masked_fill(~seen, -math.inf).amax(-1, keepdim=True)
+    low = _is_low(highest)
+    return torch.where(low & seen, mask - highest, mask) if bool(low.any()) else mask
+
+
+def _is_low(mask: Tensor) -> Tensor:
+    return (mask < LOW) & mask.isfinite()
 
 
 def warn_of_scale(encodings: Sequence[Encoding], head_dim: int, *, stacklevel: int, or_else: str = "") -> None:
