@@ -210,3 +210,9 @@ def test_positions_of_one_axis_are_a_plain_sequence() -> None:
     encoding = Rotary(head_dim=16)
     for single in (Positions.grid(4), Positions.explicit(torch.arange(4).view(1, 4, 1))):
         assert torch.equal(encoding(x, single), encoding(x, torch.arange(4)))
+
+
+@pytest.mark.parametrize("name", ["dims", "bases", "scalings"])
+def test_no_axes_at_all_are_refused(name: str) -> None:
+    with raises_exactly(ValueError, f"{name} must be one or more, since each axis has its own; got none."):
+        Axial(**{name: ()})  # type: ignore[arg-type]

@@ -111,6 +111,9 @@ class Axial(Split):
             if values is not None
         }
         counts = [len(values) for values in several.values()]
+        for name, values in several.items():
+            if not values:
+                refuse(ValueError, name, "be one or more", _EACH, "none")
         axes = (counts or [2])[0] if self.axes is None else require_count("axes", self.axes, _COUNTS, least=1)
         require_choice("ladder", self.ladder, ("own", "shared"), "axes repeat a ladder or share one")
         require_choice(
