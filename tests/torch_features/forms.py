@@ -68,7 +68,7 @@ class Attend(Form):
     ) -> None:
         super().__init__(encoding, planned=planned)
         self.encoding = encoding
-        self.causal = causal
+        self.causal = causal or encoding.causal_only
         self.dropout = dropout
         self.gain = nn.Parameter(1 + torch.rand(HEADS, 1, HEAD_DIM))
 
@@ -140,7 +140,7 @@ class Layer(Form):
             num_heads=HEADS,
             num_kv_heads=HEADS if rotates_by_head else KV_HEADS,
             encoding=None if isinstance(encoding, InputEncoding) else encoding,
-            causal=causal,
+            causal=causal or encoding.causal_only,
             dropout=dropout,
         )
 
