@@ -60,7 +60,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "a scaling": (
         ["rotary+yarm"],
         "rotary+yarm: + must be followed by one of linear, ntk, dynamic_ntk, ntk_by_parts, yarn, longrope, "
-        "llama3, proportional, axial; got 'yarm'. Did you mean 'yarn'?",
+        "llama3, proportional, selfextend, rerope, dualchunk, axial; got 'yarm'. Did you mean 'yarn'?",
     ),
     "an unsuitable kind": (
         ["alibi", "--kind", "table"],

@@ -59,8 +59,8 @@ def test_a_kernel_that_cannot_serve_says_why(name: str, impl: Any, call: dict[st
 def test_an_unknown_kernel_is_refused_with_all_that_are_known() -> None:
     with raises_exactly(
         ValueError,
-        "impl must be one of 'auto', 'flash', 'toeplitz', 'flex', 'blockwise', 'dense', 'reference', since each names "
-        "a kernel; got 'fast'.",
+        "impl must be one of 'auto', 'flash', 'toeplitz', 'banded', 'flex', 'blockwise', 'dense', 'reference', "
+        "since each names a kernel; got 'fast'.",
     ):
         attend(*tensors(4, 4), impl="fast")  # type: ignore[arg-type]
 

@@ -67,7 +67,8 @@ half_dtypes = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], 
 def test_every_content_based_encoding_of_the_package_is_among_these() -> None:
     classes = {situs.entry(name).cls for name in situs.names()}
     own = {each for each in classes if each.__module__.startswith("situs.") and issubclass(each, ScoreEncoding)}
-    assert own == {*VARIANTS, ViTDet}  # which has two axes, and tests of its own
+    # which have two axes, or features, and tests of their own
+    assert own == {*VARIANTS, ViTDet, situs.ProjectedBias, situs.Forgetting}
     assert all("relative" in made(cls, {}).tags for cls in VARIANTS)
 
 

@@ -54,8 +54,9 @@ def projected_heads(
             f"x must have the dtype of the encoding's weights, {weight.dtype}, since it meets them; got {x.dtype}. Use "
             f"x.to({weight.dtype}), or torch.autocast."
         )
-    split: Tensor = projection(x).unflatten(-1, (encoding.num_heads, -1))
-    return split.transpose(1, 2)
+    numbers: Tensor = projection(x)
+    # a view, since dynamo does not follow unflatten under a default device
+    return numbers.view(*numbers.shape[:2], encoding.num_heads or 1, -1).transpose(1, 2)
 
 
 def feature_of(
