@@ -73,7 +73,7 @@ class Boxes(OffsetBias):
         num_heads: int,
         num_buckets: Sequence[int] = (32, 64, 64),
         max_distance: Sequence[int] | int = (128, 256, 256),
-        resolution: Sequence[float] | None = None,
+        resolution: Sequence[float | int] | None = None,
         factor: float = 1.0,
         softmax_scale: float | None = None,
         init_std: float = 0.02,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import final
 
 import torch
@@ -156,7 +156,10 @@ class OffsetVectors:
 
     def part(self, part: slice) -> OffsetVectors:
         """Take those of some offsets."""
-        return replace(self.map(lambda each: each[:, part]), for_every_key=self.for_every_key)
+        of_query, of_key, alone = (
+            None if each is None else each[:, part] for each in (self.for_query, self.for_key, self.alone)
+        )
+        return OffsetVectors(of_query, of_key, alone, self.for_every_key)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> OffsetVectors:
         """Change all that there are."""
