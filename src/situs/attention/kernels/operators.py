@@ -45,3 +45,15 @@ def for_each(function: Any, count: int, in_dims: Sequence[Any], args: Sequence[A
     ]
     stacked = tuple(torch.stack(parts) for parts in zip(*found, strict=True))
     return stacked, (0,) * len(stacked)
+
+
+def fake_gradients(gradient: Tensor, out: Tensor, logsumexp: Tensor, *args: Any) -> tuple[Tensor, ...]:
+    """What a backward pass gives for a graph to know: a tensor like each that its gradient is wanted of, which stand
+    first, and an empty one for the others. Which are wanted stands last."""
+    wanted: Sequence[bool] = args[-1]
+    return tuple(
+        torch.empty_like(each, memory_format=torch.contiguous_format)
+        if want and each is not None
+        else gradient.new_empty(0)
+        for each, want in zip(args, wanted, strict=False)
+    )

@@ -17,7 +17,14 @@ import torch
 from torch import Tensor
 
 from situs.attention.kernels.banded.parts import Part, Rules, parts_by_look_up, parts_of_ranges, parts_of_tokens
-from situs.attention.kernels.operators import contiguous, for_each, nothing, of_key_heads, without_padding
+from situs.attention.kernels.operators import (
+    contiguous,
+    fake_gradients,
+    for_each,
+    nothing,
+    of_key_heads,
+    without_padding,
+)
 from situs.attention.kernels.softmax import TWICE, finite, merge_, partial, partial_backward, sinks_vjp, with_sinks
 from situs.attention.kernels.tiling import EVERY
 from situs.encodings.base import computing_dtype, without_autocast
@@ -171,20 +178,10 @@ def _fake_forward(*args: Any) -> tuple[Tensor, Tensor]:
     return out, query.new_empty(query.shape[1:4], dtype=computing_dtype(query.dtype))
 
 
-def _fake_backward(gradient: Tensor, out: Tensor, logsumexp: Tensor, *args: Any) -> tuple[Tensor, ...]:
-    given, wanted = args[:DIFFERENTIABLE], args[-1]
-    return tuple(
-        torch.empty_like(each, memory_format=torch.contiguous_format)
-        if want and each is not None
-        else gradient.new_empty(0)
-        for each, want in zip(given, wanted, strict=True)
-    )
-
-
 library.impl("attend_in_bands", contiguous(forward), "CompositeExplicitAutograd")
 library.impl("attend_in_bands_backward", contiguous(backward), "CompositeExplicitAutograd")
 torch.library.register_fake("situs::attend_in_bands", _fake_forward, lib=library)
-torch.library.register_fake("situs::attend_in_bands_backward", _fake_backward, lib=library)
+torch.library.register_fake("situs::attend_in_bands_backward", fake_gradients, lib=library)
 
 
 class AttendInBands(torch.autograd.Function):

@@ -14,7 +14,14 @@ import torch
 from torch import Tensor
 
 from situs.attention.kernels.loop import Attended, Inputs, attend_tiles, attend_tiles_backward, tiles_of_term
-from situs.attention.kernels.operators import contiguous, for_each, nothing, of_key_heads, without_padding
+from situs.attention.kernels.operators import (
+    contiguous,
+    fake_gradients,
+    for_each,
+    nothing,
+    of_key_heads,
+    without_padding,
+)
 from situs.attention.kernels.softmax import TWICE, partial, partial_backward, serves_flash, sinks_vjp, with_sinks
 from situs.attention.kernels.tiling import EVERY, Tile, Tiling, tiles_between_ranges, tiles_between_tokens
 from situs.attention.kernels.toeplitz import strided
@@ -291,20 +298,10 @@ def _fake_forward(*args: Any) -> tuple[Tensor, Tensor]:
     return out, query.new_empty(query.shape[:3], dtype=computing_dtype(query.dtype))
 
 
-def _fake_backward(gradient: Tensor, out: Tensor, logsumexp: Tensor, *args: Any) -> tuple[Tensor, ...]:
-    given, wanted = args[:DIFFERENTIABLE], args[-1]
-    return tuple(
-        torch.empty_like(each, memory_format=torch.contiguous_format)
-        if want and each is not None
-        else gradient.new_empty(0)
-        for each, want in zip(given, wanted, strict=True)
-    )
-
-
 library.impl("attend_by_offset", contiguous(forward), "CompositeExplicitAutograd")
 library.impl("attend_by_offset_backward", contiguous(backward), "CompositeExplicitAutograd")
 torch.library.register_fake("situs::attend_by_offset", _fake_forward, lib=library)
-torch.library.register_fake("situs::attend_by_offset_backward", _fake_backward, lib=library)
+torch.library.register_fake("situs::attend_by_offset_backward", fake_gradients, lib=library)
 
 
 class AttendByOffset(torch.autograd.Function):
