@@ -15,7 +15,8 @@ from situs.rotation.watching import is_differentiated, is_plain
 G = TypeVar("G", bound=tuple[Any, ...])
 S = TypeVar("S", bound=tuple[Any, ...])
 
-TOKENS = 2  # tensors of whole numbers, which have no gradients
+TOKENS = 2  # tensors of whole numbers, which have no gradients and stand last
+SINKS = -3  # where they stand among the tensors
 SCHEMA = {
     Tensor: "Tensor",
     Tensor | None: "Tensor?",
@@ -89,7 +90,7 @@ class Operator(Generic[G, S]):
     def attend(self, *args: Any) -> tuple[Tensor, Tensor]:
         """Compute output and log-sum-exp."""
         given, settings = self.given(*args[: self.tensors]), self.settings(*args[self.tensors :])
-        return with_sinks(*self.forward(given, settings), args[len(self.differentiable) - 1])
+        return with_sinks(*self.forward(given, settings), given[SINKS])
 
     @without_autocast
     def differentiate(self, gradient: Tensor, out: Tensor, logsumexp: Tensor, *args: Any) -> tuple[Tensor, ...]:
@@ -98,10 +99,9 @@ class Operator(Generic[G, S]):
         given, settings = self.given(*args[: self.tensors]), self.settings(*args[self.tensors : -1])
         wanted = [name for name, want in zip(self.differentiable, args[-1], strict=True) if want]
         found = dict(self.backward(gradient, out, logsumexp, given, settings, wanted))
-        sinks = args[len(self.differentiable) - 1]
-        if "sinks" in wanted and sinks is not None:
-            found["sinks"] = sinks_vjp(gradient, out, logsumexp, sinks)
-        gradients = (found.get(name) if name in wanted else None for name in self.differentiable)
+        if "sinks" in wanted:
+            found["sinks"] = sinks_vjp(gradient, out, logsumexp, given[SINKS])
+        gradients = [found.get(name) if name in wanted else None for name in self.differentiable]
         return tuple(out.new_empty(0) if each is None else each for each in gradients)
 
     def setup_context(self, ctx: Any, inputs: Sequence[Any], output: tuple[Tensor, Tensor]) -> None:

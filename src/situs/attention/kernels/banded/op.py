@@ -1,4 +1,4 @@
-"""The operator ``situs::attend_in_bands``, and what torch must know to differentiate, map and trace it.
+"""The operator ``situs::attend_in_bands``: how its output and its gradients are computed.
 
 Queries and keys come rotated, once for each band; values are the same in all. A query's attention over the keys of one
 band is a part of the whole, and parts are merged by their log-sum-exp. Backward, each part is differentiated with the

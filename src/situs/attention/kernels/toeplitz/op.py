@@ -1,4 +1,4 @@
-"""The operator ``situs::attend_by_offset``, and what torch must know to differentiate, map and trace it.
+"""The operator ``situs::attend_by_offset``: how its output and its gradients are computed.
 
 It takes tensors and plain numbers only. Positions are two numbers where they are ranges, else four whole numbers per
 token: position, slot, document, and 1 for a real token or 0 for padding. How they fall into tiles is worked out when
