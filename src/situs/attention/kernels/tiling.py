@@ -62,6 +62,12 @@ class Tile(NamedTuple):
             slot_offset=self.slot_offset + moved,
         )
 
+    def by_key_head(self, kv_heads: int) -> Tile:
+        """Take the rows of a batch in which every key head has a row of its own."""
+        if self.rows == EVERY:
+            return self
+        return self._replace(rows=slice(self.rows.start * kv_heads, self.rows.stop * kv_heads))
+
     def of_queries(self, tensor: Tensor) -> Tensor:
         """Take the tile's part of queries, or of anything that has one entry for each query."""
         return tensor[self.rows, self.heads, self.first_query : self.first_query + self.queries]

@@ -121,9 +121,8 @@ def _parts(given: Given, settings: Settings) -> tuple[Given, Iterator[Part]]:
 def _for_key_heads(parts: Iterator[Part], heads: int) -> Iterator[Part]:
     """Give every key head a row of its own, where query heads share them."""
     for part in parts:
-        rows = part.tile.rows
-        if heads > 1 and rows != EVERY:
-            part = part._replace(tile=part.tile._replace(rows=slice(rows.start * heads, rows.stop * heads)))
+        if heads > 1 and part.tile.rows != EVERY:
+            part = part._replace(tile=part.tile.by_key_head(heads))
         elif heads > 1 and part.mask is not None and len(part.mask) > 1 and part.sees is not None:
             mask, sees = (each.repeat_interleave(heads, 0) for each in (part.mask, part.sees))
             part = part._replace(mask=mask, sees=sees)

@@ -178,10 +178,7 @@ def _grouped(given: Given, tiling: Tiling) -> tuple[Tensor, Tensor, Tensor, Tens
     if query is given.query:
         return query, key, value, bias.unsqueeze(0), tiling
     own = bias.view(kv_heads, query.shape[1], -1).repeat(batch, 1, 1) if len(bias) > 1 else bias.unsqueeze(0)
-    tiles = [
-        tile if tile.rows == EVERY else tile._replace(rows=slice(tile.rows.start * kv_heads, tile.rows.stop * kv_heads))
-        for tile in tiling.tiles
-    ]
+    tiles = [tile.by_key_head(kv_heads) for tile in tiling.tiles]
     return query, key, value, own, Tiling(tiles, tiling.causal, tiling.window)
 
 
