@@ -12,7 +12,8 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from situs.attention.kernels.loop import Attended, Inputs, attend_tiles, attend_tiles_backward, tiles_of_term
+from situs.attention.kernels.inputs import Inputs
+from situs.attention.kernels.loop import Attended, attend_tiles, attend_tiles_backward, tiles_of_term
 from situs.attention.kernels.operators import Operator, of_key_heads, without_padding
 from situs.attention.kernels.softmax import partial, partial_backward, serves_flash
 from situs.attention.kernels.tiling import EVERY, Tile, Tiling, tiles_between_ranges, tiles_between_tokens
