@@ -146,11 +146,9 @@ class Tiling:
     def seen_offsets(self, tile: Tile) -> slice:
         """Tell which of the tile's offsets, ascending from the first, have pairs that see each other; they are
         neighbours."""
-        first, count = tile.slot_offset - (tile.queries - 1), tile.queries + tile.keys - 1
-        begin = 0 if self.window is None else max(0, 1 - self.window - first)
-        last = 0 if self.causal else count if self.window is None else self.window - 1
-        end = count if not self.causal and self.window is None else min(count, last - first + 1)
-        return slice(min(begin, max(0, end)), max(0, end))
+        first, last = self._steps(tile)
+        end = max(0, last + tile.queries)
+        return slice(min(first + tile.queries - 1, end), end)
 
     def is_causal_square(self, tile: Tile) -> bool:
         """Whether the causal rule alone hides pairs of the tile, as a kernel's causal flag does."""
