@@ -146,7 +146,7 @@ class _Attend(torch.autograd.Function):
         return (None, *ctx.operator.gradients(ctx, gradient, ctx.needs_input_grad[1:], differentiate))
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
         return _for_each(_Attend, info.batch_size, in_dims, args)
 
 
@@ -169,7 +169,7 @@ class _AttendBackward(torch.autograd.Function):
         raise RuntimeError(TWICE)
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
         return _for_each(_AttendBackward, info.batch_size, in_dims, args)
 
 
