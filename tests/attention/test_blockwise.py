@@ -12,9 +12,9 @@ from torch import Tensor, nn
 import situs
 from situs import Encoding, Positions, attend
 from situs.attention.kernels import loop
-from situs.attention.kernels.tails import tail_backward
 from situs.attention.kernels.blockwise import AskedTerm
 from situs.attention.kernels.softmax import Scratch
+from situs.attention.kernels.tails import tail_backward
 from tests.attention.attention_cases import (
     Largest,
     assert_same_as_reference,
