@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from situs.arguments import require_counts, require_flags, require_size, require_spread
 from situs.encodings.base import computing_dtype, without_autocast
 from situs.encodings.extent import cells_of_windows, require_extent
-from situs.encodings.score import ScoreEncoding, as_positions, require_terms
+from situs.encodings.score import ScoreEncoding, require_terms
 from situs.functional.offsets import by_row
 from situs.functional.tables import resize_rows
 from situs.positions import PositionsLike
@@ -107,8 +107,7 @@ class ViTDet(ScoreEncoding):
         scale: float | None = None,
         visible: Bool[Tensor, "#batch #heads #query key"] | None = None,
     ) -> Float[Tensor, "batch heads query key"]:
-        of_queries, of_keys = as_positions(self, query, key, query_positions, key_positions)
-        require_terms(query, key, scale, visible)
+        of_queries, of_keys = require_terms(self, query, key, query_positions, key_positions, scale, visible)
         require_extent(self, of_queries, of_keys)
         q = query.to(computing_dtype(query.dtype))
         if not of_queries.length or not of_keys.length:
