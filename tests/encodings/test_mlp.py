@@ -13,6 +13,7 @@ import situs
 from situs import MLPBias, Positions
 from situs.encodings import mlp
 from tests.encodings.bias_places import assert_follows
+from tests.raising import raises_exactly
 from tests.references import mlp as paper
 
 
@@ -124,3 +125,13 @@ def test_a_fresh_start_draws_every_parameter_anew() -> None:
         *(f"norms.{layer}.{kind}" for layer in range(2) for kind in ("weight", "bias")),
         "out.weight",
     }
+
+
+def test_what_is_neither_true_nor_false_is_refused() -> None:
+    with raises_exactly(TypeError, "norm must be True or False, since hidden layers are normalised or not; got 1."):
+        MLPBias(num_heads=2, norm=1)  # type: ignore[arg-type]
+    with raises_exactly(
+        TypeError,
+        "log_distance must be True or False, since distances are handed over by their logarithm or not; got 'yes'.",
+    ):
+        MLPBias(num_heads=2, log_distance="yes")  # type: ignore[arg-type]

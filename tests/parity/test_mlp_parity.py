@@ -36,7 +36,7 @@ def pair(depth: int, *, log_distance: bool, norm: bool) -> tuple[Any, MLPBias]:
 
 @pytest.mark.parametrize("norm", [False, True], ids=["plain", "normalised"])
 @pytest.mark.parametrize("log_distance", [False, True], ids=["distances", "logarithms"])
-@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("depth", [1, 3])
 def test_the_bias_is_theirs_but_for_the_outputs_own(depth: int, log_distance: bool, norm: bool) -> None:
     theirs, ours = pair(depth, log_distance=log_distance, norm=norm)
     same = theirs.mlp[-1].bias.view(-1, 1, 1)  # for all keys, so that softmax does not see it

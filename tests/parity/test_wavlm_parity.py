@@ -1,4 +1,4 @@
-"""WavLM in transformers: gates of each layer on the first one's buckets, padding, and offsets beyond the last bucket."""
+"""WavLM in transformers: gates of each layer, buckets of the first, padding, and offsets beyond the last bucket."""
 
 from __future__ import annotations
 
