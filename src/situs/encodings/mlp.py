@@ -25,7 +25,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm, leaky_relu, linear, relu, silu
 
-from situs.arguments import is_deferred, require_choice, require_counts, require_flags
+from situs.arguments import is_deferred, require_choice, require_count, require_counts, require_flags
 from situs.encodings.bias import OffsetBias, Rule
 from situs.functional.kernels import signed_log
 from situs.registry import register
@@ -81,7 +81,7 @@ class MLPBias(OffsetBias):
     ) -> None:
         """
         num_heads: heads, each with its own output of the network.
-        axes: coordinates of a position: 1 for text, 2 for cells of an image.
+        axes: coordinates of a position: 1 for text, 2 for cells of an image, 3 for those of a video.
         width: units of a hidden layer.
         depth: hidden layers.
         log_distance: hand the network sign(d) log(1 + |d|) instead of an offset d.
@@ -89,9 +89,8 @@ class MLPBias(OffsetBias):
         activation: of hidden layers; "leaky_relu" falls by 0.1 below 0.
         """
         super().__init__()
-        num_heads, axes, width, depth = require_counts(
-            "it sizes the network", num_heads=num_heads, axes=axes, width=width, depth=depth
-        )
+        num_heads, width, depth = require_counts("it sizes the network", num_heads=num_heads, width=width, depth=depth)
+        axes = require_count("axes", axes, "positions have that many coordinates", least=1, most=3)
         require_flags("distances are handed over by their logarithm or not", log_distance=log_distance)
         require_flags("hidden layers are normalised or not", norm=norm)
         require_choice("activation", activation, tuple(ACTIVATIONS), "hidden layers have one of these")
