@@ -65,7 +65,7 @@ def test_gates_of_one_leave_the_bias_as_it_is() -> None:
     ones = {"bias_gate": torch.ones(1, HEADS, 30, 1, dtype=torch.float64)}
     plain = encoding.bias_by_offset
     for impl in ("toeplitz", "blockwise", "reference"):
-        out = situs.attend(q, k, v, encoding=encoding, causal=True, features=ones, impl=impl)  # type: ignore[arg-type]
+        out = situs.attend(q, k, v, encoding=encoding, causal=True, features=ones, impl=impl)
         torch.testing.assert_close(out, situs.attend(q, k, v, encoding=plain, causal=True))
 
 

@@ -21,7 +21,7 @@ def pair(depth: int, *, log_distance: bool, norm: bool) -> tuple[Any, MLPBias]:
         for parameter in theirs.parameters():
             parameter.normal_(std=0.6)
     ours = MLPBias(num_heads=HEADS, width=WIDTH, depth=depth, log_distance=log_distance, norm=norm)
-    state = {}
+    state: dict[str, Any] = {}
     for layer, block in enumerate(theirs.mlp[:-1]):
         state |= {f"hidden.{layer}.weight": block[0].weight, f"hidden.{layer}.bias": block[0].bias}
         if norm:
@@ -51,8 +51,9 @@ def test_attention_and_gradients_are_theirs() -> None:
     with_theirs = attend(q, k, v, mask=theirs(40, 40)[None], causal=True)
     with_ours = attend(q, k, v, encoding=ours, causal=True)
     torch.testing.assert_close(with_ours, with_theirs)
+    ours_first: Any = ours.hidden[0]
     first, second = (
         torch.autograd.grad(out.square().sum(), [weight])[0]
-        for out, weight in ((with_ours, ours.hidden[0].weight), (with_theirs, theirs.mlp[0][0].weight))
+        for out, weight in ((with_ours, ours_first.weight), (with_theirs, theirs.mlp[0][0].weight))
     )
     torch.testing.assert_close(first, second)

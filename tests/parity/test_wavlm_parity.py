@@ -115,7 +115,7 @@ def test_the_gated_bias_is_wavlms_at_every_distance() -> None:
 
 def test_gradients_of_the_gates_and_the_table_are_wavlms() -> None:
     theirs: Any = encoder(8, 20).layers[0].attention.double()
-    encoding = ours(theirs, theirs)
+    encoding: Any = ours(theirs, theirs)
     x = torch.randn(1, 30, DIM, dtype=torch.float64)
     q, k, v = (getattr(theirs, f"{name}_proj")(x).view(1, 30, HEADS, WIDTH).transpose(1, 2).detach() for name in "qkv")
     out = attend(q, k, v, encoding=encoding, features=encoding.project(x)).transpose(1, 2).reshape(1, 30, DIM)
