@@ -73,7 +73,7 @@ REFUSED: dict[Any, list[tuple[dict[str, Any], str]]] = {
     ],
     MLPBias: [
         ({"depth": 0}, "depth must be 1 or more, since it sizes the network; got 0."),
-        ({"axes": 0}, "axes must be 1 .. 3, since positions have that many coordinates; got 0."),
+        ({"axes": 0}, "axes must lie in 1 .. 3, since positions have that many coordinates; got 0."),
         (
             {"activation": "tanh"},
             "activation must be one of 'silu', 'relu', 'leaky_relu', since hidden layers have one of these; got "

@@ -61,6 +61,7 @@ class GatedBias(OffsetScore):
     torch.Size([1, 4, 6, 8])
     """
 
+    tags = frozenset({"relative", "bounded", "far", "learned"})  # of T5's bias; another has its own
     meets = "bias_gate"
     by_features_alone = True
     features = MappingProxyType({"bias_gate": Feature(width=1, role="query")})

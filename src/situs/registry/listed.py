@@ -59,7 +59,7 @@ ENCODINGS: dict[str, Listed] = {
         "q_i . k_j / sqrt(d) + sum of log sigmoid(f_l) over l from j + 1 to i, f_l = W x_l + b",
     ),
     "gated": Listed(
-        "situs.encodings.gated", "GatedBias", "score", False,
+        "situs.encodings.gated", "GatedBias", "score", True,
         "Chen et al. 2022, WavLM: Large-Scale Self-Supervised Pre-Training for Full Stack Speech Processing, "
         "arXiv:2110.13900",
         "q_i . k_j / sqrt(d) + g_h,i table[bucket(j - i), h], g_h,i = 2 - a + a b c_h, a, b = sigmoid(W x_h,i"
