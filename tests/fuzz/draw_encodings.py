@@ -57,6 +57,11 @@ def _fire(rng: Random, sizes: Sizes) -> str:
     return f"situs.Fire(num_heads={sizes.heads}, width={width}, threshold={threshold})"
 
 
+def _mlp(rng: Random, sizes: Sizes) -> str:
+    options = f"width={rng.choice((2, 6))}, depth={rng.choice((1, 2))}, norm={rng.random() < 0.5}"
+    return f"situs.MLPBias(num_heads={sizes.heads}, {options}, log_distance=True)"
+
+
 def _swin(rng: Random, sizes: Sizes) -> str:
     version = rng.choice(("'v1'", "'v2', width=6", "'v2', width=6, trained_window=(5, 4)"))
     return f"situs.SwinBias(num_heads={sizes.heads}, window=(18, 18), version={version})"
@@ -147,6 +152,7 @@ RECIPES: dict[str, Recipe] = {
     "kerple": (Needs(), _kerple),
     "sandwich": (Needs(), _sandwich),
     "fire": (Needs(pairs=1 << 19), _fire),
+    "mlp": (Needs(pairs=1 << 19), _mlp),
     "swin": (Needs(axes=(2,), whole=True, window=(18, 18), pairs=1 << 19), _swin),
     "boxes": (Needs(axes=(3,), whole=True, pairs=1 << 19), _boxes),
     "vitdet": (Needs(axes=(2,), whole=True, window=(18, 18), pairs=1 << 19), _vitdet),

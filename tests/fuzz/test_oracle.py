@@ -37,6 +37,7 @@ from tests.references import (
     vitdet,
 )
 from tests.references import attention as dot_product
+from tests.references import mlp as mlp_reference
 from tests.references import rotary as rotation
 from tests.references import xpos as xpos_reference
 
@@ -94,6 +95,10 @@ def test_biases_are_those_of_the_references() -> None:
     c, longest = (abs(array(each).item()) for each in (mlp.c, mlp.threshold_factor * 100.3))
     weights = array(mlp.hidden.weight)[:, 0], array(mlp.hidden.bias), array(mlp.out.weight)
     assert_same(bias_of(mlp), fire.bias(at, seen, c, longest, *weights, np.zeros(HEADS), 1e-6))
+    deep = drawn(f"situs.MLPBias(num_heads={HEADS}, width=4, norm=True, log_distance=True)")
+    hidden, norms = ([(array(each.weight), array(each.bias)) for each in kind] for kind in (deep.hidden, deep.norms))
+    wanted = mlp_reference.bias(at[:, None], seen[:, None], hidden, norms, array(deep.out.weight), "silu", True)
+    assert_same(bias_of(deep), wanted)
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])

@@ -102,10 +102,17 @@ class PairBias(BiasEncoding):
 class OffsetBias(BiasEncoding):
     """Form a bias by a rule for one offset, key minus query, and a head."""
 
+    pointwise: bool = True
+    """Whether the rule consists of pointwise operations, which FlexAttention compiles into its kernel. Where not, as
+    for a network with matrix products, ``score_mod`` reads the bias off a table."""
+
+    span: int | None = None
+    """The distance from which on all offsets are alike; None where they never are."""
+
     @abstractmethod
     def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
-        """Make a function of (offset, head) that broadcasts, of pointwise operations only; with several axes, of
-        (offset, offset, ..., head)."""
+        """Make a function of (offset, head) that broadcasts, of pointwise operations only, unless ``pointwise`` is
+        false; with several axes, of (offset, offset, ..., head)."""
 
     @final
     @without_autocast
@@ -166,6 +173,8 @@ class OffsetBias(BiasEncoding):
         self, query_positions: Positions | Tensor, key_positions: Positions | Tensor | None = None
     ) -> ScoreMod:
         query, key = as_positions(self, query_positions, key_positions)
+        if not self.pointwise:
+            return self._tabled_mod(query, key)
         rule = self.rule(query.device, bias_dtype(self, None))
         readers = list(zip(_readers(query), _readers(key), strict=True))
         of_query, of_key = (None if each.placed is None else _reader(each.placed) for each in (query, key))
@@ -179,6 +188,18 @@ class OffsetBias(BiasEncoding):
                 _offset(at_query(batch, query_index), at_key(batch, key_index), *placed) for at_query, at_key in readers
             ]
             return score + rule(*offsets, head).to(score.dtype)
+
+        return add_bias
+
+    def _tabled_mod(self, query: Positions, key: Positions) -> ScoreMod:
+        """Make a score_mod that looks the bias up: by offset between two ranges, else by pair."""
+        vector = self._between_ranges(query, key, bias_dtype(self, None))
+        if vector is None:
+            return _matrix_mod(self(query, key))
+        last = query.length - 1  # the query from which the first key has the lowest offset
+
+        def add_bias(score: Tensor, batch: Tensor, head: Tensor, query_index: Tensor, key_index: Tensor) -> Tensor:
+            return score + vector[head, key_index - query_index + last].to(score.dtype)
 
         return add_bias
 
@@ -239,14 +260,18 @@ class PositionProduct(BiasEncoding):
         self, query_positions: Positions | Tensor, key_positions: Positions | Tensor | None = None
     ) -> ScoreMod:
         """The bias as a score_mod, which reads it off the whole matrix: no pointwise rule forms a product."""
-        bias: Tensor = self(query_positions, key_positions)
-        rows = len(bias)
+        return _matrix_mod(self(query_positions, key_positions))
 
-        def add_bias(score: Tensor, batch: Tensor, head: Tensor, query_index: Tensor, key_index: Tensor) -> Tensor:
-            row = batch if rows > 1 else torch.zeros_like(batch)
-            return score + bias[row, head, query_index, key_index].to(score.dtype)
 
-        return add_bias
+def _matrix_mod(bias: Float[Tensor, "#batch heads query key"]) -> ScoreMod:
+    """Make a score_mod that reads the bias of a pair off the whole matrix."""
+    rows = len(bias)
+
+    def add_bias(score: Tensor, batch: Tensor, head: Tensor, query_index: Tensor, key_index: Tensor) -> Tensor:
+        row = batch if rows > 1 else torch.zeros_like(batch)
+        return score + bias[row, head, query_index, key_index].to(score.dtype)
+
+    return add_bias
 
 
 def as_positions(

@@ -7,7 +7,8 @@ the frequencies of each model type with those of transformers. Names in calls st
     qk_head_dim, qk_rope_head_dim   the same for latent attention
     rope_theta                      base of the frequencies
     factor, original_length, ...    of a scaling
-    sinks, relative, gate           a layer's parameter, and features of its tokens
+    sinks                           a layer's parameter
+    relative, gate, bias_gate       features of its tokens
 """
 
 from __future__ import annotations
