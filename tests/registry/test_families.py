@@ -131,7 +131,8 @@ def test_numbers_of_rows_are_those_of_transformers() -> None:
 
 
 def test_the_softmax_scale_of_gemma_4_is_one() -> None:
-    config: Any = CONFIG_MAPPING["gemma4_text"](hidden_size=8, num_hidden_layers=1, num_attention_heads=1, head_dim=8)
+    kind: Any = CONFIG_MAPPING["gemma4_text"]
+    config = kind(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, head_dim=8)
     attention: Any = importlib.import_module("transformers.models.gemma4.modeling_gemma4").Gemma4TextAttention
     (row,) = (each for each in FAMILIES if each.models == "Gemma 4")
     assert f"scale={attention(config, 0).scaling}" in row.attend

@@ -196,31 +196,8 @@ class KVCache:
         encodings: Encodings,
         features: Mapping[str, Float[Tensor, "batch heads new width"]] | None = None,
     ) -> Step:
-        """Take new tokens in, and give what their attention computes with. What is refused changes nothing.
-
-        For attention with projections of one's own; `Attention` does the same. Keys are stored rotated. ``positions``
-        may be None for those right behind each row's last. Encodings that are left to act, such as biases, are in the
-        step.
-
-        >>> import torch, situs
-        >>> rotary, cache = situs.Rotary(head_dim=8), situs.KVCache(batch=1, num_heads=2, head_dim=8, max_length=16)
-        >>> for count in (5, 1):  # a prompt, and one more token
-        ...     query, key, value = torch.randn(1, 4, count, 8), *torch.randn(2, 1, 2, count, 8)
-        ...     step = cache.extend(query, key, value, None, rotary)
-        ...     out = situs.attend(
-        ...         step.query,
-        ...         step.key,
-        ...         step.value,
-        ...         encoding=step.encodings,
-        ...         causal=True,
-        ...         scale=step.scale,
-        ...         positions=step.query_positions,
-        ...         key_positions=step.key_positions,
-        ...         features=step.features,
-        ...     )
-        >>> out.shape, cache.length
-        (torch.Size([1, 4, 1, 8]), 6)
-        """
+        """Take new tokens in, and give what their attention computes with; what is refused changes nothing. This is
+        for attention with projections of one's own: fields of the step are arguments of ``attend``, see the guide."""
         memory, count = self._with_room(key, value, "key", "value"), key.shape[2]
         dtype = memory.keys.dtype
         require_queries(query, memory.keys, count)

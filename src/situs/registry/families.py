@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from situs.registry.family import Family as Family
 from situs.registry.other_families import OTHERS
+from situs.registry.spelling import fold
 
 FAMILIES = (
     Family(
@@ -194,17 +195,17 @@ FAMILIES = (
         "llama4_text",
         'situs.Rotary(head_dim=head_dim, base=rope_theta, pairing="interleaved")',
         "causal=True, chunk=8192",
-        note="chunk is attention_chunk_size; with rope_type llama3: scaling=situs.Llama3Scaling(...); with use_qk_norm, "
-        "queries and keys are normalised, without weights, in these layers alone: before the rotation or behind it is "
-        "the same",
+        note="chunk is attention_chunk_size; with rope_type llama3: scaling=situs.Llama3Scaling(...); with "
+        "use_qk_norm, queries and keys are normalised, without weights, in these layers alone: before the rotation or "
+        "behind it is the same",
     ),
     Family(
         "Llama 4, layers without rotary",
         "",
         'situs.Temperature(dialect="llama4", original_length=8192, factor=0.1)',
         note="layers that no_rope_layers marks with 0, where attn_temperature_tuning is on; original_length is "
-        "floor_scale, factor attn_scale; no chunk; transformers counts padding on the left as positions here, Situs does "
-        "not",
+        "floor_scale, factor attn_scale; no chunk; transformers counts padding on the left as positions here, Situs "
+        "does not",
     ),
     Family(
         "Beam, full layers",
@@ -318,3 +319,23 @@ FAMILIES = (
     *OTHERS,
 )
 """Of several rows that name a model, each is for some of its layers."""
+
+
+def methods_of(model: str) -> tuple[str, ...]:
+    """List the encodings of a model, by its name, its model type, or what begins with one of them; none if unknown.
+
+    >>> methods_of("gpt_oss"), methods_of("Llama 4"), methods_of("dinov3_vit"), methods_of("cake")
+    (('rotary+yarn',), ('rotary', 'temperature'), ('rotary',), ())
+    """
+    wanted = fold(model)
+    matched: dict[int, dict[str, None]] = {0: {}}  # length of what a row's name shares with the model's -> its methods
+    for family in FAMILIES:
+        names = map(fold, (*family.types, *family.models.replace(" and ", ", ").split(", ")))
+        length = max(
+            (len(name) for name in names if wanted == name or (len(name) > 3 and wanted.startswith(name))), default=0
+        )
+        if length:
+            matched.setdefault(length, {}).update(dict.fromkeys(family.methods))
+    found = matched[max(matched)]
+    scaled = any(name.startswith("rotary+") for name in found)
+    return tuple(name for name in found if not (scaled and name == "rotary"))
