@@ -152,9 +152,11 @@ def models() -> str:
         "| `sinks` | not there: a layer's parameter |\n"
         "| `relative`, `gate`, `bias_gate` | not there: features of a layer's tokens |\n\n"
         "Numbers are those of one released model of the row; put in your own. The encoding goes to\n"
-        "`situs.attend(q, k, v, encoding=encoding)` or `situs.Attention(encoding=encoding)`; decoders add\n"
-        "`causal=True`. Encodings of the input (`Learned`, `LearnedGrid`, `Sinusoidal`) stand before the first layer:\n"
-        "`x = encoding(x)`. Where several rows name a model, each is for some of its layers.\n\n"
+        "`situs.attend(q, k, v, encoding=encoding)` or `situs.Attention(encoding=encoding)`; where no arguments of\n"
+        "`attend` are shown, decoders add `causal=True`. Encodings of the input (`Learned`, `LearnedGrid`,\n"
+        "`Sinusoidal`) stand before the first layer: `x = encoding(x)`. Where several rows name a model, each is for\n"
+        "some of its layers. Norms of queries and keys are the layer's own: `q` and `k` are what comes out of them,\n"
+        "unless a note says otherwise.\n\n"
         "Written by `make docs` from `situs.registry.families`. Every call is run by the tests, and for the model\n"
         "types that are listed frequencies are compared with those that transformers computes by default.\n",
     ]

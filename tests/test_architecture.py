@@ -31,6 +31,7 @@ LAYERS = [
     "lab",
     "plots",
     "cli",
+    "__main__",
 ]
 
 

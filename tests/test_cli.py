@@ -97,13 +97,35 @@ def test_show_names_learned_parameters_and_dialects(capsys: pytest.CaptureFixtur
 def test_show_lists_the_models_that_have_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "alibi"]) == 0
     text = capsys.readouterr().out
-    assert "models   BLOOM, MPT:\n           situs.ALiBi(num_heads=8)\n         Falcon with ALiBi:\n" in text
+    said = "models   BLOOM, MPT:\n           situs.ALiBi(num_heads=8)\n           attend(..., causal=True)\n"
+    assert f"{said}         Falcon with ALiBi:\n" in text
+    assert "           note: configurations with alibi true; factor is 1 / sqrt(head_dim)." in text
 
 
 def test_a_misspelt_name_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "rotery"]) == 2
     expected = f"situs show: name must be one of {', '.join(situs.names())}; got 'rotery'. Did you mean 'rotary'?\n"
     assert capsys.readouterr().err == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "cure"),
+    [
+        ("Llama 4", "'rotary' or 'temperature', which this model has"),
+        ("gpt_oss", "'rotary+yarn', which this model has"),
+        ("mla", "'rotary'"),
+    ],
+)
+def test_the_name_of_a_model_gets_its_encodings(model: str, cure: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", model]) == 2
+    expected = f"situs show: name must be one of {', '.join(situs.names())}; got {model!r}. Did you mean {cure}?\n"
+    assert capsys.readouterr().err == expected
+
+
+@pytest.mark.once
+def test_the_package_runs_as_a_module() -> None:
+    found = subprocess.run([sys.executable, "-m", "situs", "--version"], capture_output=True, text=True, check=True)
+    assert found.stdout.startswith("situs ")
 
 
 @pytest.mark.compiled

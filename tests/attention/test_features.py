@@ -286,10 +286,16 @@ def test_features_that_do_not_fit_are_refused() -> None:
 
     with raises_exactly(
         ValueError,
+        "features must hold 'relative', since ProjectedBias computes with it; got none. Use features={'relative': "
+        "tensor}, of shape (1, 2, 4, 3).",
+    ):
+        call(None)
+    with raises_exactly(
+        ValueError,
         "features must hold 'relative', since ProjectedBias computes with it; got none. Use features="
         "encoding.project(x).",
     ):
-        call(None)
+        call(None, ProjectedBias(num_heads=2, rank=3, dim=16))
     with raises_exactly(
         ValueError,
         "features must be among 'relative', since these encodings declare no other; got 'relativ'. Did you mean "

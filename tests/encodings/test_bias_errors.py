@@ -197,9 +197,11 @@ OTHER_AXES = {
 def test_places_of_other_axes_are_refused(name: str) -> None:
     encoding, places = CASES[name].make(), places_for(name)
     wanted = "1 coordinate each" if encoding.axes == 1 else "2 coordinates each"
+    cure = " Use Positions.grid(...) for images, or Positions.explicit(ids), with ids of shape (batch, tokens, 2)."
     for found, other in OTHER_AXES[encoding.axes].items():
         kind = type(encoding).__name__
         message = f"positions must have {wanted}, since this {kind} encodes that many; got {found}."
+        message += "" if encoding.axes == 1 else cure
         for given in ((other,), (places, other), (other, places)):
             with raises_exactly(ValueError, message):
                 encoding(*given)

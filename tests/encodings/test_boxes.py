@@ -134,6 +134,6 @@ def test_what_does_not_fit_is_refused() -> None:
     with raises_exactly(
         ValueError,
         "positions must have 3 coordinates each, since this Boxes encodes that many; got 1 in "
-        "Positions(range 0..2, length 3).",
+        "Positions(range 0..2, length 3). Use encoding.positions(...).",
     ):
         encoding(Positions.range(3))

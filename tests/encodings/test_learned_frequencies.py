@@ -265,7 +265,8 @@ def test_wrong_sizes_are_refused_in_these_words() -> None:
     with raises_exactly(
         ValueError,
         "positions must have 2 coordinates each, since this RoPEMixed encodes that many; got 1 in "
-        "Positions(range 0..3, length 4).",
+        "Positions(range 0..3, length 4). "
+        "Use Positions.grid(...) for images, or Positions.explicit(ids), with ids of shape (batch, tokens, 2).",
     ):
         mixed()(torch.zeros(1, 2, 4, 8))
     with raises_exactly(TypeError, "base must be a number, since wavelengths grow by its powers; got (10000.0, 10.0)."):

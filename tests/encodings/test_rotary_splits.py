@@ -194,13 +194,15 @@ def test_positions_with_other_axes_are_refused() -> None:
     with raises_exactly(
         ValueError,
         "positions must have 2 coordinates each, since this Rotary encodes that many; got 1 in "
-        "Positions(range 0..3, length 4).",
+        "Positions(range 0..3, length 4). "
+        "Use Positions.grid(...) for images, or Positions.explicit(ids), with ids of shape (batch, tokens, 2).",
     ):
         Rotary(head_dim=16, split=Axial(axes=2))(x)
     with raises_exactly(
         ValueError,
         "positions must have 3 coordinates each, since this Rotary encodes that many; got 2 in "
-        "Positions(grid, 2 x 2, length 4, axes 2).",
+        "Positions(grid, 2 x 2, length 4, axes 2). "
+        "Use Positions.grid(...) for images, or Positions.explicit(ids), with ids of shape (batch, tokens, 3).",
     ):
         Rotary(head_dim=16, split=Sections(sizes=(3, 3, 2)))(x, Positions.grid(2, 2))
 

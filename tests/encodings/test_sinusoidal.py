@@ -237,7 +237,8 @@ def test_what_does_not_fit_is_refused() -> None:
     with raises_exactly(
         ValueError,
         "positions must have 2 coordinates each, since this Sinusoidal encodes that many; got 1 in "
-        "Positions(range 0..2, length 3).",
+        "Positions(range 0..2, length 3). "
+        "Use Positions.grid(...) for images, or Positions.explicit(ids), with ids of shape (batch, tokens, 2).",
     ):
         Sinusoidal(dim=8, axes=2)(torch.zeros(1, 3, 8))
     with raises_exactly(ValueError, "shift_matrix takes one axis, since an offset is one number; got axes=2."):

@@ -121,7 +121,8 @@ def test_what_does_not_fit_is_refused() -> None:
     with raises_exactly(
         ValueError,
         "positions must have 2 coordinates each, since this ViTDet encodes that many; got 1 in "
-        "Positions(range 0..5, length 6).",
+        "Positions(range 0..5, length 6). "
+        "Use Positions.grid(...) for images, or Positions.explicit(ids), with ids of shape (batch, tokens, 2).",
     ):
         attend(x, x, x, encoding=encoding)
     for options, message in (

@@ -112,3 +112,28 @@ def test_methods_are_found_in_calls() -> None:
 def test_no_model_type_is_named_twice() -> None:
     names = [name for each in FAMILIES for name in each.types]
     assert len(names) == len(set(names))
+
+
+def test_numbers_of_rows_are_those_of_transformers() -> None:
+    rows = {each.models: each for each in FAMILIES}
+    for models, model_type in (("Mistral 4", "mistral4"), ("Mistral Large 4", "mistral_large4_text")):
+        config: Any = CONFIG_MAPPING[model_type]()
+        rotary: Any = made(rows[models])[0]
+        rope = config.rope_parameters
+        assert rotary.rotary_dim == config.qk_rope_head_dim
+        assert rotary.head_dim == config.qk_rope_head_dim + config.qk_nope_head_dim
+        scaled = {"factor": "factor", "original_length": "original_max_position_embeddings"}
+        scaled |= {name: name for name in ("attention_factor", "mscale", "mscale_all_dim")}
+        assert {name: getattr(rotary.scaling, name) for name in scaled} == {n: rope.get(t) for n, t in scaled.items()}
+    window = CONFIG_MAPPING["modernbert"]().local_attention // 2 + 1
+    assert f"window={window}" in rows["ModernBERT"].attend
+    window = CONFIG_MAPPING["openai_privacy_filter"]().sliding_window + 1
+    assert f"window={window}" in rows["OpenAI Privacy Filter"].attend
+
+
+def test_the_softmax_scale_of_gemma_4_is_one() -> None:
+    kind: Any = CONFIG_MAPPING["gemma4_text"]
+    config = kind(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, head_dim=8)
+    attention: Any = importlib.import_module("transformers.models.gemma4.modeling_gemma4").Gemma4TextAttention
+    (row,) = (each for each in FAMILIES if each.models == "Gemma 4")
+    assert f"scale={attention(config, 0).scaling}" in row.attend

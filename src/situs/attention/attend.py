@@ -49,13 +49,14 @@ def attend(
     Queries are the last of the keys unless told otherwise, as in decoding with a cache; fewer key heads than query
     heads are shared. ``mask`` is true where a query may see a key, or a float to add to the scores, and broadcasts to
     (batch, heads, query, key); padding is told by ``positions``, and may hold anything. ``window`` is how many keys
-    back a query sees, itself included; with ``chunk`` it sees only keys of its own chunk of so many positions, as in
-    Llama 4. ``scale`` is used as it is; left out, it is the encodings' own, or ``1 / sqrt(head_dim)``. ``softcap``
-    bounds scores, with all that encodings add to them, by ``softcap tanh(score / softcap)``, as in Gemma 2; a float
-    mask is added later. ``sinks`` are a logit per head that takes part in the softmax and brings no value, as in
-    GPT-OSS. ``features`` are side inputs that an encoding declares, by name, of each query or of each key:
-    ``encoding.project(x)`` computes them. Queries that see nothing, such as padding, give zeros. ``impl`` names a
-    kernel, which raises if it cannot serve; ``explain`` tells what "auto" takes.
+    back a query sees, itself included, and without ``causal`` as many ahead; with ``chunk`` it sees only keys of its
+    own chunk of so many positions, as in Llama 4; with both, what both let it see. ``scale`` is used as it is; left
+    out, it is the encodings' own, or ``1 / sqrt(head_dim)``. ``softcap`` bounds scores, with all that encodings add to
+    them, by ``softcap tanh(score / softcap)``, as in Gemma 2; a float mask is added later. ``sinks`` are a logit per
+    head that takes part in the softmax and brings no value, as in GPT-OSS. ``features`` are side inputs that an
+    encoding declares, by name, of each query or of each key: ``encoding.project(x)`` computes them. Queries that see
+    nothing, such as padding, give zeros. ``impl`` names a kernel, which raises if it cannot serve; ``explain`` tells
+    what "auto" takes.
 
     >>> import torch, situs
     >>> q, k, v = (torch.randn(1, 8, 100, 64) for _ in range(3))

@@ -195,7 +195,8 @@ class KVCache:
         encodings: Encodings,
         features: Mapping[str, Float[Tensor, "batch heads new width"]] | None = None,
     ) -> Step:
-        """Take new tokens in, and give what their attention computes with. What is refused changes nothing."""
+        """Take new tokens in, and give what their attention computes with; what is refused changes nothing. This is
+        for attention with projections of one's own: fields of the step are arguments of ``attend``, see the guide."""
         memory, count = self._with_room(key, value, "key", "value"), key.shape[2]
         dtype = memory.keys.dtype
         require_queries(query, memory.keys, count)

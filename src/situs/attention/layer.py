@@ -74,7 +74,7 @@ class Attention(nn.Module):
         head_dim: channels of a head; dim / num_heads if left out.
         encoding: an encoding, a list of them, or none.
         causal: hide keys that come later.
-        window: how many keys a query sees, itself included; all if left out.
+        window: how many keys back a query sees, itself included, and without causal as many ahead; all if left out.
         chunk: positions of a chunk, whose tokens see only each other (Llama 4); none if left out.
         scale: factor of q . k; the encodings' own, or 1 / sqrt(head_dim), if left out.
         softcap: bounds scores by ``softcap tanh(score / softcap)`` (Gemma 2).

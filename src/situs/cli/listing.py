@@ -74,8 +74,13 @@ def run_show(options: argparse.Namespace) -> int:
     print(f"{'learned':<8} {learned_in_words(facts['learned'])}")
     for number, (whose, choice) in enumerate(facts["dialects"].items()):
         print(f"{'' if number else 'dialects':<8} {whose}: {choice}")
+    rows = {each.models: each for each in FAMILIES}
     for number, (models, call) in enumerate(facts["models"].items()):
         print(f"{'' if number else 'models':<8} {models}:\n{'':<11}{call}")
+        if rows[models].attend:
+            print(f"{'':<11}attend(..., {rows[models].attend})")
+        if rows[models].note:
+            print(f"{'':<11}note: {rows[models].note}")
     print("\noptions" if facts["options"] else "\nno options")
     width = max((len(option["name"]) for option in facts["options"]), default=0)
     for option in facts["options"]:

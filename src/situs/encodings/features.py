@@ -76,16 +76,17 @@ def feature_of(
     there, and has a number for each of the ``sequence`` queries or keys."""
     ((only, _),) = encoding.features.items() if name is None else ((name, None),)
     feature, called = encoding.features[only], f"features[{only!r}]"
+    wanted = query.shape[0], query.shape[1], sequence, feature.width
     if features is not None and not isinstance(features, Mapping):
         refuse(TypeError, "features", "be a mapping of names to tensors", "each has its own", told(features))
     if features is None or only not in features:
         listed = ", ".join(map(repr, features)) if features else "none"
+        own = getattr(encoding, "dim", ...) is not None  # one with dim=None takes features from the caller
+        cure = "features=encoding.project(x)" if own else f"features={{{only!r}: tensor}}, of shape {wanted}"
         raise ValueError(
-            f"features must hold {only!r}, since {type(encoding).__name__} computes with it; got {listed}. Use "
-            f"features=encoding.project(x)."
+            f"features must hold {only!r}, since {type(encoding).__name__} computes with it; got {listed}. Use {cure}."
         )
     given = require_floating(called, features[only], f"{type(encoding).__name__} computes with it")
-    wanted = query.shape[0], query.shape[1], sequence, feature.width
     if tuple(given.shape) != wanted:
         raise ValueError(
             f"{called} must have shape (batch, heads, {feature.role}, width) = {wanted}, since each {feature.role} of "

@@ -37,9 +37,14 @@ def require_axes(encoding: Encoding, positions: Positions) -> None:
     """Raise if positions have more or fewer coordinates than the encoding takes, or tokens without any mean nothing to
     it."""
     if positions.axes != encoding.axes:
+        several = encoding.axes > 1
+        shape = f"(batch, tokens, {encoding.axes})"
+        cure = f" Use Positions.grid(...) for images, or Positions.explicit(ids), with ids of shape {shape}." * several
+        if hasattr(encoding, "positions"):  # it makes its own, as of boxes on a page
+            cure = " Use encoding.positions(...)."
         raise ValueError(
-            f"positions must have {encoding.axes} coordinate{'s' * (encoding.axes > 1)} each, since this "
-            f"{type(encoding).__name__} encodes that many; got {positions.axes} in {positions!r}."
+            f"positions must have {encoding.axes} coordinate{'s' * several} each, since this "
+            f"{type(encoding).__name__} encodes that many; got {positions.axes} in {positions!r}.{cure}"
         )
     if positions.placed is not None and not encoding.takes_unplaced:
         raise ValueError(

@@ -31,7 +31,7 @@ from situs.registry import register
 @register(
     name="projected",
     paper="Inkling (released code, no paper)",
-    formula="q_i . k_j / d + W x_i . P[:, i - j] for 0 <= i - j < distances",
+    formula="q_i . k_j / sqrt(d) + W x_i . P[:, i - j] for 0 <= i - j < distances",
     dialects={
         "Inkling, sliding layers": "distances=sliding_window_size, rank=d_rel, softmax_scale=1 / head_dim",
         "Inkling, global layers": "distances=rel_extent, tempered=True, beside a Temperature",

@@ -56,13 +56,14 @@ WITHOUT_FACTOR = ("log_n", "ssmax")
     paper="Nakanishi 2025, Scalable-Softmax Is Superior for Attention, arXiv:2501.19399; Llama 4 (released code)",
     formula="q'_i = t(i) q_i; t(i) = 1 + a log(1 + floor((i + 1) / L))",
     dialects={
-        "Llama 4": 'dialect="llama4", original_length=8192, factor=0.1 (floor_scale, attn_scale)',
+        "Llama 4": 'dialect="llama4", original_length=8192, factor=0.1 (floor_scale, attn_scale); the formula above',
         "Ministral 3, Mistral 4": 'dialect="ministral3", original_length=16384 (original_max_position_embeddings), '
-        "factor=0.1 (llama_4_scaling_beta)",
-        "Inkling": 'dialect="inkling", original_length and factor of log_scaling_n_floor and log_scaling_alpha',
-        "Qwen, Su's log-n": 'dialect="log_n", original_length of the training',
-        "beam": 'dialect="power", original_length=2048, factor=0.1',
-        "scalable softmax": 'dialect="ssmax", num_heads=...',
+        "factor=0.1 (llama_4_scaling_beta); t(i) = 1 + a log(1 + floor(i / L))",
+        "Inkling": 'dialect="inkling", original_length and factor of log_scaling_n_floor and log_scaling_alpha; '
+        "t(i) = 1 + a log(max((i + 1) / L, 1))",
+        "Qwen, Su's log-n": 'dialect="log_n", original_length of the training; t(i) = max(log(i + 1) / log(L), 1)',
+        "beam": 'dialect="power", original_length=2048, factor=0.1; t(i) = (1 + (i + 1) / L)^a',
+        "scalable softmax": 'dialect="ssmax", num_heads=...; t(i) = s_h log(i + 1) + b_h, both learned',
     },
 )
 class Temperature(QueryKeyEncoding):

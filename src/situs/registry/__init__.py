@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from situs.registry.listed import ENCODINGS, SCALINGS
 from situs.registry.own import is_own, load, require_makeable
-from situs.registry.spelling import did_you_mean, did_you_mean_encoding, fold, require_options
+from situs.registry.spelling import SYNONYMS, did_you_mean, did_you_mean_encoding, fold, require_options
 
 if TYPE_CHECKING:
     from situs.encodings.base import Encoding
@@ -172,8 +172,12 @@ def _scaled(name: str) -> Entry:
             f"rotary+{scaling}."
         )
     if scaling is None:
+        from situs.registry import families  # which reads the names that are listed here
+
         known = _spellings() | {fold(each): f"rotary+{each}" for each in SCALINGS}
         cure = did_you_mean_encoding(name, known)
+        if fold(name) not in SYNONYMS and (methods := families.methods_of(name)):
+            cure = f" Did you mean {' or '.join(map(repr, methods))}, which this model has?"
         if Path(f"{name.strip()}.py").is_file():
             cure = f" Did you mean '{name.strip()}.py'?"
         raise ValueError(f"name must be one of {', '.join(names())}; got {name!r}.{cure}")

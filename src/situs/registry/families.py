@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from situs.registry.family import Family as Family
 from situs.registry.other_families import OTHERS
+from situs.registry.spelling import fold
 
 FAMILIES = (
     Family(
@@ -26,7 +27,8 @@ FAMILIES = (
         "mllama_text_model moshi neucodec olmo olmo2 olmoe pocket_tts qwen2 qwen2_moe qwen3 qwen3_moe seed_oss "
         "starcoder2 timesfm2_5 unlimited_ocr_text voxtral_realtime_encoder voxtral_realtime_text xcodec2",
         "situs.Rotary(head_dim=head_dim, base=rope_theta)",
-        note="sliding layers: window=sliding_window; Granite: scale=attention_multiplier",
+        note="sliding layers: window=sliding_window; Granite and HyperCLOVA X: scale=attention_multiplier; TimesFM 2.5 "
+        "multiplies queries by a learned scale of its own: scale=1.0",
     ),
     Family(
         "Llama 3.1 to 3.3, Apertus, CWM",
@@ -94,16 +96,18 @@ FAMILIES = (
         "",
         '[situs.Rotary(head_dim=128, rotary_dim=64, channels="trailing", pairing="interleaved"), '
         'situs.RotaryValue(head_dim=128, rotary_dim=64, channels="trailing", pairing="interleaved")]',
-        "sinks=sinks",
+        "causal=True, sinks=sinks",
         note="model type deepseek_v4: one vector is key and value, so that values are rotated too, and the output is "
         "rotated back",
     ),
     Family(
         "Mistral 4",
         "",
-        '[situs.Rotary(head_dim=128, rotary_dim=64, channels="trailing", pairing="interleaved"), '
+        '[situs.Rotary(head_dim=128, rotary_dim=64, channels="trailing", pairing="interleaved", '
+        "scaling=situs.YaRN(factor=128.0, original_length=8192, mscale=1.0, mscale_all_dim=1.0)), "
         'situs.Temperature(dialect="ministral3", original_length=8192, factor=0.1)]',
-        note="model type mistral4; original_length is original_max_position_embeddings, factor llama_4_scaling_beta",
+        note="model type mistral4; keys as for DeepSeek V3; original_length is original_max_position_embeddings, the "
+        "temperature's factor llama_4_scaling_beta",
     ),
     Family(
         "Ministral 3",
@@ -111,21 +115,23 @@ FAMILIES = (
         "[situs.Rotary(head_dim=128, base=1e6, scaling=situs.YaRN(factor=16.0, original_length=16384, mscale=1.0, "
         'mscale_all_dim=1.0, mscale_dialect="ministral3")), situs.Temperature(dialect="ministral3", '
         "original_length=16384, factor=0.1)]",
-        note="model type ministral3; its mscales change cosines and sines, not the softmax",
+        note="model type ministral3; its mscales change cosines and sines, not the softmax; original_length is "
+        "original_max_position_embeddings, the temperature's factor llama_4_scaling_beta",
     ),
     Family(
         "Mistral Large 4",
         "",
-        '[situs.LeRoPE(head_dim=192, rotary_dim=64, channels="trailing"), situs.Temperature(dialect="ssmax", '
-        "num_heads=8)]",
-        note="model type mistral_large4_text, layers with rotary; the others have Temperature alone",
+        '[situs.LeRoPE(head_dim=128, rotary_dim=64, channels="trailing", scaling=situs.YaRN(factor=2048.0, '
+        'original_length=512, attention_factor=1.0)), situs.Temperature(dialect="ssmax", num_heads=8)]',
+        note="model type mistral_large4_text, layers with rotary; the others have Temperature alone; keys as for "
+        "DeepSeek V3; its top-k selection of keys is a mask",
     ),
     Family(
         "GPT-OSS",
         "gpt_oss",
         "situs.Rotary(head_dim=head_dim, base=rope_theta, scaling=situs.YaRN(factor=32.0, original_length=4096, "
         "truncate=False))",
-        "window=128, sinks=sinks",
+        "causal=True, window=128, sinks=sinks",
         note="sliding layers; full ones: no window; sinks is a layer's parameter, a number for each head",
     ),
     Family(
@@ -133,36 +139,50 @@ FAMILIES = (
         "openai_privacy_filter",
         'situs.Rotary(head_dim=head_dim, base=rope_theta, pairing="interleaved", scaling=situs.YaRN(factor=32.0, '
         "original_length=4096, truncate=False))",
-        "sinks=sinks",
+        "causal=False, window=129, sinks=sinks",
+        note="window is sliding_window + 1: without causal=True it counts to both sides",
     ),
     Family(
         "Granite with sliding windows",
         "granite_swa granitemoe_swa",
         "situs.Rotary(head_dim=head_dim, base=rope_theta)",
-        "window=128, sinks=sinks",
-        note="sliding layers; full ones: no window; layers whose layer_rope_theta is 0: situs.NoPE()",
+        "causal=True, window=128, sinks=sinks",
+        note="sliding layers; full ones: no window; layers whose layer_rope_theta is 0: situs.NoPE(); "
+        "scale=attention_multiplier",
     ),
     Family(
         "Gemma 2, VaultGemma",
         "gemma2 vaultgemma t5_gemma_module",
         "situs.Rotary(head_dim=head_dim, base=rope_theta)",
-        "softcap=50.0, window=4096",
-        note="sliding layers; full ones: no window; scale=query_pre_attn_scalar**-0.5",
+        "causal=True, softcap=50.0, window=4096",
+        note="sliding layers; full ones: no window; scale=query_pre_attn_scalar**-0.5; encoders of T5Gemma: "
+        "window=sliding_window + 1, which without causal=True counts to both sides",
     ),
     Family(
-        "Gemma 3, T5Gemma 2, ModernBERT, OLMo 3",
+        "Gemma 3, T5Gemma 2, OLMo 3",
         "",
         "situs.Rotary(head_dim=256, base=10000.0)",
-        "window=512",
-        note="sliding layers of model types gemma3_text, t5gemma2_text, modernbert and olmo3; full ones: no window; "
-        "rope_parameters has a base and a scaling for each of both (Gemma 3's full layers: base=1e6); Gemma 3: "
-        "scale=query_pre_attn_scalar**-0.5",
+        "causal=True, window=512",
+        note="sliding layers of model types gemma3_text, t5gemma2_text and olmo3; full ones: no window; "
+        "rope_parameters has a base and a scaling for each of both (Gemma 3's full layers: base=1e6); Gemma 3 and "
+        "T5Gemma 2: scale=query_pre_attn_scalar**-0.5; encoders of T5Gemma 2 see sliding_window // 2 keys ahead "
+        "and (sliding_window - 1) // 2 back: where these differ, mask= instead of window=",
+    ),
+    Family(
+        "ModernBERT",
+        "",
+        "situs.Rotary(head_dim=64, base=10000.0)",
+        "causal=False, window=65",
+        note="sliding layers of model type modernbert, where window is local_attention // 2 + 1: without causal=True "
+        "it counts to both sides; full ones: base=160000.0, no window",
     ),
     Family(
         "Gemma 4",
         "",
         "situs.Rotary(head_dim=512, base=1e6, scaling=situs.ProportionalScaling(fraction=0.25))",
-        note="full layers of model type gemma4_text; sliding ones: situs.Rotary(head_dim=256), window=512",
+        "causal=True, scale=1.0",
+        note="full layers of model type gemma4_text, where head_dim is global_head_dim and fraction "
+        "partial_rotary_factor; sliding ones: situs.Rotary(head_dim=256), window=512; the softmax scale is 1 in all",
     ),
     Family(
         "Gemma 4's vision",
@@ -175,14 +195,18 @@ FAMILIES = (
         "Llama 4, layers with rotary",
         "llama4_text",
         'situs.Rotary(head_dim=head_dim, base=rope_theta, pairing="interleaved")',
-        "chunk=8192",
+        "causal=True, chunk=8192",
+        note="chunk is attention_chunk_size; with rope_type llama3: scaling=situs.Llama3Scaling(...); with "
+        "use_qk_norm, queries and keys are normalised, without weights, in these layers alone: before the rotation or "
+        "behind it is the same",
     ),
     Family(
         "Llama 4, layers without rotary",
         "",
         'situs.Temperature(dialect="llama4", original_length=8192, factor=0.1)',
         note="layers that no_rope_layers marks with 0, where attn_temperature_tuning is on; original_length is "
-        "floor_scale, factor attn_scale",
+        "floor_scale, factor attn_scale; no chunk; transformers counts padding on the left as positions here, Situs "
+        "does not",
     ),
     Family(
         "Beam, full layers",
@@ -194,11 +218,12 @@ FAMILIES = (
         "Inkling",
         "",
         "situs.ProjectedBias(num_heads=8, rank=16, distances=1024, softmax_scale=1 / 64)",
-        "features={'relative': relative}",
-        note="sliding layers, where distances is the window; full ones: [situs.ProjectedBias(..., "
-        "distances=rel_extent, tempered=True), situs.Temperature(dialect='inkling', "
-        "original_length=log_scaling_n_floor, factor=log_scaling_alpha)]; relative is what r_proj makes of the hidden "
-        "states, (batch, heads, tokens, d_rel), and softmax_scale 1 / head_dim",
+        "causal=True, window=1024, features={'relative': relative}",
+        note="sliding layers, where distances and window are sliding_window_size; full ones, without window: "
+        "[situs.ProjectedBias(..., distances=rel_extent, tempered=True), situs.Temperature(dialect='inkling', "
+        "original_length=log_scaling_n_floor, factor=log_scaling_alpha)], or the first alone if log_scaling_n_floor is "
+        "not set; relative is what r_proj makes of the hidden states, (batch, heads, tokens, d_rel), rank is d_rel, "
+        "softmax_scale 1 / head_dim; encoding.profiles is the checkpoint's rel_logits_proj.proj",
     ),
     Family(
         "Cohere 2, EXAONE 4, AFMoE, SmolLM 3, Kolibri, Flint: rotary on some layers",
@@ -230,21 +255,21 @@ FAMILIES = (
         "Qwen2-VL, Qwen2.5-VL and Omni, PaddleOCR-VL",
         "paddleocr_vl_text qwen2_5_omni_text qwen2_5_vl_text qwen2_vl_text",
         "situs.Rotary(head_dim=head_dim, base=rope_theta, split=situs.Sections(sizes=(16, 24, 24)))",
-        "positions=situs.Positions.mixed([4, situs.Vision(1, 4, 6)])",
+        "causal=True, positions=situs.Positions.mixed([4, situs.Vision(1, 4, 6)])",
     ),
     Family(
         "Qwen3-VL, Qwen3-Omni",
         "qwen3_vl_text qwen3_vl_moe_text cosmos3_edge_text",
         "situs.Rotary(head_dim=head_dim, base=rope_theta, split=situs.Sections(sizes=(24, 20, 20), "
         'order="interleaved"))',
-        "positions=situs.Positions.mixed([4, situs.Vision(1, 4, 6)])",
+        "causal=True, positions=situs.Positions.mixed([4, situs.Vision(1, 4, 6)])",
     ),
     Family(
         "ERNIE 4.5 VL",
         "ernie4_5_vl_moe_text",
         'situs.Rotary(head_dim=head_dim, base=rope_theta, pairing="interleaved", split=situs.Sections(sizes=(20, 22, '
         '22), order="time_last"))',
-        "positions=situs.Positions.mixed([4, situs.Vision(1, 4, 6)])",
+        "causal=True, positions=situs.Positions.mixed([4, situs.Vision(1, 4, 6)])",
     ),
     Family(
         "Hunyuan VL",
@@ -277,6 +302,8 @@ FAMILIES = (
         "",
         "situs.Rotary(head_dim=64, base=100.0, split=situs.Axial(axes=2))",
         "positions=situs.Positions.grid(4, 6, normalised='each').scaled(6.283185307179586).prefixed(5)",
+        note="of 4 x 6 patches; angles are those of 2 pi times the coordinates; 5 tokens, [CLS] and "
+        "num_register_tokens registers, have no position",
     ),
     Family(
         "rope-vit, timm's RoPE-Mixed",
@@ -294,3 +321,23 @@ FAMILIES = (
     *OTHERS,
 )
 """Of several rows that name a model, each is for some of its layers."""
+
+
+def methods_of(model: str) -> tuple[str, ...]:
+    """List the encodings of a model, by its name, its model type, or what begins with one of them; none if unknown.
+
+    >>> methods_of("gpt_oss"), methods_of("Llama 4"), methods_of("dinov3_vit"), methods_of("cake")
+    (('rotary+yarn',), ('rotary', 'temperature'), ('rotary',), ())
+    """
+    wanted = fold(model)
+    matched: dict[int, dict[str, None]] = {0: {}}  # length of what a row's name shares with the model's -> its methods
+    for family in FAMILIES:
+        names = map(fold, (*family.types, *family.models.replace(" and ", ", ").split(", ")))
+        length = max(
+            (len(name) for name in names if wanted == name or (len(name) > 3 and wanted.startswith(name))), default=0
+        )
+        if length:
+            matched.setdefault(length, {}).update(dict.fromkeys(family.methods))
+    found = matched[max(matched)]
+    scaled = any(name.startswith("rotary+") for name in found)
+    return tuple(name for name in found if not (scaled and name == "rotary"))

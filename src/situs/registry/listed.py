@@ -106,7 +106,7 @@ ENCODINGS: dict[str, Listed] = {
     "projected": Listed(
         "situs.encodings.projected", "ProjectedBias", "score", True,
         "Inkling (released code, no paper)",
-        "q_i . k_j / d + W x_i . P[:, i - j] for 0 <= i - j < distances",
+        "q_i . k_j / sqrt(d) + W x_i . P[:, i - j] for 0 <= i - j < distances",
     ),
     "rope_mixed": Listed(
         "situs.encodings.rope_mixed", "RoPEMixed", "query and key", True,

@@ -59,18 +59,31 @@ OTHERS = (
         'situs.Shaw(num_heads=8, head_dim=64, max_distance=160, values=False, rows="query_minus_key")',
     ),
     Family(
-        "UDOP, LayoutLMv3",
+        "LayoutLMv2, LayoutLMv3",
         "",
-        "situs.Boxes(num_heads=8)",
-        note="positions=encoding.positions(boxes), of tokens' boxes on the page: places in the text and boxes are "
-        "coordinates of one position; UDOP: anchor='centre', and softmax_scale=1.0; LayoutLMv3: factor=1 / "
-        "sqrt(head_dim)",
+        "situs.Boxes(num_heads=12, num_buckets=(32, 64, 64), max_distance=(128, 256, 256), factor=1 / 8)",
+        note="positions=encoding.positions(boxes, valid=mask), of tokens' boxes on the page: places in the text and "
+        "boxes are coordinates of one position; patches of the image have places that count from 0 again: text=ids; "
+        "num_buckets are (rel_pos_bins, rel_2d_pos_bins, rel_2d_pos_bins), max_distance (max_rel_pos, max_rel_2d_pos, "
+        "max_rel_2d_pos); "
+        "factor is 1 / sqrt(head_dim), in LayoutLMv2 1; the table is the transposed rel_pos_bias, rel_pos_x_bias and "
+        "rel_pos_y_bias, one below the other",
+    ),
+    Family(
+        "UDOP, encoder",
+        "",
+        "situs.Boxes(num_heads=16, num_buckets=(32, 32, 32), max_distance=(128, 100, 100), resolution=(1, 100, 100), "
+        "softmax_scale=1.0)",
+        note="positions=encoding.positions(boxes, valid=mask, anchor='centre'), where boxes are shares of the page, "
+        "0 .. 1; the table is those of 1d, horizontal and vertical, one below the other; the decoder is T5's",
     ),
     Family(
         "SAM, ViTDet, SegGPT",
         "",
         "situs.ViTDet(num_heads=12, head_dim=64)",
         "positions=situs.Positions.grid(4, 6)",
+        note="of a window of 4 x 6 cells; down_table and across_table are rel_pos_h and rel_pos_w; layers that see the "
+        "whole image: window=(64, 64), or encoding.resize",
     ),
     Family("Swin, Donut", "", "situs.SwinBias(num_heads=4, window=(7, 7))", "positions=situs.Positions.grid(4, 6)"),
     Family(
@@ -83,7 +96,9 @@ OTHERS = (
         "BEiT, Data2Vec vision",
         "",
         "situs.SwinBias(num_heads=12, window=(14, 14), cls=True)",
-        "positions=situs.Positions.grid(4, 6, prefix=1)",
+        "positions=situs.Positions.grid(14, 14, prefix=1)",
+        note="the table is relative_position_bias_table; for images of another size: encoding.resize((20, 20), "
+        "mode='bilinear')",
     ),
     Family(
         "LeViT",
