@@ -99,7 +99,8 @@ def test_encodings_of_the_input_and_windows_without_rows_for_them_refuse_them() 
     with raises_exactly(
         ValueError,
         "positions must be those of tokens that all have one, since this SwinBias has nothing for others; got "
-        "Positions(grid, 1 without a position, 2 x 2, length 5, axes 2).",
+        "Positions(grid, 1 without a position, 2 x 2, length 5, axes 2). Build it with cls=True, which has rows for "
+        "them.",
     ):
         SwinBias(num_heads=2, window=(2, 2))(Positions.grid(2, 2, prefix=1))
 

@@ -47,9 +47,10 @@ def require_axes(encoding: Encoding, positions: Positions) -> None:
             f"{type(encoding).__name__} encodes that many; got {positions.axes} in {positions!r}.{cure}"
         )
     if positions.placed is not None and not encoding.takes_unplaced:
+        cure = " Build it with cls=True, which has rows for them." if hasattr(encoding, "cls") else ""
         raise ValueError(
             f"positions must be those of tokens that all have one, since this {type(encoding).__name__} has nothing "
-            f"for others; got {positions!r}."
+            f"for others; got {positions!r}.{cure}"
         )
 
 
