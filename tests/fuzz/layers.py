@@ -18,6 +18,7 @@ from tests.fuzz.cases import DTYPES
 from tests.fuzz.judging import Expected, Report, check, gradients
 from tests.fuzz.layer_cases import DIM, LayerCase, make_layer
 from tests.fuzz.oracle import Call, attention
+from tests.fuzz.oracle_features import features_of
 from tests.fuzz.oracle_tokens import Pairs, counted
 from tests.fuzz.rounding import Rounding
 
@@ -36,9 +37,15 @@ class Oracle:
         query = self._heads(self._linear(x, layer.query), case.heads, layer.query_norm)
         key = self._heads(self._linear(source, layer.key), case.kv_heads, layer.key_norm)
         value = self._heads(self._linear(source, layer.value), case.kv_heads, None)
+        features = {
+            name: self._heads(self._linear(x if role == "query" else source, each.projection), case.heads, None)
+            for each in layer.encodings
+            for name, (role, _) in features_of([each]).items()
+        }
         found = attention(
-            query, key, value, list(layer.encodings), pairs, Call(case.causal, case.window), self._read, self.rounding
-        )
+            query, key, value, list(layer.encodings), pairs, Call(case.causal, case.window), self._read, self.rounding,
+            features,
+        )  # fmt: skip
         return self._linear(found.out.transpose(1, 2).flatten(2), layer.out), found.margin
 
     def _linear(self, x: Tensor, projection: Any) -> Tensor:
