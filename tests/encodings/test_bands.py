@@ -158,6 +158,10 @@ def test_no_vector_has_a_rotation_by_itself(name: str) -> None:
         ALONE[name](_rotary(ReRoPE(window=5)), torch.zeros(1, 1, 3, WIDTH))
 
 
+ONLY_FREQUENCIES = (
+    "bands of distance change positions, by the pair of a query and a key; got ReRoPE(window=4, leak=0.0). Bands are "
+    "for situs.Rotary(scaling=...)."
+)
 ERRORS: list[tuple[Callable[[], object], str]] = [
     (
         lambda: SelfExtend(window=0, group=2),
@@ -194,6 +198,18 @@ ERRORS: list[tuple[Callable[[], object], str]] = [
         lambda: attend(*_inputs(3), encoding=[_rotary(ReRoPE(window=2)), _rotary(SelfExtend(window=2, group=2))]),
         "encoding must have bands of distance once at most, since each pair is rotated by those of its band; got two "
         "with bands. Leave one of them out.",
+    ),
+    (
+        lambda: situs.LeRoPE(head_dim=8, scaling=ReRoPE(window=4)),
+        "scaling must change frequencies with LeRoPE, since " + ONLY_FREQUENCIES,
+    ),
+    (
+        lambda: situs.RotaryValue(head_dim=8, scaling=ReRoPE(window=4)),
+        "scaling must change frequencies with RotaryValue, since " + ONLY_FREQUENCIES,
+    ),
+    (
+        lambda: situs.Axial(axes=2, scalings=(ReRoPE(window=4), None)),
+        "scalings must change frequencies with Axial, since " + ONLY_FREQUENCIES,
     ),
 ]
 

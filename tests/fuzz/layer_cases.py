@@ -95,7 +95,10 @@ def draw_layer(seed: int) -> LayerCase:
     if not case.told and by_rotation and rng.random() < 0.4:
         at = rng.randrange(1, len(chunks))
         stay = rng.randint(0, min(4, sum(chunks[:at])))
-        return replace(case, evicted=(at, rng.randint(0, sum(chunks[:at]) - stay), stay))
+        most = sum(chunks[:at]) - stay
+        if case.window is not None and stay:  # tokens behind those that stay are held as far as the window reaches
+            most = max(0, most - case.window + 1)
+        return replace(case, evicted=(at, rng.randint(0, most), stay))
     return case
 
 

@@ -258,6 +258,16 @@ class DualChunk(Bands):
         return behind if causal else (*behind, Band(-1, -1, own, beside), Band(None, -2, own, far))
 
 
+def refuse_bands(name: str, scaling: object, by: str) -> None:
+    """Raise for a scaling that changes positions by pair, where only frequencies can be changed."""
+    if isinstance(scaling, Bands):
+        refuse(
+            ValueError, name, f"change frequencies with {by}",
+            "bands of distance change positions, by the pair of a query and a key", repr(scaling),
+            "Bands are for situs.Rotary(scaling=...).",
+        )  # fmt: skip
+
+
 def _moved(positions: Positions, move: Move) -> Positions:
     """Move positions; what was made for an object is cached with it, as tables are."""
     if torch.compiler.is_compiling() and not positions.in_graph:
