@@ -129,6 +129,8 @@ def test_fractions_are_in_the_band_of_their_distance() -> None:
     ids = torch.tensor([0.0, 1.5, 4.5, 5.0, 9.75])
     assert ReRoPE(window=5).distances(ids[4], ids).tolist() == [5, 5, 5, 4.75, 0]
     assert ReRoPE(window=5).distances(ids[0], ids).tolist() == [0, -1.5, -4.5, -5, -5]
+    own, before = torch.tensor(1.25), torch.tensor(0.75)  # in chunks of one position each
+    assert DualChunk(chunk_size=1, local_size=0).distances(own, before).item() == 1 - 0.75
     query, key, value = _inputs(5)
     called: dict[str, Any] = {"encoding": _rotary(ReRoPE(window=5)), "positions": Positions.explicit(ids)}
     found = situs.explain(query, key, value, **called)

@@ -261,7 +261,7 @@ def test_bands_are_those_of_the_references(scaling: Any, wanted: bands.Scores) -
     q, k, v = torch.randn(3, 1, 1, 19, WIDTH, dtype=torch.float64)
     encoding, tokens = situs.Rotary(head_dim=WIDTH, base=100.0, scaling=scaling), tokens_of(Positions.range(19))
     found = attention(q, k, v, [encoding], Pairs(tokens, tokens), Call(causal=True), lambda parameter: parameter)
-    assert_same(found.out[0, 0], bands.attention(*(array(each[0, 0]) for each in (q, k, v)), wanted))
+    assert_same(found.out[0, 0], bands.attention(array(q[0, 0]), array(k[0, 0]), array(v[0, 0]), wanted))
 
 
 def test_visibility_is_what_a_loop_over_tokens_gives() -> None:

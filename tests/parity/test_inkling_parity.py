@@ -106,7 +106,7 @@ def test_padding_is_left_out_as_inkling_leaves_it_out() -> None:
 class Begun(DynamicCache):
     """A cache that is empty and says that a text began long before."""
 
-    def get_query_offset(self, layer_idx: int) -> int:
+    def get_query_offset(self, layer_idx: int = 0) -> int:
         """Where the next query stands."""
         offset: int = super().get_query_offset(layer_idx)
         return START + offset

@@ -99,6 +99,11 @@ class Bands(Scaling):
         return 1
 
     @property
+    def by_chunk(self) -> bool:
+        """Whether lags count chunks; of fractions, chunks of one position are not distances."""
+        return self.size > 1
+
+    @property
     @abstractmethod
     def exact(self) -> int:
         """The distance below which all pairs are as trained."""
@@ -110,7 +115,7 @@ class Bands(Scaling):
     def lags(self, query: Num[Tensor, "*queries"], key: Num[Tensor, "*keys"]) -> Num[Tensor, "*pairs"]:
         """Compute how far queries are behind keys, in positions or in chunks, for ids that broadcast."""
         _require_ids(query, key)
-        if self.size > 1:
+        if self.by_chunk:
             return query.div(self.size, rounding_mode="floor") - key.div(self.size, rounding_mode="floor")
         lags = query - key
         return lags.trunc() if lags.is_floating_point() else lags
@@ -242,6 +247,11 @@ class DualChunk(Bands):
     def size(self) -> int:
         """Tokens of a chunk."""
         return self.chunk_size - self.local_size
+
+    @property
+    def by_chunk(self) -> bool:
+        """Lags always count chunks."""
+        return True
 
     @property
     def exact(self) -> int:
