@@ -279,7 +279,7 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path, capsys: pytest.Captu
     assert file.read_text() == "x"
 
 
-@pytest.mark.thin(2)
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_stopped_at_any_moment_it_goes_on_where_it_was(stop: signal.Signals, tmp_path: Path) -> None:
     situs = str(Path(sys.executable).with_name("situs"))

@@ -86,6 +86,9 @@ VARIANTS: list[situs.Encoding] = [
     situs.ALiBi(num_heads=2, asymmetric=True, slopes_ahead=(1.0, 2.0)),
     situs.Kerple(num_heads=2, kernel="power"),
     situs.Fire(num_heads=2, threshold=6.0),
+    situs.MLPBias(num_heads=2, width=6, axes=2, depth=3, norm=True, activation="leaky_relu"),
+    situs.GatedBias(num_heads=2, bias="mlp", options={"width": 4, "log_distance": True}),
+    situs.GatedBias(num_heads=2, bias="alibi", dim=8),
     situs.SwinBias(num_heads=2, window=(5, 6), version="v2", trained_window=(9, 9)),
     situs.SwinBias(num_heads=2, window=(4, 5), cls=True, signed=False),
     situs.Shaw(num_heads=2, head_dim=8, max_distance=3, per_head=True),
@@ -126,7 +129,7 @@ def test_every_registered_encoding_keeps_the_contract(name: str) -> None:
     assert len(report.passed) >= len(CHECKS)
 
 
-@pytest.mark.thin(4)
+@pytest.mark.thin(8)
 @pytest.mark.parametrize("encoding", VARIANTS, ids=lambda each: f"{type(each).__name__}({each.extra_repr()})")
 def test_every_variant_keeps_the_contract(encoding: situs.Encoding) -> None:
     report = check_encoding(encoding, raise_on_failure=False)

@@ -67,15 +67,10 @@ def differences(document: pathlib.Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_code_blocks_run_in_order(document: pathlib.Path) -> None:
-    printed = "".join(printed_by(document))
-    if document == ROOT / "README.md":
-        assert "Sway(num_heads=4) keeps the contract: " in printed
-
-
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_text_blocks_are_what_the_code_before_them_prints(document: pathlib.Path) -> None:
+def test_code_blocks_run_in_order_and_print_the_text_blocks_after_them(document: pathlib.Path) -> None:
     assert differences(document) == []
+    if document == ROOT / "README.md":
+        assert "Sway(num_heads=4) keeps the contract: " in "".join(printed_by(document))
     if document.name == "mistakes.md":
         assert all(block.said for block in blocks_of(document.read_text(encoding="utf-8")))
 

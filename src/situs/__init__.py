@@ -73,10 +73,12 @@ if TYPE_CHECKING:
     from situs.encodings.deberta import Deberta as Deberta
     from situs.encodings.fire import Fire as Fire
     from situs.encodings.forgetting import Forgetting as Forgetting
+    from situs.encodings.gated import GatedBias as GatedBias
     from situs.encodings.kerple import Kerple as Kerple
     from situs.encodings.learned import Learned as Learned
     from situs.encodings.learned_grid import LearnedGrid as LearnedGrid
     from situs.encodings.lerope import LeRoPE as LeRoPE
+    from situs.encodings.mlp import MLPBias as MLPBias
     from situs.encodings.nope import NoPE as NoPE
     from situs.encodings.pope import PoPE as PoPE
     from situs.encodings.projected import ProjectedBias as ProjectedBias

@@ -53,6 +53,7 @@ ENCODINGS: dict[str, Callable[[], list[Encoding]]] = {
     "kerple": lambda: [situs.Kerple(num_heads=HEADS)],
     "sandwich": lambda: [situs.Sandwich(num_heads=HEADS)],
     "fire": lambda: [situs.Fire(num_heads=HEADS, threshold=4.0)],
+    "mlp": lambda: [situs.MLPBias(num_heads=HEADS, width=6, log_distance=True)],
     "shaw": lambda: [situs.Shaw(**shaw)],
     "shaw of keys": lambda: [situs.Shaw(**shaw, values=False, per_head=True)],
     "shaw of values": lambda: [situs.Shaw(**shaw, keys=False)],

@@ -14,6 +14,7 @@ from situs import Encoding, Positions, attend
 from situs.attention.kernels import loop
 from situs.attention.kernels.blockwise import AskedTerm
 from situs.attention.kernels.softmax import Scratch
+from situs.attention.kernels.tails import tail_backward
 from tests.attention.attention_cases import (
     Largest,
     assert_same_as_reference,
@@ -178,11 +179,10 @@ def test_far_keys_are_met_without_a_term_of_their_own(
     monkeypatch.setattr("situs.attention.kernels.blockwise.LONG", 16)
     monkeypatch.setattr("situs.encodings.cope.CHUNK", 8)
     tails: list[int] = []
-    backward = loop.tail_backward
 
     def watched(gradient: Tensor, inputs: Any, tail: Any, *rest: Any) -> Any:
         tails.append(inputs.key.shape[2])
-        return backward(gradient, inputs, tail, *rest)
+        return tail_backward(gradient, inputs, tail, *rest)
 
     monkeypatch.setattr(loop, "tail_backward", watched)
     encoding = TAILED[name]().double()

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 import situs
-from situs import Attention, Encoding, Feature, Forgetting, KVCache, Positions, ProjectedBias
+from situs import Attention, Encoding, Feature, Forgetting, GatedBias, KVCache, Positions, ProjectedBias
 from situs.attention import attend, explain, reference
 from situs.attention.features import features_of
 from tests.attention.attention_cases import PLACES, Largest, use_small_blocks
@@ -39,6 +39,10 @@ class Counting(situs.ScoreEncoding):
 ENCODINGS: dict[str, Callable[[], list[Encoding]]] = {
     "projected": lambda: [projected()],
     "forgetting": lambda: [Forgetting(num_heads=HEADS)],
+    "gated and rotary": lambda: [
+        GatedBias(num_heads=HEADS, options={"num_buckets": 8, "max_distance": 6, "init_std": 1.0}),
+        situs.Rotary(head_dim=WIDTH),
+    ],
     "projected, forgetting, shaw and rotary": lambda: [
         projected(),
         Forgetting(num_heads=HEADS),

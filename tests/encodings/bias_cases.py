@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from situs import ALiBi, Fire, Kerple, Positions, Sandwich, SwinBias, T5Bias, Tupe
+from situs import ALiBi, Fire, Kerple, MLPBias, Positions, Sandwich, SwinBias, T5Bias, Tupe
 from situs.encodings.bias import BiasEncoding, ScoreMod
-from tests.encodings import test_alibi, test_fire, test_kerple, test_sandwich, test_swin, test_t5, test_tupe
+from tests.encodings import test_alibi, test_fire, test_kerple, test_mlp, test_sandwich, test_swin, test_t5, test_tupe
 from tests.encodings.bias_places import KINDS, KINDS_WITHIN_A_TABLE, ROWS, Formula, Kinds
 from tests.encodings.score_situations import stirred
 
@@ -40,6 +40,8 @@ CASES = {
     "kerple power": Case(lambda: Kerple(num_heads=2, kernel="power"), test_kerple.by_paper),
     "sandwich": Case(lambda: Sandwich(num_heads=2, cosine_dim=8), test_sandwich.by_paper),
     "fire": Case(lambda: Fire(num_heads=2, width=4, threshold=5.0), test_fire.by_paper),
+    "mlp": Case(lambda: MLPBias(num_heads=2, width=4, log_distance=True), test_mlp.by_paper),
+    "mlp normalised": Case(lambda: MLPBias(num_heads=2, width=4, depth=1, norm=True), test_mlp.by_paper),
     "swin v1": Case(lambda: SwinBias(num_heads=2, window=(8, 16), init_std=1.0), test_swin.by_paper),
     "swin v2": Case(
         lambda: SwinBias(num_heads=2, window=(8, 16), version="v2", width=4, init_std=1.0), test_swin.by_paper

@@ -12,6 +12,7 @@ from situs import (
     Axial,
     DynamicNTKScaling,
     LinearScaling,
+    LongRoPE,
     NTKScaling,
     Positions,
     Rotary,
@@ -22,6 +23,7 @@ from situs import (
 from situs.functional import time_last_axis_map
 from tests.raising import raises_exactly
 from tests.references import axial as reference
+from tests.references.scaling import by_parts
 
 FAR = 10_000_000
 
@@ -155,6 +157,37 @@ def test_one_scaling_for_all_axes_is_the_same_for_each() -> None:
     by_length = Rotary(head_dim=16, scaling=DynamicNTKScaling(factor=2.0, original_length=4), split=Axial(dims=(4, 12)))
     longer = Rotary(head_dim=16, split=Axial(dims=(4, 12), scalings=(NTKScaling(factor=2.0),) * 2))
     assert torch.allclose(by_length(x, cells), longer(x, cells))
+
+
+def test_axes_share_a_magnitude_that_goes_by_the_length_of_each_row() -> None:
+    short, long = (1.0, 1.5), (2.0, 4.0)
+    scaling = LongRoPE(
+        original_length=8, target_length=64, short_factors=short, long_factors=long, short_mscale=1.1, long_mscale=1.3
+    )
+    rotary = Rotary(head_dim=8, scaling=scaling, split=Axial(axes=2))
+    ids = torch.randint(FAR, (2, 12, 2))
+    real = torch.arange(12) >= torch.tensor([[6], [0]])  # of 6 and 12 tokens
+    lengths = torch.tensor([[6], [12]])
+    table = rotary.table(Positions.explicit(ids, valid=real).with_sequence_length(lengths), dtype=torch.float64)
+    for row, (divisors, magnitude) in enumerate(((short, 1.1), (long, 1.3))):
+        frequencies = np.concatenate([each / np.array(divisors) for each in reference.own_ladders((4, 4), (1e4, 1e4))])
+        angles = ids[row].numpy().repeat(2, -1) * frequencies
+        kept = real[row].numpy()
+        for found, expected in ((table.cos, np.cos(angles)), (table.sin, np.sin(angles))):
+            np.testing.assert_allclose(found[row, 0].numpy()[kept], magnitude * expected[kept], rtol=0, atol=1e-8)
+
+
+def test_yarns_of_axes_may_differ_where_their_magnitudes_are_one() -> None:
+    factors, magnitude = (4.0, 2.0), 1.2
+    yarns = tuple(YaRN(factor=each, original_length=64, attention_factor=magnitude) for each in factors)
+    rotary = Rotary(head_dim=32, split=Axial(dims=(12, 20), scalings=yarns))
+    ids = torch.randint(FAR, (1, 9, 2))
+    ladders = [by_parts(dim, 1e4, factor, 64)[0] for dim, factor in zip((12, 20), factors, strict=True)]
+    coordinates = ids[0].numpy()
+    angles = np.concatenate([coordinates[:, axis, None] * ladder for axis, ladder in enumerate(ladders)], -1)
+    table = rotary.table(Positions.explicit(ids), dtype=torch.float64)
+    np.testing.assert_allclose(table.cos[0, 0].numpy(), magnitude * np.cos(angles), rtol=0, atol=1e-8)
+    np.testing.assert_allclose(table.sin[0, 0].numpy(), magnitude * np.sin(angles), rtol=0, atol=1e-8)
 
 
 def test_sections_with_time_last_are_those_of_ernie() -> None:

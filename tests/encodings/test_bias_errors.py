@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from situs import ALiBi, Fire, Kerple, Positions, Sandwich, SwinBias, T5Bias, Tupe
+from situs import ALiBi, Fire, Kerple, MLPBias, Positions, Sandwich, SwinBias, T5Bias, Tupe
 from tests.encodings.bias_cases import CASES, every_case, places_for
 from tests.raising import raises_exactly
 
@@ -70,6 +70,15 @@ REFUSED: dict[Any, list[tuple[dict[str, Any], str]]] = {
             "kernel must be one of 'log', 'power', since these are the paper's two families; got 'gauss'.",
         ),
         ({"num_heads": 0}, "num_heads must be 1 or more, since each has a curve; got 0."),
+    ],
+    MLPBias: [
+        ({"depth": 0}, "depth must be 1 or more, since it sizes the network; got 0."),
+        ({"axes": 0}, "axes must lie in 1 .. 3, since positions have that many coordinates; got 0."),
+        (
+            {"activation": "tanh"},
+            "activation must be one of 'silu', 'relu', 'leaky_relu', since hidden layers have one of these; got "
+            "'tanh'.",
+        ),
     ],
     Sandwich: [
         ({"num_heads": 0}, "num_heads must be 1 or more, since each has a ratio; got 0."),

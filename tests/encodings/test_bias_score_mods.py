@@ -94,7 +94,7 @@ def test_eager_flex_attention_teaches_the_parameters_as_the_reference_does(name:
 @pytest.mark.thin(4)
 @pytest.mark.compiled
 @pytest.mark.parametrize(
-    "name", ["t5", "alibi", "kerple log", "kerple power", "sandwich", "fire", "swin v1", "tupe relative"]
+    "name", ["t5", "alibi", "kerple log", "kerple power", "sandwich", "fire", "mlp", "swin v1", "tupe relative"]
 )
 def test_compiled_flex_attention_is_the_reference(name: str) -> None:
     torch._dynamo.reset()

@@ -68,7 +68,7 @@ def test_every_content_based_encoding_of_the_package_is_among_these() -> None:
     classes = {situs.entry(name).cls for name in situs.names()}
     own = {each for each in classes if each.__module__.startswith("situs.") and issubclass(each, ScoreEncoding)}
     # which have two axes, or features, and tests of their own
-    assert own == {*VARIANTS, ViTDet, situs.ProjectedBias, situs.Forgetting}
+    assert own == {*VARIANTS, ViTDet, situs.ProjectedBias, situs.GatedBias, situs.Forgetting}
     assert all("relative" in made(cls, {}).tags for cls in VARIANTS)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import interpolate
 
-from situs import Positions, ViTDet
+from situs import Positions, SwinBias, ViTDet
 from situs.attention import attend, reference
 from tests.raising import raises_exactly
 from tests.references import vitdet as paper
@@ -63,6 +63,29 @@ def test_images_of_unequal_sizes_are_as_if_alone(impl: Any) -> None:
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-11)
 
 
+@pytest.mark.parametrize("impl", ["auto", "blockwise"])
+@pytest.mark.parametrize("kind", [ViTDet, SwinBias])
+def test_packed_images_that_begin_anywhere_are_as_if_alone(kind: Any, impl: Any) -> None:
+    encoding = made((4, 5)) if kind is ViTDet else SwinBias(num_heads=HEADS, window=(4, 5), init_std=1.0).double()
+    images = [Positions.grid(4, 5), *(Positions.explicit(Positions.grid(3, 4).ids + far) for far in (-9, 70_000))]
+    order = torch.randperm(sum(each.length for each in images))  # tokens of an image need not be neighbours
+    packed = Positions.pack(images)
+    assert packed.documents is not None
+    padded = Positions.explicit(
+        torch.cat((packed.ids[:, order], torch.full((1, 3, 2), 10**9)), 1),
+        documents=torch.cat((packed.documents[:, order], torch.zeros(1, 3, dtype=torch.int64)), 1),
+        valid=torch.arange(len(order) + 3)[None] < len(order),
+    )
+    q, k, v = torch.randn(3, 1, HEADS, padded.length, HEAD_DIM, dtype=torch.float64)
+    out = attend(q, k, v, encoding=encoding, positions=padded, impl=impl)
+    for number, image in enumerate(images):
+        mine = (packed.documents[0, order] == packed.documents[0].unique()[number]).nonzero()[:, 0]
+        cells = Positions.explicit(packed.ids[:, order][:, mine])
+        assert len(mine) == image.length
+        expected = reference(*(each[:, :, mine] for each in (q, k, v)), encoding=encoding, positions=cells)
+        torch.testing.assert_close(out[:, :, mine], expected, rtol=0, atol=1e-12)
+
+
 def test_gradients_are_those_of_finite_differences() -> None:
     encoding = made((2, 3))
     q = torch.randn(1, HEADS, 6, HEAD_DIM, dtype=torch.float64, requires_grad=True)
@@ -89,6 +112,12 @@ def test_what_does_not_fit_is_refused() -> None:
         "window.",
     ):
         attend(x, x, x, encoding=encoding, positions=Positions.grid(2, 3))
+    with raises_exactly(
+        ValueError,
+        "positions must span at most 2 cells along axis 0, since ViTDet ends there; got 3. Use resize() for a larger "
+        "window.",
+    ):
+        attend(x, x, x, encoding=encoding, positions=Positions.pack([Positions.grid(2, 2)[:3], Positions.grid(3, 1)]))
     with raises_exactly(
         ValueError,
         "positions must have 2 coordinates each, since this ViTDet encodes that many; got 1 in "

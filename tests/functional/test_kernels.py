@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from situs.functional.frequencies import sinusoidal_frequencies
-from situs.functional.kernels import kerple_log, kerple_power, log_distance, sum_of_cosines
+from situs.functional.kernels import kerple_log, kerple_power, log_distance, signed_log, sum_of_cosines
 from tests.references import fire, kerple, sandwich
 
 NEAR_AND_FAR = [0, 1, 2, 17, 257, 70_000, 10_000_000]
@@ -103,3 +103,10 @@ def test_the_values_are_golden() -> None:
     assert float(kerple_power(torch.tensor([3]), one, 2 * one)) == pytest.approx(-9.0)
     assert float(sum_of_cosines(torch.tensor([1]), [1.0, 0.01])) == pytest.approx(math.cos(1) + math.cos(0.01))
     assert float(log_distance(one, torch.tensor(0.5))) == pytest.approx(math.log(1.5))
+
+
+def test_the_signed_log_is_odd_and_keeps_small_distances() -> None:
+    distances = torch.tensor([0.0, 1e-17, 1.0, math.e - 1, 1e7], dtype=torch.float64)
+    wanted = torch.tensor([0.0, 1e-17, math.log(2), 1.0, math.log(1e7 + 1)], dtype=torch.float64)
+    torch.testing.assert_close(signed_log(distances), wanted, rtol=1e-12, atol=0)
+    assert torch.equal(signed_log(-distances), -signed_log(distances))

@@ -57,6 +57,11 @@ def _fire(rng: Random, sizes: Sizes) -> str:
     return f"situs.Fire(num_heads={sizes.heads}, width={width}, threshold={threshold})"
 
 
+def _mlp(rng: Random, sizes: Sizes) -> str:
+    options = f"width={rng.choice((2, 6))}, depth={rng.choice((1, 2))}, norm={rng.random() < 0.5}"
+    return f"situs.MLPBias(num_heads={sizes.heads}, {options}, log_distance=True)"
+
+
 def _swin(rng: Random, sizes: Sizes) -> str:
     version = rng.choice(("'v1'", "'v2', width=6", "'v2', width=6, trained_window=(5, 4)"))
     return f"situs.SwinBias(num_heads={sizes.heads}, window=(18, 18), version={version})"
@@ -145,6 +150,19 @@ def _projected(rng: Random, sizes: Sizes) -> str:
     )
 
 
+def _gated(rng: Random, sizes: Sizes) -> str:
+    bias, options = rng.choice(
+        (
+            ("t5", "None"),
+            ("t5", "{'num_buckets': 8, 'max_distance': 20, 'bidirectional': False}"),
+            ("alibi", "None"),
+            ("alibi", "{'learned': True, 'asymmetric': True}"),
+            ("kerple", "{'kernel': 'log'}"),
+        )
+    )
+    return f"situs.GatedBias(num_heads={sizes.heads}, bias={bias!r}, options={options}, dim={sizes.dim})"
+
+
 ANY = Needs(axes=(1, 2, 3))
 WHOLE = Needs(whole=True)
 
@@ -155,6 +173,7 @@ RECIPES: dict[str, Recipe] = {
     "kerple": (Needs(), _kerple),
     "sandwich": (Needs(), _sandwich),
     "fire": (Needs(pairs=1 << 19), _fire),
+    "mlp": (Needs(pairs=1 << 19), _mlp),
     "swin": (Needs(axes=(2,), whole=True, window=(18, 18), pairs=1 << 19), _swin),
     "boxes": (Needs(axes=(3,), whole=True, pairs=1 << 19), _boxes),
     "vitdet": (Needs(axes=(2,), whole=True, window=(18, 18), pairs=1 << 19), _vitdet),
@@ -166,6 +185,7 @@ RECIPES: dict[str, Recipe] = {
     "deberta": (WHOLE, _deberta),
     "cope": (replace(ANY, pairs=1 << 20), _cope),
     "projected": (replace(WHOLE, pairs=1 << 20), _projected),
+    "gated": (replace(WHOLE, pairs=1 << 20), _gated),
     "forgetting": (
         replace(ANY, pairs=1 << 20, causal=True),
         lambda rng, sizes: f"situs.Forgetting(num_heads={sizes.heads}, dim={sizes.dim})",
@@ -185,6 +205,7 @@ APART = {
     "rotary value": {"rotary value"},
     **{name: set(BANDED) for name in BANDED},
     "projected": {"projected"},
+    "gated": {"gated"},
     "forgetting": {"forgetting"},
 }
 """Pairs that no formula settles: whether CoPE counts keys that a bias hides, what rotates the channels that PoPE has

@@ -66,6 +66,8 @@ def draw_layer(seed: int) -> LayerCase:
         needs = cases.needs_of(names)
         if 1 in needs.axes and "before" not in names:
             sizes = replace(cases.draw_sizes(rng, replace(needs, same_width=True)), dim=DIM)
+            if "gated" in names and DIM % sizes.heads:  # each head's gates have a share of the channels
+                continue
             encodings = tuple(RECIPES[name][1](rng, sizes) for name in names)
             if cases.scales_agree(encodings):
                 break

@@ -133,7 +133,7 @@ def softmax_scale(encodings: Sequence[Any], head_dim: int, given: float | None) 
 
 def declared_scale(encoding: Any) -> float | None:
     """The softmax scale that a method was made for, where it is not 1 / sqrt(d)."""
-    if isinstance(encoding, (situs.T5Bias, situs.ProjectedBias)):
+    if isinstance(encoding, (situs.T5Bias, situs.ProjectedBias, situs.GatedBias)):
         return encoding.softmax_scale
     if isinstance(encoding, situs.Tupe):
         return 1 / math.sqrt(2 * encoding.head_dim)

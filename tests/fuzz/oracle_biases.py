@@ -6,6 +6,7 @@ KERPLE      -r1 log(1 + r2 |o|), or -r1 |o|^r2; both numbers held within their r
 Sandwich    sum_k cos(o base^(-2k / D)) / (8 h / H)
 Swin        table[row(-o), h], or 16 sigmoid(W2 relu(W1 x(-o) + b1))
 FIRE        W2 relu(w1 x + b1),  x = psi(|o|) / (psi(max(L, i)) + 1e-6),  psi(d) = log(1 + |c| d)
+MLP         W_out silu(norm(W x + b)) of one or more such layers,  x = sign(-o) log(1 + |o|)
 """
 
 from __future__ import annotations
@@ -122,6 +123,19 @@ def fire_margin(encoding: Any, pairs: Pairs, read: Reader) -> Tensor:
         return (parts.sum(-1).abs() / parts.abs().sum(-1)).amin(-1)[:, None]
 
 
+def mlp(encoding: Any, pairs: Pairs, read: Reader) -> Tensor:
+    offsets, where = pairs.offsets.double().unique(return_inverse=True)
+    x = read.rounded(-offsets.sign() * torch.log(1 + offsets.abs()))[:, None]
+    for number, layer in enumerate(encoding.hidden):
+        x = read.rounded(x @ read(layer.weight).T + read(layer.bias))
+        if encoding.norm:
+            norm, centred = encoding.norms[number], x - x.mean(-1, keepdim=True)
+            x = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+            x = read.rounded(x * read(norm.weight) + read(norm.bias))
+        x = read.rounded(x * torch.sigmoid(x))
+    return (x @ read(encoding.out.weight).T)[where].movedim(-1, 1)
+
+
 def swin(encoding: Any, pairs: Pairs, read: Reader) -> Tensor:
     height, width = encoding.window
     apart = -pairs.offsets  # query minus key, as released tables are laid out; only padding can lie outside
@@ -173,6 +187,7 @@ BIASES: dict[type, Callable[[Any, Pairs, Reader], Tensor]] = {
     situs.Kerple: kerple,
     situs.Sandwich: sandwich,
     situs.Fire: fire,
+    situs.MLPBias: mlp,
     situs.SwinBias: swin,
     situs.Boxes: boxes,
     Blocked: blocked,

@@ -1,6 +1,7 @@
 """Terms of features: what is added to a score by side inputs of tokens, one formula an encoding.
 
     Projected     r_i . P[:, i - j]   for 0 <= i - j < distances, 0 elsewhere;  r_i times t(i) if so made
+    Gated         g_i b(j - i), with the formula of the bias
     Forgetting    sum of max(log sigmoid(f_l), -1e5) over the real keys l of the document with slot_j < slot_l <= slot_i
 
 Shapes: features (b, h, n or m, width); terms (b, h, n, m).
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 import situs
+from tests.fuzz.oracle_biases import BIASES
 from tests.fuzz.oracle_rotations import temperature
 from tests.fuzz.oracle_tokens import Pairs, Tokens, own_slots, query_slots
 from tests.fuzz.rounding import Reader
@@ -28,6 +30,8 @@ def features_of(encodings: Sequence[Any]) -> dict[str, tuple[str, int]]:
     for each in encodings:
         if isinstance(each, situs.ProjectedBias):
             found["relative"] = "query", each.rank
+        elif isinstance(each, situs.GatedBias):
+            found["bias_gate"] = "query", 1
         elif isinstance(each, situs.Forgetting):
             found["gate"] = "key", 1
     return found
@@ -53,6 +57,12 @@ def projected(encoding: Any, inputs: Any, read: Reader) -> Tensor:
     columns = behind.clamp(0, encoding.distances - 1)[:, None].expand(*products.shape[:3], behind.shape[-1])
     near = (behind >= 0) & (behind < encoding.distances)
     return torch.where(near[:, None], products.gather(-1, columns), 0.0)
+
+
+def gated(encoding: Any, inputs: Any, read: Reader) -> Tensor:
+    bias = BIASES[type(encoding.bias_by_offset)](encoding.bias_by_offset, inputs.pairs, read)
+    found: Tensor = inputs.features["bias_gate"] * bias
+    return found
 
 
 def forgetting(encoding: Any, inputs: Any, read: Reader) -> Tensor:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 import situs
 from tests.fuzz.oracle_biases import log_row
-from tests.fuzz.oracle_features import forgetting, projected
+from tests.fuzz.oracle_features import forgetting, gated, projected
 from tests.fuzz.oracle_tokens import Pairs, own_slots
 from tests.fuzz.own_encodings import Fading, Swell
 from tests.fuzz.rounding import Reader
@@ -230,6 +230,7 @@ TERMS: dict[type, Callable[[Any, Inputs, Reader], Tensor]] = {
     situs.CoPE: cope,
     situs.ProjectedBias: projected,
     situs.Forgetting: forgetting,
+    situs.GatedBias: gated,
     Fading: fading,
     Swell: swell,
 }

@@ -67,6 +67,16 @@ class Rounding:
             k.register_hook(lambda gradient: gradient + of_k * ((self.change * inside).transpose(-2, -1) @ long_q))
         return products
 
+    def of_norm(self, x: Tensor, root: Tensor) -> Tensor:
+        """``x / root``, the root mean square; backward, a difference of two parts, which cancel in a head of one
+        channel."""
+        normed = x / root
+        if normed.requires_grad:
+            pulls, errors = [], self.wide_unit * self._draw(x)
+            normed.register_hook(lambda gradient: pulls.append(_norms(gradient) / root.detach()))
+            x.register_hook(lambda gradient: gradient + errors * pulls[-1])
+        return normed
+
     def of_gathered(self, scores: Tensor, weights: Tensor, value: Tensor, gather: Callable[..., Tensor]) -> Tensor:
         """``gather(weights, value)``, a sum over keys; backward, one over queries.
 

@@ -29,6 +29,7 @@ from tests.references import (
     deberta,
     fire,
     forgetting,
+    gated,
     kerple,
     projected,
     sandwich,
@@ -41,6 +42,7 @@ from tests.references import (
     vitdet,
 )
 from tests.references import attention as dot_product
+from tests.references import mlp as mlp_reference
 from tests.references import rotary as rotation
 from tests.references import xpos as xpos_reference
 
@@ -98,6 +100,10 @@ def test_biases_are_those_of_the_references() -> None:
     c, longest = (abs(array(each).item()) for each in (mlp.c, mlp.threshold_factor * 100.3))
     weights = array(mlp.hidden.weight)[:, 0], array(mlp.hidden.bias), array(mlp.out.weight)
     assert_same(bias_of(mlp), fire.bias(at, seen, c, longest, *weights, np.zeros(HEADS), 1e-6))
+    deep = drawn(f"situs.MLPBias(num_heads={HEADS}, width=4, norm=True, log_distance=True)")
+    hidden, norms = ([(array(each.weight), array(each.bias)) for each in kind] for kind in (deep.hidden, deep.norms))
+    wanted = mlp_reference.bias(at[:, None], seen[:, None], hidden, norms, array(deep.out.weight), "silu", True)
+    assert_same(bias_of(deep), wanted)
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
@@ -236,6 +242,12 @@ def test_terms_of_features_are_those_of_the_references() -> None:
     profiles = drawn(f"situs.ProjectedBias(num_heads={HEADS}, rank=3, distances=6)")
     wanted = projected.bias(array(features["relative"][0]), array(profiles.profiles), QUERIES.numpy(), KEYS.numpy())
     assert_same(TERMS[situs.ProjectedBias](profiles, replace(seen, features=features), READ)[0], wanted)
+
+    gates = torch.randn(1, HEADS, len(QUERIES), 1, dtype=torch.float64)
+    slopes = situs.GatedBias(num_heads=HEADS, bias="alibi")
+    added = alibi.bias(alibi.slopes(HEADS), alibi.slopes(HEADS), array(QUERIES), array(KEYS))
+    wanted = gated.bias(array(gates[0, ..., 0]), added)
+    assert_same(TERMS[situs.GatedBias](slopes, replace(seen, features={"bias_gate": gates}), READ)[0], wanted)
 
     packed = Positions.packed([4, 3])  # the second document has gates of its own
     everything = torch.ones(1, 1, 7, 7, dtype=torch.bool)

@@ -254,7 +254,8 @@ def _padding_of(built: Built) -> dict[str, Tensor]:
     of_keys = built.pairs.key.valid
     of_keys = of_keys[:, built.order] if of_keys is not None and built.order is not None else of_keys
     of_queries = built.pairs.query.valid
-    valid = {"query": of_queries, "key": of_keys, "value": of_keys, "relative": of_queries, "gate": of_keys}
+    valid = {"query": of_queries, "key": of_keys, "value": of_keys}
+    valid |= {"relative": of_queries, "bias_gate": of_queries, "gate": of_keys}
     return {
         name: ~each[:, None].expand(built.sources[name].shape[:3])
         for name, each in valid.items()

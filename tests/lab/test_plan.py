@@ -62,7 +62,16 @@ def test_a_comparison_says_what_was_asked_and_how_each_task_was_taught() -> None
 
 def test_the_full_preset_has_every_encoding_of_text_and_what_stands_beside_rotary() -> None:
     listed = presets()["full"].encodings
-    assert {"pope", "lerope", "projected", "forgetting", "rotary&temperature", "rotary&rotary_value"} <= set(listed)
+    assert {
+        "pope",
+        "lerope",
+        "projected",
+        "forgetting",
+        "gated",
+        "mlp",
+        "rotary&temperature",
+        "rotary&rotary_value",
+    } <= set(listed)
     assert {part.name for name in listed for part in parse(name).parts} == set(suiting_text())
     assert len(make_plan(preset="full", tasks="copy").methods) == len(listed)
 

@@ -24,7 +24,7 @@ EXPECTED: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "unique": (
         {
             "falls with every step": "alibi forgetting kerple",
-            "a curve of its own in every head": "fire",
+            "a curve of its own in every head": "fire mlp",
             "a row each": "learned tupe",
             "fast waves tell neighbours apart, slow ones the rest": "lerope pope rotary rotary_value sinusoidal "
             "transformer_xl xpos",
@@ -33,12 +33,12 @@ EXPECTED: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {
             "no positions": "none",
             "positions of queries alone": "temperature",
-            "far distances share a row": "cope deberta projected shaw t5",
+            "far distances share a row": "cope deberta gated projected shaw t5",
         },
     ),
     "relative": (
         {
-            "by offset": "alibi deberta kerple projected sandwich shaw t5 transformer_xl",
+            "by offset": "alibi deberta gated kerple mlp projected sandwich shaw t5 transformer_xl",
             "by order": "cope forgetting",
             "nothing to move": "none",
             "R(m)' R(n) = R(n - m)": "lerope pope rotary rotary_value xpos",
@@ -51,7 +51,7 @@ EXPECTED: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     ),
     "bounded": (
         {
-            "a table": "cope deberta learned projected shaw t5 tupe",
+            "a table": "cope deberta gated learned projected shaw t5 tupe",
             "shares of 0 .. 1": "fire",
             "waves": "lerope pope rotary rotary_value sandwich sinusoidal transformer_xl",
             "nothing": "none",
@@ -59,14 +59,14 @@ EXPECTED: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {
             "a line": "alibi",
             "a sum over all tokens between": "forgetting",
-            "a logarithm": "kerple temperature",
+            "a logarithm": "kerple mlp temperature",
             "keys grow by z^-n, though scores do not": "xpos",
         },
     ),
     "norm_preserving": (
         {
-            "leaves vectors alone": "alibi cope deberta fire forgetting kerple none projected rotary_value sandwich "
-            "shaw t5 transformer_xl tupe",
+            "leaves vectors alone": "alibi cope deberta fire forgetting gated kerple mlp none projected rotary_value "
+            "sandwich shaw t5 transformer_xl tupe",
             "turns": "lerope rotary",
         },
         {"adds": "learned sinusoidal", "stretches": "temperature xpos", "makes magnitudes of channels": "pope"},
@@ -74,7 +74,7 @@ EXPECTED: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "decaying": (
         {"a falling curve, whatever is learnt": "alibi forgetting kerple", "like a logarithm, swaying": "sandwich"},
         {
-            "learns": "cope deberta fire learned lerope projected shaw t5 transformer_xl tupe",
+            "learns": "cope deberta fire gated learned lerope mlp projected shaw t5 transformer_xl tupe",
             "nothing, or not in the scores": "none rotary_value temperature",
             "sways more than it falls, with the 8 pairs of a head of 16": "pope rotary",
             "its decay takes 512 positions, and texts have 256": "xpos",
@@ -84,8 +84,8 @@ EXPECTED: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "equivariant": (
         {"no positions": "none"},
         {
-            "positions": "alibi cope deberta fire forgetting kerple learned lerope pope projected rotary rotary_value "
-            "sandwich shaw sinusoidal t5 temperature transformer_xl tupe xpos"
+            "positions": "alibi cope deberta fire forgetting gated kerple learned lerope mlp pope projected rotary "
+            "rotary_value sandwich shaw sinusoidal t5 temperature transformer_xl tupe xpos"
         },
     ),
 }

@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import ClvpEncoderConfig, HunYuanDenseV1Config, NanoChatConfig, PhimoeConfig, RoFormerConfig
+from transformers import (
+    BambaConfig,
+    BambaModel,
+    ClvpEncoderConfig,
+    DynamicCache,
+    HunYuanDenseV1Config,
+    NanoChatConfig,
+    PhimoeConfig,
+    RoFormerConfig,
+)
 from transformers.models.clvp import modeling_clvp
 from transformers.models.hunyuan_v1_dense import modeling_hunyuan_v1_dense
 from transformers.models.nanochat import modeling_nanochat
@@ -16,6 +25,7 @@ from transformers.models.roformer import modeling_roformer
 
 import situs
 from situs import Positions
+from tests.parity.attention_probe import Projections, SeenAttention, assert_same_attention, enliven
 from tests.parity.wide_transformers import WIDE_TOLERANCE, in_float64
 
 FAR, LENGTH = 100_000, 24
@@ -127,4 +137,37 @@ def test_phimoes_magnitudes_equal_ours_and_its_long_factors_are_never_used() -> 
         assert (table.cos[0, 0] - cos[0, :, :4]).abs().max() < WIDE_TOLERANCE
         assert (table.sin[0, 0] - sin[0, :, :4]).abs().max() < WIDE_TOLERANCE
     table = rotary.table(Positions.range(500), dtype=torch.float64)
-    assert (table.cos[0, 0] - beyond[0][0, :, :4]).abs().max() > 1.0  # as the model was trained
+    assert (table.cos[0, 0] - beyond[0][0, :, :4]).abs().max() > 2.4  # of a magnitude of 1.25: the other way round
+
+
+def test_bambas_attention_equals_ours_and_restarts_at_0_where_a_cache_is_continued_without_positions() -> None:
+    """Without position_ids it counts the tokens of each call from 0, and forgets those that the cache holds; its
+    siblings add them. ``generate`` hands positions over, so that a loop of one's own is what suffers."""
+    config = BambaConfig(
+        hidden_size=64, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=1, attn_layer_indices=[0],
+        vocab_size=40, intermediate_size=8,
+    )  # fmt: skip
+    config._attn_implementation = "eager"
+    rotary, prompt, length = situs.Rotary(head_dim=16, rotary_dim=8), 40, 60
+    with in_float64(BambaModel):
+        model: Any = enliven(BambaModel(config).eval())
+        tokens = torch.randint(1, 40, (2, length))
+
+        def continued(start: int | None) -> SeenAttention:
+            cache = DynamicCache(config=config)
+
+            def run() -> None:
+                for first, end in [(0, prompt), *((at, at + 1) for at in range(prompt, length))]:
+                    ids = None if start is None else start + torch.arange(first, end)[None]
+                    model(tokens[:, first:end], position_ids=ids, past_key_values=cache, use_cache=True)
+
+            return Projections("layers.0.self_attn", 16)(model, run)
+
+        told, untold = continued(FAR), continued(None)
+    assert_same_attention(told, rotary, positions=Positions.range(length, start=FAR))
+    restarted = torch.arange(length).where(torch.arange(length) < prompt, 0)
+    query, key = rotary.both(untold.query, untold.key, Positions.explicit(restarted))
+    as_theirs = situs.attend(query, key, untold.value, causal=True)
+    assert (as_theirs - untold.output).abs().max() < WIDE_TOLERANCE
+    wrong = (untold.output - told.output)[:, :, prompt:]
+    assert 0.3 < float(wrong.std() / told.output[:, :, prompt:].std()) < 0.55

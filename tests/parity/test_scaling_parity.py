@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import DeepseekV3Config, LlamaConfig
+from transformers import DeepseekV3Config, Gemma3TextConfig, LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import yarn_apply_mscale
 
@@ -169,6 +169,24 @@ def test_frequencies_of_yarn_equal_ours_over_many_settings() -> None:
         frequencies, _ = theirs(head_dim, int(original * factor), parameters, wide=True)
         scaling = YaRN(factor=factor, original_length=original, beta_fast=fast, beta_slow=slow, truncate=truncate)
         torch.testing.assert_close(scaling.resolve(head_dim, base).frequencies, frequencies, rtol=WIDE, atol=0.0)
+
+
+def test_transformers_truncates_yarns_ramp_whatever_the_parameters_of_a_layer_type_say() -> None:
+    """It looks for ``truncate`` beside them, where only names of layer types are, and takes the default."""
+    head_dim, longest, parameters, _ = CHECKPOINTS["gpt-oss 20b"]
+    config = Gemma3TextConfig(
+        head_dim=head_dim, max_position_embeddings=longest, layer_types=["full_attention"], num_hidden_layers=1,
+        rope_parameters={"full_attention": dict(parameters), "sliding_attention": dict(parameters)},
+    )  # fmt: skip
+    yarn: Any = ROPE_INIT_FUNCTIONS["yarn"]
+    with in_float64(yarn):
+        frequencies, _ = yarn(config, torch.device("cpu"), layer_type="full_attention")
+    asked, truncated = (
+        YaRN(factor=32.0, original_length=4096, truncate=truncate).resolve(head_dim, 150000.0).frequencies
+        for truncate in (False, True)
+    )
+    torch.testing.assert_close(frequencies, truncated, rtol=WIDE, atol=0.0)
+    assert float((frequencies / asked).max()) == pytest.approx(1.76, abs=0.005)
 
 
 @pytest.mark.parametrize("mscale", [None, 0.0, 0.707, 1.0])

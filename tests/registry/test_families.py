@@ -19,6 +19,7 @@ SIZES: dict[str, Any] = {
     "qk_rope_head_dim": 32, "factor": 8.0, "original_length": 8192, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
 }  # fmt: skip
 FEATURES = {"relative": torch.randn(1, 8, 28, 16), "gate": torch.randn(1, 8, 28, 1)}
+FEATURES["bias_gate"] = FEATURES["gate"]
 each_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda each: each.models)
 each_type = pytest.mark.parametrize(
     ("model_type", "family"), [pytest.param(name, each, id=name) for each in FAMILIES for name in each.types]

@@ -1,4 +1,4 @@
-"""The operator ``situs::attend_by_offset``: torch's own check of fake results, strides and derivatives."""
+"""The operators of attention: torch's own check of fake results, strides and derivatives."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import torch
 
 import situs
 from situs import Positions
+from situs.attention.kernels import banded
+from situs.attention.kernels.banded.parts import ENDLESS
 from situs.attention.kernels.toeplitz import by_offset
 from situs.attention.kernels.toeplitz.given import Given, Settings
 from situs.attention.request import make_request
+from situs.attention.visibility import tokens_of
 from tests.torch_features.forms import HEAD_DIM, HEADS, SIZES
 
 pytestmark = [pytest.mark.compiled, pytest.mark.once]
@@ -49,4 +52,16 @@ def test_a_window_and_a_mask_are_checked_too() -> None:
     mask = torch.randn(1, 1, 40, 40, requires_grad=True)
     given, settings = _arguments("alibi", HEADS, positions=None, window=7, mask=mask)
     found = torch.library.opcheck(torch.ops.situs.attend_by_offset.default, (*given, *settings))
+    assert set(found.values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("kv_heads", [HEADS, 2])
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_torch_finds_nothing_wrong_with_the_operator_of_bands(positions: str, kv_heads: int) -> None:
+    told = POSITIONS[positions]
+    tokens = (None, None) if told.start is not None else tokens_of(told, told)
+    shapes = (2, 2, HEADS, 40, HEAD_DIM), (2, 2, kv_heads, 40, HEAD_DIM), (2, kv_heads, 40, HEAD_DIM), (HEADS,)
+    given = banded.op.Given(*(torch.randn(shape, requires_grad=True) for shape in shapes), *tokens)
+    settings = banded.op.Settings(0, 0, 1, [0, 7, 8, ENDLESS], 0.25, True, None)
+    found = torch.library.opcheck(torch.ops.situs.attend_in_bands.default, (*given, *settings))
     assert set(found.values()) == {"SUCCESS"}

@@ -20,6 +20,7 @@ from situs.positions import PositionsLike
 _FIRST_FOR_A_DECODE_STEP = ("flash", "dense", "toeplitz", "blockwise", "reference")
 _FIRST_ON_CUDA = ("flash", "flex", "toeplitz", "blockwise", "dense", "reference")
 _FIRST = ("flash", "toeplitz", "blockwise", "dense", "reference")
+_FOR_BANDS = ("banded", "reference")  # the others take queries and keys of one rotation
 
 Impl = Literal["auto", "flash", "toeplitz", "banded", "flex", "blockwise", "dense", "reference"]
 
@@ -153,9 +154,9 @@ def explain(
     chosen = _choose(request, impl)
     order = _preferred(request)
     others = {}
-    for name, kernel in KERNELS.items():
+    for name in KERNELS:
         if name != chosen and (name != "banded" or request.banded is not None):  # of no use to others
-            why = kernel.cannot(request)
+            why = _why_not(name, request)
             later = "slower here" if name in order else "not the fastest on this device"
             others[name] = f"cannot: {why}" if why else f"could: {later}"
     return Explanation(chosen, others)
@@ -173,7 +174,7 @@ def _preferred(request: Request) -> tuple[str, ...]:
     if request.is_empty:
         return ("reference",)
     if request.banded is not None:
-        return ("banded", "reference")
+        return _FOR_BANDS
     if request.is_decode_step:
         return _FIRST_FOR_A_DECODE_STEP
     return _FIRST_ON_CUDA if request.query.device.type == "cuda" else _FIRST
@@ -181,8 +182,15 @@ def _preferred(request: Request) -> tuple[str, ...]:
 
 def _with_one_rotation(request: Request, impl: Any) -> Request:
     """The request without bands of distance where it needs none, unless a kernel is named that serves them."""
-    named = isinstance(impl, str) and impl in ("banded", "reference")
+    named = isinstance(impl, str) and impl in _FOR_BANDS
     return request if named else with_one_rotation(request)
+
+
+def _why_not(name: str, request: Request) -> str | None:
+    """Why a kernel does not serve; None if it does."""
+    if request.banded is not None and name not in _FOR_BANDS:
+        return "rotations differ by band of distance"
+    return KERNELS[name].cannot(request)
 
 
 def _choose(request: Request, impl: Any) -> str:
@@ -192,7 +200,7 @@ def _choose(request: Request, impl: Any) -> str:
             if KERNELS[name].cannot(request) is None:
                 return name
     require_impl(impl)
-    why = KERNELS[impl].cannot(request)
+    why = _why_not(impl, request)
     if why:
         raise ValueError(f'impl="{impl}" cannot serve this call, since {why}. Use impl="auto".')
     return str(impl)

@@ -29,7 +29,6 @@ from situs.attention.admission import (
     require_valid,
 )
 from situs.attention.features import (
-    declare_features,
     features_of,
     require_features,
     require_held_features,
@@ -183,7 +182,7 @@ class KVCache:
             count = require_count("count", count, "it counts tokens", least=0)
         length, lengths = self.memory.length, self.memory.lengths
         if lengths is None:
-            return Positions.range(count, start=length, sequence_length=sequence_length, device=self.keys.device)
+            return Positions.range(count, start=length, sequence_length=sequence_length, device=self.memory.keys.device)
         next_ones = Positions.range(count, start=lengths, sequence_length=sequence_length)
         return replace(next_ones, below=length + count)
 
@@ -203,7 +202,7 @@ class KVCache:
         listed = as_encodings(encodings, "encodings")
         given: dict[str, Tensor] = {}
         of_new_keys: dict[str, Tensor] = {}
-        if features is not None or memory.features or declare_features(listed):
+        if features is not None or memory.features or any(each.features for each in listed):
             given = {name: each.to(dtype) for name, each in require_features(listed, features, query, count).items()}
             of_new_keys = {name: given[name] for name in features_of(listed, "key")}
             require_held_features(of_new_keys, memory.features if memory.length else None)

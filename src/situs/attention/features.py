@@ -16,11 +16,6 @@ from situs.positions import Positions
 from situs.registry import did_you_mean
 
 
-def declare_features(encodings: Sequence[Encoding]) -> bool:
-    """Whether any encoding takes side inputs; most do not, and need no look at them."""
-    return any(each.features for each in encodings)
-
-
 def features_of(encodings: Sequence[Encoding], role: Role | None = None) -> dict[str, Feature]:
     """List the features that encodings declare, of queries, of keys, or all; raise where two declare one name."""
     found: dict[str, Feature] = {}

@@ -29,7 +29,6 @@ from situs.arguments import (
 from situs.attention.admission import is_ahead_of_tokens
 from situs.attention.attend import Impl, attend_request, require_impl
 from situs.attention.cache import KVCache
-from situs.attention.features import declare_features
 from situs.attention.fitting import (
     require_cap,
     require_chunk,
@@ -207,7 +206,7 @@ class Attention(nn.Module):
         if not query.dtype == key.dtype == value.dtype:  # norms may be wider under autocast
             query, key = query.to(value.dtype), key.to(value.dtype)
         own = as_encodings(self.encodings, "encodings")
-        features = _features(own, x, source) if declare_features(own) else None
+        features = _features(own, x, source) if any(each.features for each in own) else None
         if self._norm_after:
             own = with_norm_after(own, self._current_norm_after())
         causal = self.causal and context is None
@@ -219,7 +218,8 @@ class Attention(nn.Module):
                 sinks=self.sinks, features=features,
             )  # fmt: skip
             return self._project(attend_request(request, impl), value.dtype)
-        require_softmax(query, None, None, self.sinks)  # which may have been replaced
+        if self.sinks is not None:  # which may have been replaced
+            require_softmax(query, None, None, self.sinks)
         step = cache.extend(query, key, value, positions, own, features)
         try:
             mask = mask if mask is None else _of_held_keys(mask, step.key_positions)

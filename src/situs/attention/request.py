@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from situs.attention.features import declare_features, features_of, of_real_tokens, require_features, tempered
+from situs.attention.features import features_of, of_real_tokens, require_features, tempered
 from situs.attention.fitting import (
     require_causal,
     require_chunks,
@@ -157,7 +157,7 @@ def make_request(
         require_mask(mask, (*query.shape[:3], key.shape[2]), query.device)
     acting = as_encodings(encoding)
     given: Mapping[str, Tensor] = {}
-    if features is not None or declare_features(acting):
+    if features is not None or any(each.features for each in acting):
         given = require_features(acting, features, query, key.shape[2])
     request = resolve(
         query, key, value, acting, of_queries, of_keys, causal, window, mask, scale, dropout, offsets,

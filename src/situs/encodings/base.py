@@ -95,7 +95,7 @@ class Encoding(nn.Module, ABC):
     """Positions that it can encode, 0 .. usable_length - 1; None where they do not end."""
 
     extent: tuple[int, ...] | None = None
-    """Sizes of the window that all positions of a row must fit into, one per axis; None where there is none."""
+    """Sizes of the window that positions of a document must fit into, one per axis; None where there is none."""
 
     softmax_scale: float | None = None
     """The factor of q . k that the method was made for; None is the usual 1 / sqrt(head_dim)."""

@@ -23,10 +23,10 @@ import torch
 from jaxtyping import Float, Int, Num
 from torch import Tensor
 
-from situs.arguments import WIDE, require_dtype, require_everywhere, require_real, told
+from situs.arguments import WIDE, require_dtype, require_real, told
 from situs.encodings.base import Encoding, computing_dtype, without_autocast
+from situs.encodings.extent import by_axis, require_extent
 from situs.encodings.fitting import require_axes, require_whole
-from situs.functional.angles import widest
 from situs.functional.offsets import range_offsets, toeplitz
 from situs.positions import Positions, require
 
@@ -80,7 +80,7 @@ class PairBias(BiasEncoding):
     ) -> Float[Tensor, "#batch heads query key"]:
         query, key = as_positions(self, query_positions, key_positions)
         dtype = bias_dtype(self, dtype)
-        (of_queries,), (of_keys,) = _by_axis(query), _by_axis(key)
+        (of_queries,), (of_keys,) = by_axis(query), by_axis(key)
         rule = self.rule(query.device, dtype)
         return rule(of_queries[:, None, :, None], of_keys[:, None, None, :], _heads(self, query.device, 2)).to(dtype)
 
@@ -102,10 +102,17 @@ class PairBias(BiasEncoding):
 class OffsetBias(BiasEncoding):
     """Form a bias by a rule for one offset, key minus query, and a head."""
 
+    pointwise: bool = True
+    """Whether the rule consists of pointwise operations, which FlexAttention compiles into its kernel. Where not, as
+    for a network with matrix products, ``score_mod`` reads the bias off a table."""
+
+    span: int | None = None
+    """The distance from which on all offsets are alike; None where they never are."""
+
     @abstractmethod
     def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
-        """Make a function of (offset, head) that broadcasts, of pointwise operations only; with several axes, of
-        (offset, offset, ..., head)."""
+        """Make a function of (offset, head) that broadcasts, of pointwise operations only, unless ``pointwise`` is
+        false; with several axes, of (offset, offset, ..., head)."""
 
     @final
     @without_autocast
@@ -156,7 +163,7 @@ class OffsetBias(BiasEncoding):
                 None if placed[0] is None else placed[0].unsqueeze(-1),
                 None if placed[1] is None else placed[1].unsqueeze(-2),
             )
-            for at_query, at_key in zip(_by_axis(query), _by_axis(key), strict=True)
+            for at_query, at_key in zip(by_axis(query), by_axis(key), strict=True)
         ]
         return rule(*offsets, _heads(self, query.device, 2)).to(dtype)
 
@@ -166,6 +173,8 @@ class OffsetBias(BiasEncoding):
         self, query_positions: Positions | Tensor, key_positions: Positions | Tensor | None = None
     ) -> ScoreMod:
         query, key = as_positions(self, query_positions, key_positions)
+        if not self.pointwise:
+            return self._tabled_mod(query, key)
         rule = self.rule(query.device, bias_dtype(self, None))
         readers = list(zip(_readers(query), _readers(key), strict=True))
         of_query, of_key = (None if each.placed is None else _reader(each.placed) for each in (query, key))
@@ -179,6 +188,18 @@ class OffsetBias(BiasEncoding):
                 _offset(at_query(batch, query_index), at_key(batch, key_index), *placed) for at_query, at_key in readers
             ]
             return score + rule(*offsets, head).to(score.dtype)
+
+        return add_bias
+
+    def _tabled_mod(self, query: Positions, key: Positions) -> ScoreMod:
+        """Make a score_mod that looks the bias up: by offset between two ranges, else by pair."""
+        vector = self._between_ranges(query, key, bias_dtype(self, None))
+        if vector is None:
+            return _matrix_mod(self(query, key))
+        last = query.length - 1  # the query from which the first key has the lowest offset
+
+        def add_bias(score: Tensor, batch: Tensor, head: Tensor, query_index: Tensor, key_index: Tensor) -> Tensor:
+            return score + vector[head, key_index - query_index + last].to(score.dtype)
 
         return add_bias
 
@@ -239,14 +260,18 @@ class PositionProduct(BiasEncoding):
         self, query_positions: Positions | Tensor, key_positions: Positions | Tensor | None = None
     ) -> ScoreMod:
         """The bias as a score_mod, which reads it off the whole matrix: no pointwise rule forms a product."""
-        bias: Tensor = self(query_positions, key_positions)
-        rows = len(bias)
+        return _matrix_mod(self(query_positions, key_positions))
 
-        def add_bias(score: Tensor, batch: Tensor, head: Tensor, query_index: Tensor, key_index: Tensor) -> Tensor:
-            row = batch if rows > 1 else torch.zeros_like(batch)
-            return score + bias[row, head, query_index, key_index].to(score.dtype)
 
-        return add_bias
+def _matrix_mod(bias: Float[Tensor, "#batch heads query key"]) -> ScoreMod:
+    """Make a score_mod that reads the bias of a pair off the whole matrix."""
+    rows = len(bias)
+
+    def add_bias(score: Tensor, batch: Tensor, head: Tensor, query_index: Tensor, key_index: Tensor) -> Tensor:
+        row = batch if rows > 1 else torch.zeros_like(batch)
+        return score + bias[row, head, query_index, key_index].to(score.dtype)
+
+    return add_bias
 
 
 def as_positions(
@@ -275,36 +300,6 @@ def as_positions(
     return both[0], both[1]
 
 
-def require_extent(encoding: Encoding, query: Positions, key: Positions) -> None:
-    """Raise if positions span more than the encoding's window; where values may not be read, the device asserts."""
-    if encoding.extent is None or not query.length or not key.length:
-        return
-    for axis, size in enumerate(encoding.extent):
-        lowest, highest = zip(*(_ends(positions, axis) for positions in (query, key)), strict=True)
-        spread = torch.maximum(*highest) - torch.minimum(*lowest)
-        _require_span(type(encoding).__name__, axis, size, spread)
-
-
-def _require_span(name: str, axis: int, size: int, spread: Tensor) -> None:
-    require_everywhere(
-        spread < size,
-        f"positions must span at most {size} cells along axis {axis}, since {name} ends there",
-        lambda: int(spread.max()) + 1,
-        "Use resize() for a larger window.",
-    )
-
-
-def _ends(positions: Positions, axis: int) -> tuple[Tensor, Tensor]:
-    """Find the lowest and the highest coordinate among the real tokens of each row."""
-    ids, counted = _by_axis(positions)[axis], positions.valid
-    if positions.placed is not None:
-        counted = positions.placed if counted is None else counted & positions.placed
-    if counted is None:
-        return ids.amin(-1), ids.amax(-1)
-    far = torch.iinfo(torch.int32).max
-    return torch.where(counted, ids, far).amin(-1), torch.where(counted, ids, -far).amax(-1)
-
-
 def bias_dtype(encoding: Encoding, asked: Any) -> torch.dtype:
     """Choose the dtype of a bias: what was asked for, else as wide as the parameters; float32 at least."""
     if asked is None:
@@ -312,14 +307,6 @@ def bias_dtype(encoding: Encoding, asked: Any) -> torch.dtype:
     if not isinstance(asked, torch.dtype) or asked not in WIDE:
         require_dtype(asked, "a bias is a fraction")
     return computing_dtype(asked)
-
-
-def _by_axis(positions: Positions) -> tuple[Num[Tensor, "batch sequence"], ...]:
-    """List ids, one tensor a coordinate; real ones as wide as can be, since offsets of far ones are small
-    differences."""
-    ids = positions.ids
-    ids = ids.to(widest(ids.device)) if ids.is_floating_point() else ids
-    return (ids,) if positions.axes == 1 else ids.unbind(-1)
 
 
 def _offset(at_query: Tensor, at_key: Tensor, query_placed: Tensor | None, key_placed: Tensor | None) -> Tensor:
@@ -341,7 +328,7 @@ def _readers(positions: Positions) -> list[Callable[[Tensor, Tensor], Tensor]]:
     start = positions.start
     if start is not None:
         return [lambda batch, index: index + start]
-    return [_reader(ids.contiguous()) for ids in _by_axis(positions)]
+    return [_reader(ids.contiguous()) for ids in by_axis(positions)]
 
 
 def _reader(ids: Tensor) -> Callable[[Tensor, Tensor], Tensor]:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from situs.arguments import require_counts, require_flags, require_spread
 from situs.encodings.base import computing_dtype, without_autocast
-from situs.encodings.score import ScoreEncoding, as_positions, require_terms
+from situs.encodings.score import ScoreEncoding, require_terms
 from situs.functional.contextual import between_rows, gate_counts
 from situs.functional.heads import share_heads
 from situs.positions import PositionsLike
@@ -96,8 +96,7 @@ class CoPE(ScoreEncoding):
         visible: Bool[Tensor, "#batch #heads #query key"] | None = None,
     ) -> Float[Tensor, "batch heads query key"]:
         """Form ``q . e[p]``, where p counts the visible keys."""
-        _, of_keys = as_positions(self, query, key, query_positions, key_positions, by_order=True)
-        require_terms(query, key, scale, visible)
+        _, of_keys = require_terms(self, query, key, query_positions, key_positions, scale, visible)
         scale = self.scale_for(query.shape[-1]) if scale is None else scale
         dtype = computing_dtype(query.dtype)
         q, k = query.to(dtype), share_heads(key.to(dtype), query.shape[1])

@@ -17,7 +17,7 @@ from torch import Tensor
 from situs.arguments import require_axes_of, require_floating
 from situs.encodings.base import computing_dtype, without_autocast
 from situs.encodings.features import feature_of
-from situs.encodings.score import ScoreEncoding, as_positions, require_terms
+from situs.encodings.score import ScoreEncoding, require_terms
 from situs.functional.angles import widest
 from situs.functional.cumulation import cumulated_over_range, cumulated_over_tokens
 from situs.positions import Positions, PositionsLike, own_slots, query_slots
@@ -54,8 +54,7 @@ class CumulatedScore(ScoreEncoding):
         features: Mapping[str, Tensor] | None = None,
     ) -> Float[Tensor, "batch heads query key"]:
         """Form ``c_i - c_j``, and 0 for keys behind the query; neither ``scale`` nor ``visible`` matters."""
-        both = as_positions(self, query, key, query_positions, key_positions, by_order=True)
-        require_terms(query, key, scale, visible)
+        both = require_terms(self, query, key, query_positions, key_positions, scale, visible)
         feature = feature_of(self, features, key.shape[2], query)
         of_queries, of_keys = cumulated(self, feature, *both)
         apart = of_queries.unsqueeze(-1) - of_keys.unsqueeze(-2)

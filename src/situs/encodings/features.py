@@ -7,7 +7,7 @@ An encoding that is made with the model's width, ``dim``, owns that projection, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -35,17 +35,30 @@ def projected_heads(
     encoding: Encoding, projection: nn.Linear | None, x: Float[Tensor, "batch sequence dim"]
 ) -> Float[Tensor, "batch heads sequence width"]:
     """Project hidden states to numbers for each head; raise where it has no projection, or they do not fit."""
-    name = type(encoding).__name__
     if projection is None:
-        raise ValueError(
-            f"dim must be given when {name} is made, since features are projected from hidden states of that width; "
-            f"got dim=None. Use {name}(dim=...), or compute features yourself."
-        )
+        refuse_projection(encoding)
+    require_hidden_states(encoding, x, projection.weight.shape[1], projection.weight)
+    numbers: Tensor = projection(x)
+    # a view, since dynamo does not follow unflatten under a default device
+    return numbers.view(*numbers.shape[:2], encoding.num_heads or 1, -1).transpose(1, 2)
+
+
+def refuse_projection(encoding: Encoding) -> NoReturn:
+    """Raise since an encoding was made without the width of hidden states."""
+    name = type(encoding).__name__
+    raise ValueError(
+        f"dim must be given when {name} is made, since features are projected from hidden states of that width; "
+        f"got dim=None. Use {name}(dim=...), or compute features yourself."
+    )
+
+
+def require_hidden_states(encoding: Encoding, x: Tensor, dim: int, weight: Tensor) -> None:
+    """Raise unless these are hidden states of ``dim`` channels that an encoding's weights can meet."""
+    name = type(encoding).__name__
     require_floating("x", x, "features are projected from it")
-    weight = projection.weight
-    if x.ndim != 3 or x.shape[-1] != weight.shape[1]:
+    if x.ndim != 3 or x.shape[-1] != dim:
         raise ValueError(
-            f"x must have shape (batch, sequence, {weight.shape[1]}), since {name} was made with dim={weight.shape[1]};"
+            f"x must have shape (batch, sequence, {dim}), since {name} was made with dim={dim};"
             f" got shape {tuple(x.shape)}."
         )
     require_same_device("x", x, "the encoding", weight)
@@ -54,9 +67,6 @@ def projected_heads(
             f"x must have the dtype of the encoding's weights, {weight.dtype}, since it meets them; got {x.dtype}. Use "
             f"x.to({weight.dtype}), or torch.autocast."
         )
-    numbers: Tensor = projection(x)
-    # a view, since dynamo does not follow unflatten under a default device
-    return numbers.view(*numbers.shape[:2], encoding.num_heads or 1, -1).transpose(1, 2)
 
 
 def feature_of(

@@ -294,7 +294,8 @@ class Rotary(RotationEncoding):
         found = [each.resolve(sequence_length) for each in self._ladders]
         if len(found) == 1:
             return found[0]
-        factors = {each[1:] for each in found}
+        # a factor for each of several lengths is that of one scaling for all axes, since none may choose by itself
+        factors = {each[1:] for each in found if not isinstance(each.rotation_factor, Tensor)}
         if len(factors) > 1:
             listed = " and ".join(sorted(f"{rotation:.4g} and {softmax:.4g}" for rotation, softmax in factors))
             raise ValueError(

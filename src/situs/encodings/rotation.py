@@ -131,7 +131,8 @@ class RotationEncoding(QueryKeyEncoding):
     ) -> tuple[Float[Tensor, "batch heads query head_dim"], Float[Tensor, "batch kv_heads key head_dim"]]:
         """Rotate queries and keys of one attention; queries are the last rows of the keys unless told otherwise. A
         ``table`` made before serves both."""
-        require_own_rotation(self)
+        if self.by_pair:
+            require_own_rotation(self)
         both: tuple[Any, Any] = query, key
         alike = isinstance(both[0], Tensor) and isinstance(both[1], Tensor) and query.dtype == key.dtype
         if not (alike and query.ndim == key.ndim == 4 and query.shape[-1] == key.shape[-1] == self.head_dim):

@@ -195,8 +195,7 @@ class OffsetScore(ScoreEncoding):
         visible: Bool[Tensor, "#batch #heads #query key"] | None = None,
         features: Mapping[str, Tensor] | None = None,
     ) -> Float[Tensor, "batch heads query key"]:
-        of_queries, of_keys = as_positions(self, query, key, query_positions, key_positions)
-        require_terms(query, key, scale, visible)
+        of_queries, of_keys = require_terms(self, query, key, query_positions, key_positions, scale, visible)
         dtype = computing_dtype(query.dtype)
         q, k = query.to(dtype), share_heads(key.to(dtype), query.shape[1])
         if self.meets is None and features is not None:
@@ -314,22 +313,22 @@ def _ends(positions: Positions) -> tuple[int, int] | None:
     return None if is_deferred(ids) or not ids.numel() else (int(ids.min()), int(ids.max()))
 
 
-def as_positions(
+def require_terms(
     encoding: ScoreEncoding,
     query: Tensor,
     key: Tensor,
     query_positions: PositionsLike,
     key_positions: PositionsLike,
-    *,
-    by_order: bool = False,
+    scale: object,
+    visible: object,
 ) -> tuple[Positions, Positions]:
-    """Make positions of queries and keys such as the encoding takes, for tensors such as it takes; of any coordinates,
-    where it goes ``by_order`` alone."""
+    """Raise unless a term can be formed of these; make positions of queries and keys such as the encoding takes, of any
+    coordinates where it goes by their order alone."""
     require_sizes(encoding, query, key)
     names = ("query_positions", "key_positions")
     both = align(query_positions, key_positions, query.shape[-2], key.shape[-2], query.device, names)
     for positions in both:
-        if not by_order:
+        if not encoding.by_order:
             require_axes(encoding, positions)
             require_whole(encoding, positions)
         if positions.rows not in (1, query.shape[0]):
@@ -337,6 +336,10 @@ def as_positions(
                 f"positions must have one row, or one for each of the {query.shape[0]} sequences; got {positions.rows} "
                 f"rows."
             )
+    if scale is not None:
+        require_number("scale", scale, "it multiplies q . k")
+    if visible is not None:
+        _require_visible(visible, query, key)
     return both
 
 
@@ -361,12 +364,8 @@ def require_sizes(encoding: ScoreEncoding, query: Tensor, key: Tensor) -> None:
     require_same_device("key", key, "query", query)
 
 
-def require_terms(query: Tensor, key: Tensor, scale: object, visible: object) -> None:
-    """Raise unless the scale is a number, and what queries may see a matrix for each head."""
-    if scale is not None:
-        require_number("scale", scale, "it multiplies q . k")
-    if visible is None:
-        return
+def _require_visible(visible: object, query: Tensor, key: Tensor) -> None:
+    """Raise unless what queries may see is a matrix for each head."""
     tensor = require_bool("visible", visible, "it is true where a query may see a key")
     wanted, given = (query.shape[0], query.shape[1], query.shape[2], key.shape[2]), tuple(tensor.shape)
     if tensor.ndim != 4 or any(own not in (1, size) for own, size in zip(given, wanted, strict=True)):

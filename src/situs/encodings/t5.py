@@ -115,6 +115,7 @@ class T5Bias(OffsetBias):
         else:
             self._rows = clipped_rows(max_distance, bidirectional)
         rows = num_buckets if buckets == "log" else int(self._rows.max()) + 1
+        self.span = max_distance
         self.table = nn.Parameter(torch.empty(rows, num_heads))
         self.resolved = {"rows": rows}
         self.reset_parameters()

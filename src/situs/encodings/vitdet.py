@@ -7,7 +7,8 @@ Acts on  scores.    Learned: yes, (2 height - 1 + 2 width - 1) x head_dim.    Re
     score[i, j] = q_i . k_j / sqrt(d) + q_i . R_h[y_i - y_j] + q_i . R_w[x_i - x_j]
 
 Positions are cells of one window, ``Positions.grid(height, width)``. SAM has windows of 14 x 14 cells, each a row of
-the batch, and a few layers whose window is the whole image. A table is made for another window by ``resize``.
+the batch, and a few layers whose window is the whole image. Packed images have a window each, wherever it begins. A
+table is made for another window by ``resize``.
 
 Departures: the paper divides all three products by sqrt(d), as ``scaled=True`` does. Released code, ours by default,
 divides q . k alone.
@@ -23,8 +24,8 @@ from torch import Tensor, nn
 
 from situs.arguments import require_counts, require_flags, require_size, require_spread
 from situs.encodings.base import computing_dtype, without_autocast
-from situs.encodings.bias import require_extent
-from situs.encodings.score import ScoreEncoding, as_positions, require_terms
+from situs.encodings.extent import cells_of_windows, require_extent
+from situs.encodings.score import ScoreEncoding, require_terms
 from situs.functional.offsets import by_row
 from situs.functional.tables import resize_rows
 from situs.positions import PositionsLike
@@ -106,14 +107,13 @@ class ViTDet(ScoreEncoding):
         scale: float | None = None,
         visible: Bool[Tensor, "#batch #heads #query key"] | None = None,
     ) -> Float[Tensor, "batch heads query key"]:
-        of_queries, of_keys = as_positions(self, query, key, query_positions, key_positions)
-        require_terms(query, key, scale, visible)
+        of_queries, of_keys = require_terms(self, query, key, query_positions, key_positions, scale, visible)
         require_extent(self, of_queries, of_keys)
         q = query.to(computing_dtype(query.dtype))
         if not of_queries.length or not of_keys.length:
             return q.new_zeros(*q.shape[:3], of_keys.length)
         down, across = (
-            _met(q, table.to(q.dtype), of_queries.ids[..., axis], of_keys.ids[..., axis], of_keys.valid)
+            _met(q, table.to(q.dtype), *cells_of_windows(of_queries, of_keys, axis))
             for axis, table in enumerate((self.down_table, self.across_table))
         )
         if not self.scaled:
@@ -134,24 +134,19 @@ def _met(
     table: Float[Tensor, "rows head_dim"],
     at_query: Int[Tensor, "#batch query"],
     at_key: Int[Tensor, "#batch key"],
-    valid: Bool[Tensor, "#batch key"] | None,
 ) -> Float[Tensor, "batch heads query key"]:
     """Form ``q_i . table[row of i - j]`` for one axis of n cells: first for each cell of the window, then spread over
-    the keys that lie in it, so that no index is made for each pair.
+    the keys that lie in it, so that no index is made for each pair. Padding may lie outside, and takes any cell.
 
         products   (batch, heads, query, 2n - 1)    q_i . every row
         by cell    (batch, heads, query, n)         the row of each cell, as this query sees it
         term       (batch, heads, query, key)       the cell of each key
     """
     cells = (len(table) + 1) // 2
-    far = torch.iinfo(torch.int32).max
-    real = at_key if valid is None else torch.where(valid, at_key, far)
-    origin = real.amin(-1, keepdim=True)  # (batch or 1, 1)
-    # where the window begins is a matter of the keys; rows that no key asks for are clamped
-    cell = origin[:, None] + torch.arange(cells, device=q.device)  # (batch or 1, 1, n)
+    cell = torch.arange(cells, device=q.device)
     rows = (at_query.unsqueeze(-1) - cell + cells - 1).clamp(0, 2 * cells - 2)  # (batch or 1, query, n)
     by_cell = by_row(q @ table.T, rows.unsqueeze(1))
-    which = (at_key - origin).clamp(0, cells - 1)  # (batch or 1, key)
+    which = at_key.clamp(0, cells - 1)  # (batch or 1, key)
     if len(which) == 1:
         return by_cell.index_select(-1, which[0])
     return by_row(by_cell, which[:, None, None].expand(-1, 1, q.shape[2], -1))

@@ -47,6 +47,11 @@ def log_distance(distance: Num[Tensor, "..."], rate: Float[Tensor, ""]) -> Float
     return torch.log1p(rate.abs() * distance)
 
 
+def signed_log(lag: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """Compute ``sign(d) log(1 + |d|)``, which draws far distances together and tells both directions apart."""
+    return torch.sign(lag) * torch.log1p(lag.abs())
+
+
 def sum_of_hinges(
     x: Float[Tensor, "batch *positions"],
     slope: Float[Tensor, "width"],

@@ -7,7 +7,8 @@ the frequencies of each model type with those of transformers. Names in calls st
     qk_head_dim, qk_rope_head_dim   the same for latent attention
     rope_theta                      base of the frequencies
     factor, original_length, ...    of a scaling
-    sinks, relative, gate           a layer's parameter, and features of its tokens
+    sinks                           a layer's parameter
+    relative, gate, bias_gate       features of its tokens
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ FAMILIES = (
         "Llama, Mistral, Qwen 2 and 3, Gemma, OLMo, Granite, StarCoder 2 and most others",
         "arcee aria_text bitnet chameleon csm csm_depth_decoder_model deepseek_ocr2_text dia_decoder dia_encoder "
         "diffllama dots1 emu3_text_model esmc eurobert falcon_h1 flex_olmo gemma gradium_phonon_tts granite "
-        "granitemoe granitemoeshared gte hrm_text hunyuan_v1_moe hy_v3 hyperclovax idefics jais2 jetmoe "
-        "kyutai_speech_to_text lasr_encoder lfm2 lfm2_moe llama mimi minimax ministral mistral mixtral "
+        "granitemoe granitemoeshared gte hrm_text hy_v3 hyperclovax idefics jais2 jetmoe kyutai_speech_to_text "
+        "lasr_encoder lfm2 lfm2_moe llama mimi minimax ministral mistral mixtral "
         "mllama_text_model moshi neucodec olmo olmo2 olmoe pocket_tts qwen2 qwen2_moe qwen3 qwen3_moe seed_oss "
         "starcoder2 timesfm2_5 unlimited_ocr_text voxtral_realtime_encoder voxtral_realtime_text xcodec2",
         "situs.Rotary(head_dim=head_dim, base=rope_theta)",
@@ -219,7 +220,7 @@ FAMILIES = (
     ),
     Family(
         "Hunyuan",
-        "hunyuan_v1_dense",
+        "hunyuan_v1_dense hunyuan_v1_moe",
         "situs.Rotary(head_dim=head_dim, base=rope_theta)",
         note="with alpha: scaling=situs.NTKScaling(factor=alpha); queries and keys are normalised after the rotation: "
         'situs.Attention(qk_norm="after")',
@@ -247,9 +248,10 @@ FAMILIES = (
     ),
     Family(
         "Hunyuan VL",
-        "",
-        "situs.Rotary(head_dim=128, split=situs.Sections(sizes=(16, 16, 16, 16)))",
-        note="sizes are xdrope_section; positions=situs.Positions.explicit(ids), where ids are (batch, tokens, 4)",
+        "hunyuan_vl_text",
+        "situs.Rotary(head_dim=128, base=rope_theta, split=situs.Sections(sizes=(16, 16, 16, 16)))",
+        note="sizes are xdrope_section; positions=situs.Positions.explicit(ids), where ids are (batch, tokens, 4): "
+        "token, column, row, image; alpha and norms as for Hunyuan",
     ),
     Family(
         "Vision encoders of Qwen-VL, GLM-V, Kimi, ERNIE, PaddleOCR, VideoLLaMA 3",

@@ -58,6 +58,13 @@ ENCODINGS: dict[str, Listed] = {
         "Lin et al. 2025, Forgetting Transformer: Softmax Attention with a Forget Gate, arXiv:2503.02130",
         "q_i . k_j / sqrt(d) + sum of log sigmoid(f_l) over l from j + 1 to i, f_l = W x_l + b",
     ),
+    "gated": Listed(
+        "situs.encodings.gated", "GatedBias", "score", True,
+        "Chen et al. 2022, WavLM: Large-Scale Self-Supervised Pre-Training for Full Stack Speech Processing, "
+        "arXiv:2110.13900",
+        "q_i . k_j / sqrt(d) + g_h,i table[bucket(j - i), h], g_h,i = 2 - a + a b c_h, a, b = sigmoid(W x_h,i"
+        " + w)",
+    ),
     "kerple": Listed(
         "situs.encodings.kerple", "Kerple", "score", True,
         "Chi et al. 2022, KERPLE: Kernelized Relative Positional Embedding for Length Extrapolation, "
@@ -78,6 +85,12 @@ ENCODINGS: dict[str, Listed] = {
         "situs.encodings.lerope", "LeRoPE", "query and key", True,
         "Mistral AI 2026, Mistral Large 4 (released code, no paper)",
         "q'_m = R(m) q_m, k'_n = R(n) k_n; R(m) rotates pair i by m base^(-2i/d) exp(a_i)",
+    ),
+    "mlp": Listed(
+        "situs.encodings.mlp", "MLPBias", "score", True,
+        "Wang et al. 2021, CrossFormer: A Versatile Vision Transformer Hinging on Cross-scale Attention, "
+        "arXiv:2108.00154; x-transformers (released code)",
+        "q_i . k_j / sqrt(d) + MLP_h(i - j)",
     ),
     "none": Listed(
         "situs.encodings.nope", "NoPE", "nowhere", False,

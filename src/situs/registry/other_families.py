@@ -41,6 +41,16 @@ OTHERS = (
         "",
         'situs.TransformerXL(dim=512, num_heads=8, head_dim=64, spacing="inclusive", biases=False)',
     ),
+    Family(
+        "WavLM",
+        "",
+        "situs.GatedBias(num_heads=8)",
+        "features={'bias_gate': bias_gate}",
+        note="all layers share the table of the first: encoding.bias_by_offset = first.bias_by_offset; bias_gate is "
+        "gate_a * (gate_b * gru_rel_pos_const - 1) + 2 of a layer, (batch, heads, tokens, 1); "
+        "situs.GatedBias(num_heads=8, dim=512) computes it from hidden states, with gru_rel_pos_linear's eight rows "
+        "added up by fours",
+    ),
     Family("wav2vec2-bert", "", "situs.Shaw(num_heads=8, head_dim=64, max_distance=64, max_ahead=8, values=False)"),
     Family("VITS", "", 'situs.Shaw(num_heads=2, head_dim=96, max_distance=4, beyond="nothing")'),
     Family(
@@ -74,6 +84,31 @@ OTHERS = (
         "",
         "situs.SwinBias(num_heads=12, window=(14, 14), cls=True)",
         "positions=situs.Positions.grid(4, 6, prefix=1)",
+    ),
+    Family(
+        "LeViT",
+        "",
+        "situs.SwinBias(num_heads=4, window=(14, 14), signed=False)",
+        "positions=situs.Positions.grid(4, 6)",
+        note="encoding.table is attention_biases.T, of the distances |dy| and |dx|; layers that subsample: "
+        "positions=situs.Positions.grid(...) of every second cell, key_positions of all",
+    ),
+    Family(
+        "CrossFormer",
+        "",
+        'situs.MLPBias(num_heads=4, axes=2, width=16, depth=3, norm=True, activation="relu")',
+        "positions=situs.Positions.grid(4, 6)",
+        note="within a group of patches; width is that of pos_proj, and the output's bias is left out, since softmax "
+        "cancels it",
+    ),
+    Family(
+        "x-transformers with dynamic_pos_bias",
+        "",
+        "situs.MLPBias(num_heads=8, width=128)",
+        "causal=True",
+        note="width is dim // 4; depth, log_distance and norm are dynamic_pos_bias_mlp_depth, "
+        "dynamic_pos_bias_log_distance and dynamic_pos_bias_norm; the output's bias is left out, since softmax cancels "
+        "it",
     ),
     Family(
         "GPT-2, BERT, CLIP's text and others with a table",

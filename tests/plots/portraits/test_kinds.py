@@ -32,6 +32,7 @@ NAMES = [*situs.names(), "rotary+axial", "sinusoidal(axes=2)", "rotary&alibi", "
 WORDS = {name: KINDS[name].suits.words for name in KINDS}
 PORTRAITS = {
     "boxes": "grid", "vitdet": "grid", "forgetting": "scores", "projected": "scores",
+    "gated": "scores", "mlp": "distance",
     "alibi": "distance", "cope": "scores", "deberta": "scores", "fire": "distance", "kerple": "distance",
     "learned": "table", "learned_grid": "grid", "lerope": "rotation", "none": "order", "rope_mixed": "grid",
     "rotary": "rotation", "sandwich": "distance",

@@ -11,7 +11,6 @@ reference   anything, every score formed
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -35,22 +34,12 @@ class Kernel(NamedTuple):
     """The attention that was asked for."""
 
 
-def _of_one_rotation(cannot: Callable[[Request], str | None]) -> Callable[[Request], str | None]:
-    """A kernel that takes queries and keys of one rotation does not serve where rotations differ by band."""
-
-    @functools.wraps(cannot)
-    def checked(request: Request) -> str | None:
-        return "rotations differ by band of distance" if request.banded is not None else cannot(request)
-
-    return checked
-
-
 KERNELS = {
-    "flash": Kernel(_of_one_rotation(flash.cannot), flash.run),
-    "toeplitz": Kernel(_of_one_rotation(toeplitz.cannot), toeplitz.run),
+    "flash": Kernel(flash.cannot, flash.run),
+    "toeplitz": Kernel(toeplitz.cannot, toeplitz.run),
     "banded": Kernel(banded.cannot, banded.run),
-    "flex": Kernel(_of_one_rotation(flex.cannot), flex.run),
-    "blockwise": Kernel(_of_one_rotation(blockwise.cannot), blockwise.run),
-    "dense": Kernel(_of_one_rotation(dense.cannot), dense.run),
+    "flex": Kernel(flex.cannot, flex.run),
+    "blockwise": Kernel(blockwise.cannot, blockwise.run),
+    "dense": Kernel(dense.cannot, dense.run),
     "reference": Kernel(reference_cannot, reference_run),
 }

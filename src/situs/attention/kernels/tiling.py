@@ -62,6 +62,12 @@ class Tile(NamedTuple):
             slot_offset=self.slot_offset + moved,
         )
 
+    def by_key_head(self, kv_heads: int) -> Tile:
+        """Take the rows of a batch in which every key head has a row of its own."""
+        if self.rows == EVERY:
+            return self
+        return self._replace(rows=slice(self.rows.start * kv_heads, self.rows.stop * kv_heads))
+
     def of_queries(self, tensor: Tensor) -> Tensor:
         """Take the tile's part of queries, or of anything that has one entry for each query."""
         return tensor[self.rows, self.heads, self.first_query : self.first_query + self.queries]
@@ -140,11 +146,9 @@ class Tiling:
     def seen_offsets(self, tile: Tile) -> slice:
         """Tell which of the tile's offsets, ascending from the first, have pairs that see each other; they are
         neighbours."""
-        first, count = tile.slot_offset - (tile.queries - 1), tile.queries + tile.keys - 1
-        begin = 0 if self.window is None else max(0, 1 - self.window - first)
-        last = 0 if self.causal else count if self.window is None else self.window - 1
-        end = count if not self.causal and self.window is None else min(count, last - first + 1)
-        return slice(min(begin, max(0, end)), max(0, end))
+        first, last = self._steps(tile)
+        end = max(0, last + tile.queries)
+        return slice(min(first + tile.queries - 1, end), end)
 
     def is_causal_square(self, tile: Tile) -> bool:
         """Whether the causal rule alone hides pairs of the tile, as a kernel's causal flag does."""

@@ -7,7 +7,7 @@ weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,8 @@ class Fitted:
 
     options: Callable[[int], dict[str, Any]]
     said: str
+    unless: str | None = None
+    """An option that these would not suit, where it is written."""
 
 
 FITTED = {
@@ -45,6 +47,17 @@ FITTED = {
     "fire": Fitted(
         lambda length: {"threshold": float(length)},
         "fire's threshold is the training length",
+    ),
+    "gated": Fitted(
+        lambda length: {
+            "options": {"num_buckets": 32, "max_distance": max(32, length), "bidirectional": False},
+        },
+        "gated has t5's buckets, which tell distances apart up to the training length, or up to 32 if that is longer",
+        unless="bias",
+    ),
+    "mlp": Fitted(
+        lambda length: {"log_distance": True},
+        "mlp is handed logarithms of distances",
     ),
     "cope": Fitted(
         lambda length: {"max_position": length},
@@ -112,12 +125,14 @@ def build(part: Part, sizes: Mapping[str, Any]) -> Encoding:
 def build_layer(method: Method, layer: int, sizes: Mapping[str, Any]) -> list[Encoding]:
     """Make the encodings that act in a layer; encodings of the input stand in the first."""
     parts = method.pattern[layer % len(method.pattern)]
-    return [build(part, {**sizes, **fitted(part.name, sizes["max_length"])}) for part in parts]
+    return [build(part, {**sizes, **fitted(part.name, sizes["max_length"], part.options)}) for part in parts]
 
 
-def fitted(name: str, train_length: int) -> dict[str, Any]:
-    """Give options that suit a decoder trained at this length, where an encoding's defaults suit another."""
-    return FITTED[name].options(train_length) if name in FITTED else {}
+def fitted(name: str, train_length: int, written: Collection[str] = ()) -> dict[str, Any]:
+    """Give options that suit a decoder trained at this length, where an encoding's defaults suit another; ``written``
+    are those that the method's name has."""
+    found = FITTED.get(name)
+    return {} if found is None or found.unless in written else found.options(train_length)
 
 
 def suiting_text() -> list[str]:

@@ -1,4 +1,4 @@
-"""The operator ``situs::attend_in_bands``, and what torch must know to differentiate, map and trace it.
+"""The operator ``situs::attend_in_bands``: how its output and its gradients are computed.
 
 Queries and keys come rotated, once for each band; values are the same in all. A query's attention over the keys of one
 band is a part of the whole, and parts are merged by their log-sum-exp. Backward, each part is differentiated with the
@@ -10,26 +10,18 @@ It takes tensors and plain numbers only, and works out tiles when it runs, as ``
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from situs.attention.kernels.banded.parts import Part, Rules, parts_by_look_up, parts_of_ranges, parts_of_tokens
-from situs.attention.kernels.operators import (
-    contiguous,
-    fake_gradients,
-    for_each,
-    nothing,
-    of_key_heads,
-    without_padding,
-)
-from situs.attention.kernels.softmax import TWICE, finite, merge_, partial, partial_backward, sinks_vjp, with_sinks
+from situs.attention.kernels.operators import Operator, of_key_heads, without_padding
+from situs.attention.kernels.softmax import finite, merge_, partial, partial_backward
 from situs.attention.kernels.tiling import EVERY
-from situs.encodings.base import computing_dtype, without_autocast
+from situs.encodings.base import computing_dtype
 from situs.functional.heads import grouped
-from situs.rotation.watching import is_differentiated, is_plain
 
 
 class Given(NamedTuple):
@@ -61,36 +53,8 @@ class Settings(NamedTuple):
     window: int | None
 
 
-TENSORS, NUMBERS = len(Given._fields), len(Settings._fields)
-DIFFERENTIABLE = TENSORS - 2  # all but the tokens, which stand last
-
-_TENSORS = "Tensor query, Tensor key, Tensor value, Tensor? sinks, Tensor? query_tokens, Tensor? key_tokens"
-_SETTINGS = "SymInt query_start, SymInt key_start, int size, int[] ends, float scale, bool causal, SymInt? window"
-
-library: Any = torch.library.Library("situs", "FRAGMENT")  # type: ignore[no-untyped-call]
-library.define(f"attend_in_bands({_TENSORS}, {_SETTINGS}) -> (Tensor, Tensor)")
-library.define(
-    f"attend_in_bands_backward(Tensor gradient, Tensor out, Tensor logsumexp, {_TENSORS}, {_SETTINGS}, bool[] wanted) "
-    f"-> ({', '.join(['Tensor'] * DIFFERENTIABLE)})"
-)
-
-
-def attend_in_bands(given: Given, settings: Settings) -> Tensor:
-    """Attend to the pairs of all bands: at once where nothing but the output is wanted, else with derivatives; in a
-    graph, as one operator."""
-    if torch.compiler.is_compiling():
-        found: Tensor = torch.ops.situs.attend_in_bands.default(*given, *settings)[0]
-        return found
-    wants = any(each is not None and each.requires_grad for each in given[:DIFFERENTIABLE])
-    if not is_differentiated(requires_grad=wants) and is_plain(given.query):
-        return forward(*given, *settings)[0]
-    out: Tensor = AttendInBands.apply(*given, *settings)[0]  # type: ignore[no-untyped-call]
-    return out
-
-
-def forward(*args: Any) -> tuple[Tensor, Tensor]:
-    """Output and log-sum-exp."""
-    given, settings = Given(*args[:TENSORS]), Settings(*args[TENSORS:])
+def forward(given: Given, settings: Settings) -> tuple[Tensor, Tensor]:
+    """Output and log-sum-exp without sinks."""
     shape, wide = given.query.shape[1:4], computing_dtype(given.query.dtype)
     given, parts = _parts(given, settings)
     rows = [grouped(query, key, given.value) for query, key in zip(given.query, given.key, strict=True)]
@@ -108,17 +72,14 @@ def forward(*args: Any) -> tuple[Tensor, Tensor]:
         if sees is not None:
             found = found[0], found[1].masked_fill(~sees, -math.inf)
         merge_(tile.of_queries(out), tile.of_queries(logsumexp), *found)
-    out, logsumexp = out.to(value.dtype).reshape(*shape, -1), finite(logsumexp).reshape(shape)
-    return with_sinks(out, logsumexp, given.sinks)
+    return out.to(value.dtype).reshape(*shape, -1), finite(logsumexp).reshape(shape)
 
 
-@without_autocast
-def backward(gradient: Tensor, out: Tensor, logsumexp: Tensor, *args: Any) -> tuple[Tensor, ...]:
-    """The gradients of all tensors but the tokens, empty where they are not wanted."""
-    wanted: Sequence[bool] = args[-1]
-    given, settings = Given(*args[:TENSORS]), Settings(*args[TENSORS:-1])
+def backward(
+    gradient: Tensor, out: Tensor, logsumexp: Tensor, given: Given, settings: Settings, wanted: Collection[str]
+) -> dict[str, Tensor]:
+    """The gradients of queries, keys and values."""
     wide = logsumexp.dtype
-    sinks = sinks_vjp(gradient, out, logsumexp, given.sinks) if wanted[3] and given.sinks is not None else nothing(out)
     given, parts = _parts(given, settings)
     rows = [grouped(query, key, given.value) for query, key in zip(given.query, given.key, strict=True)]
     shape, value = rows[0][0].shape[:3], rows[0][2]
@@ -135,12 +96,9 @@ def backward(gradient: Tensor, out: Tensor, logsumexp: Tensor, *args: Any) -> tu
         tile.of_keys(dv).add_(found[2])
     heads = given.query.shape[1:3]
     of_keys = [of_key_heads(each.reshape(*heads, *each.shape[2:]), given.value) for each in (*dk, dv)]
-    gradients = torch.stack(dq).reshape(given.query.shape), torch.stack(of_keys[:-1]), of_keys[-1]
-    dtype = given.query.dtype
-    return (
-        *(each.to(dtype) if want else nothing(out) for each, want in zip(gradients, wanted, strict=False)),
-        sinks,
-    )
+    of_queries = torch.stack(dq).reshape(given.query.shape)
+    gradients = {"query": of_queries, "key": torch.stack(of_keys[:-1]), "value": of_keys[-1]}
+    return {name: each.to(given.query.dtype) for name, each in gradients.items() if name in wanted}
 
 
 def _parts(given: Given, settings: Settings) -> tuple[Given, Iterator[Part]]:
@@ -163,88 +121,12 @@ def _parts(given: Given, settings: Settings) -> tuple[Given, Iterator[Part]]:
 def _for_key_heads(parts: Iterator[Part], heads: int) -> Iterator[Part]:
     """Give every key head a row of its own, where query heads share them."""
     for part in parts:
-        rows = part.tile.rows
-        if heads > 1 and rows != EVERY:
-            part = part._replace(tile=part.tile._replace(rows=slice(rows.start * heads, rows.stop * heads)))
+        if heads > 1 and part.tile.rows != EVERY:
+            part = part._replace(tile=part.tile.by_key_head(heads))
         elif heads > 1 and part.mask is not None and len(part.mask) > 1 and part.sees is not None:
             mask, sees = (each.repeat_interleave(heads, 0) for each in (part.mask, part.sees))
             part = part._replace(mask=mask, sees=sees)
         yield part
 
 
-def _fake_forward(*args: Any) -> tuple[Tensor, Tensor]:
-    query, value = args[0], args[2]
-    out = query.new_empty(*query.shape[1:4], value.shape[-1])
-    return out, query.new_empty(query.shape[1:4], dtype=computing_dtype(query.dtype))
-
-
-library.impl("attend_in_bands", contiguous(forward), "CompositeExplicitAutograd")
-library.impl("attend_in_bands_backward", contiguous(backward), "CompositeExplicitAutograd")
-torch.library.register_fake("situs::attend_in_bands", _fake_forward, lib=library)
-torch.library.register_fake("situs::attend_in_bands_backward", fake_gradients, lib=library)
-
-
-class AttendInBands(torch.autograd.Function):
-    """The operator with its derivative."""
-
-    @staticmethod
-    def forward(*args: Any) -> tuple[Tensor, Tensor]:
-        if is_plain(args[0]):
-            return forward(*args)
-        out, logsumexp = torch.ops.situs.attend_in_bands.default(*args)
-        return out, logsumexp
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(*output, *inputs[:TENSORS])
-        ctx.settings = inputs[TENSORS:]
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        out, logsumexp, *given = ctx.saved_tensors
-        wanted = list(ctx.needs_input_grad[:DIFFERENTIABLE])
-        found = AttendInBandsBackward.apply(gradient, out, logsumexp, *given, *ctx.settings, wanted)  # type: ignore[no-untyped-call]
-        return (*(each if want else None for each, want in zip(found, wanted, strict=True)), *[None] * (2 + NUMBERS))
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
-        return for_each(AttendInBands, info.batch_size, in_dims, args)
-
-
-class AttendInBandsBackward(torch.autograd.Function):
-    """The gradients, which cannot be differentiated again."""
-
-    @staticmethod
-    def forward(*args: Any) -> tuple[Tensor, ...]:
-        if is_plain(args[0]):
-            return backward(*args)
-        found: tuple[Tensor, ...] = torch.ops.situs.attend_in_bands_backward.default(*args)
-        return found
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.count = len(inputs)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        raise RuntimeError(TWICE)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
-        return for_each(AttendInBandsBackward, info.batch_size, in_dims, args)
-
-
-def _graph_backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    """The derivative inside a graph, which is differentiated once."""
-    out, logsumexp, *given = ctx.saved_tensors
-    wanted = list(ctx.needs_input_grad[:DIFFERENTIABLE])
-    found = torch.ops.situs.attend_in_bands_backward.default(
-        gradient, out, logsumexp, *given, *ctx.settings, wanted
-    )  # fmt: skip
-    return (*(each if want else None for each, want in zip(found, wanted, strict=True)), *[None] * (2 + NUMBERS))
-
-
-torch.library.register_autograd(
-    "situs::attend_in_bands", _graph_backward, setup_context=AttendInBands.setup_context, lib=library
-)
+attend_in_bands = Operator("attend_in_bands", Given, Settings, forward, backward)

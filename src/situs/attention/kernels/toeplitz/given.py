@@ -50,20 +50,6 @@ class Settings(NamedTuple):
     softcap: float | None
 
 
-TENSORS, NUMBERS = len(Given._fields), len(Settings._fields)
-DIFFERENTIABLE = TENSORS - 2  # all but the tokens, which stand last
-
-TENSOR_SCHEMA = (
-    "Tensor query, Tensor key, Tensor value, Tensor? plain_query, Tensor? plain_key, Tensor? bias, Tensor? for_query, "
-    "Tensor? for_key, Tensor? for_value, Tensor? mask, Tensor? query_sums, Tensor? key_sums, Tensor? sinks, "
-    "Tensor? query_tokens, Tensor? key_tokens"
-)
-SETTINGS_SCHEMA = (
-    "SymInt query_start, SymInt key_start, SymInt lowest, SymInt? span, float scale, bool causal, SymInt? window, "
-    "float? softcap"
-)
-
-
 def over_offsets(given: Given) -> Tensor | None:
     """A tensor whose second axis are the offsets that all such tensors have; None where there is none."""
     tensors = given.bias, given.for_query, given.for_key, given.for_value

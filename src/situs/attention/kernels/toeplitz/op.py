@@ -1,4 +1,4 @@
-"""The operator ``situs::attend_by_offset``, and what torch must know to differentiate, map and trace it.
+"""The operator ``situs::attend_by_offset``: how its output and its gradients are computed.
 
 It takes tensors and plain numbers only. Positions are two numbers where they are ranges, else four whole numbers per
 token: position, slot, document, and 1 for a real token or 0 for padding. How they fall into tiles is worked out when
@@ -7,78 +7,26 @@ it runs, so that a graph that was traced for one length, padding or packing serv
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection
 
 import torch
 from torch import Tensor
 
-from situs.attention.kernels.loop import Attended, Inputs, attend_tiles, attend_tiles_backward, tiles_of_term
-from situs.attention.kernels.operators import (
-    contiguous,
-    fake_gradients,
-    for_each,
-    nothing,
-    of_key_heads,
-    without_padding,
-)
-from situs.attention.kernels.softmax import TWICE, partial, partial_backward, serves_flash, sinks_vjp, with_sinks
+from situs.attention.kernels.inputs import Inputs
+from situs.attention.kernels.loop import Attended, attend_tiles, attend_tiles_backward, tiles_of_term
+from situs.attention.kernels.operators import Operator, of_key_heads, without_padding
+from situs.attention.kernels.softmax import partial, partial_backward, serves_flash
 from situs.attention.kernels.tiling import EVERY, Tile, Tiling, tiles_between_ranges, tiles_between_tokens
 from situs.attention.kernels.toeplitz import strided
-from situs.attention.kernels.toeplitz.given import (
-    DIFFERENTIABLE,
-    NUMBERS,
-    SETTINGS_SCHEMA,
-    TENSOR_SCHEMA,
-    TENSORS,
-    Given,
-    Settings,
-    as_given,
-    over_offsets,
-)
+from situs.attention.kernels.toeplitz.given import Given, Settings, as_given, over_offsets
 from situs.attention.kernels.toeplitz.terms import ByOffset, LookedUpTerm, OffsetTerm, SkewedTerm
-from situs.encodings.base import computing_dtype, without_autocast
+from situs.encodings.base import computing_dtype
 from situs.functional.heads import grouped, share_heads
-from situs.rotation.watching import is_differentiated, is_plain
 
 FEW_QUERIES = 64  # of a tile where pairs are looked up, which takes several tensors of its size
 
-library: Any = torch.library.Library("situs", "FRAGMENT")  # type: ignore[no-untyped-call]
-library.define(f"attend_by_offset({TENSOR_SCHEMA}, {SETTINGS_SCHEMA}) -> (Tensor, Tensor)")
-library.define(
-    f"attend_by_offset_backward(Tensor gradient, Tensor out, Tensor logsumexp, {TENSOR_SCHEMA}, {SETTINGS_SCHEMA}, "
-    f"bool[] wanted) -> ({', '.join(['Tensor'] * DIFFERENTIABLE)})"
-)
 
-
-def attend_by_offset(given: Given, settings: Settings) -> Tensor:
-    """Attend with what encodings add by offset: at once where nothing but the output is wanted, else with derivatives;
-    in a graph, as one operator."""
-    if torch.compiler.is_compiling():
-        found: Tensor = torch.ops.situs.attend_by_offset.default(*given, *settings)[0]
-        return found
-    if not _is_differentiated(given) and is_plain(given.query):
-        return forward(*given, *settings)[0]
-    out: Tensor = AttendByOffset.apply(*given, *settings)[0]  # type: ignore[no-untyped-call]
-    return out
-
-
-def _is_differentiated(given: Given) -> bool:
-    if torch.is_grad_enabled():
-        for each in given[:DIFFERENTIABLE]:
-            if each is not None and each.requires_grad:
-                return True
-    return is_differentiated(requires_grad=False)
-
-
-def forward(*args: Any) -> tuple[Tensor, Tensor]:
-    """Output and log-sum-exp."""
-    given, settings = Given(*args[:TENSORS]), Settings(*args[TENSORS:])
-    found = _attended(given, settings)
-    return found if given.sinks is None else with_sinks(*found, given.sinks)
-
-
-def _attended(given: Given, settings: Settings) -> tuple[Tensor, Tensor]:
+def forward(given: Given, settings: Settings) -> tuple[Tensor, Tensor]:
     """Output and log-sum-exp without sinks."""
     if _is_plain_attention(given, settings):
         query, key, value = grouped(given.query, given.key, given.value)
@@ -105,28 +53,18 @@ def _is_plain_attention(given: Given, settings: Settings) -> bool:
     return not settings.causal or (settings.query_start == settings.key_start and settings.scale > 0)
 
 
-@without_autocast
-def backward(gradient: Tensor, out: Tensor, logsumexp: Tensor, *args: Any) -> tuple[Tensor, ...]:
-    """The gradients of all tensors but the tokens, empty where they are not wanted."""
-    given, settings, wanted = Given(*args[:TENSORS]), Settings(*args[TENSORS:-1]), args[-1]
-    found = _gradients(gradient, out, logsumexp, given, settings, wanted)
-    if not wanted[-1] or given.sinks is None:
-        return (*found, nothing(out))
-    return (*found, sinks_vjp(gradient, out, logsumexp, given.sinks))
-
-
-def _gradients(
-    gradient: Tensor, out: Tensor, logsumexp: Tensor, given: Given, settings: Settings, wanted: Sequence[bool]
-) -> tuple[Tensor, ...]:
-    """All gradients but those of sinks, which ``out`` and ``logsumexp`` have in them."""
+def backward(
+    gradient: Tensor, out: Tensor, logsumexp: Tensor, given: Given, settings: Settings, wanted: Collection[str]
+) -> dict[str, Tensor | None]:
+    """The gradients of all tensors but sinks, which ``out`` and ``logsumexp`` have in them."""
     if _is_plain_attention(given, settings):
-        return _plain_backward(gradient, out, logsumexp, given, settings, wanted)
+        return _plain_backward(gradient, out, logsumexp, given, settings)
     unbiased = given.bias is None
     given, settings, tiling = _resolved(given, settings)
     if tiling is not None and _is_bias_alone(given, settings):
         return _strided_backward(gradient, out, logsumexp, given, settings, wanted, tiling)
     term, blocks = _term(given, settings, tiling, unbiased)
-    term.want([wanted[5], *wanted[6:10]])
+    term.want([name in wanted for name in ByOffset._fields])
     inputs = _inputs(given, tiling)
     if tiling is None:
         gradient = without_padding(gradient, given.query_tokens)
@@ -136,22 +74,23 @@ def _gradients(
     dk = found.key if given.plain_key is not None else found.key + found.plain_key
     sums = found.query_sums, found.key_sums
     gradients = (dq, dk, found.value, found.plain_query, found.plain_key, *term.gradients, *sums)
-    return tuple(
-        as_given(each, source) if want and source is not None and each is not None else nothing(given.query)
-        for each, source, want in zip(gradients, given, wanted, strict=False)
-    )
+    return {
+        name: as_given(each, source)
+        for name, each, source in zip(Given._fields, gradients, given, strict=False)
+        if name in wanted and source is not None and each is not None
+    }
 
 
 def _plain_backward(
-    gradient: Tensor, out: Tensor, logsumexp: Tensor, given: Given, settings: Settings, wanted: Sequence[bool]
-) -> tuple[Tensor, ...]:
+    gradient: Tensor, out: Tensor, logsumexp: Tensor, given: Given, settings: Settings
+) -> dict[str, Tensor | None]:
     query, key, value = grouped(given.query, given.key, given.value)
     shape = query.shape[:3]
     gradient, out, logsumexp = gradient.reshape(*shape, -1), out.reshape(*shape, -1), logsumexp.reshape(shape)
     dq, dk, dv = partial_backward(
         gradient, query, key, value, None, out, logsumexp, settings.scale, causal=settings.causal
     )
-    return _of_inputs(dq, dk, dv, None, given, wanted)
+    return _of_inputs(dq, dk, dv, None, given)
 
 
 def _strided_backward(
@@ -160,37 +99,31 @@ def _strided_backward(
     logsumexp: Tensor,
     given: Given,
     settings: Settings,
-    wanted: Sequence[bool],
+    wanted: Collection[str],
     tiling: Tiling,
-) -> tuple[Tensor, ...]:
+) -> dict[str, Tensor | None]:
     query, key, value, bias, by_key_head = _grouped(given, tiling)
     shape, where = query.shape[:3], (settings.lowest, settings.scale, by_key_head)
     gradient, out, logsumexp = gradient.reshape(*shape, -1), out.reshape(*shape, -1), logsumexp.reshape(shape)
     dbias = None
-    if wanted[5] or not serves_flash(query, key, value):
+    if "bias" in wanted or not serves_flash(query, key, value):
         dq, dk, dv, dbias = strided.backward(gradient, query, key, value, bias, out, logsumexp, *where)
     else:
         dq, dk, dv = strided.flash_backward(gradient, query, key, value, bias, out, logsumexp, *where)
     if dbias is not None and len(dbias) > 1:  # heads that share a key head stand in rows of their own
         batch, kv_heads = given.key.shape[:2]
         dbias = dbias.view(batch, kv_heads * dbias.shape[1], -1).sum(0)
-    return _of_inputs(dq, dk, dv, dbias, given, wanted)
+    return _of_inputs(dq, dk, dv, dbias, given)
 
 
-def _of_inputs(
-    dq: Tensor, dk: Tensor, dv: Tensor, dbias: Tensor | None, given: Given, wanted: Sequence[bool]
-) -> tuple[Tensor, ...]:
-    """Gradients of queries, keys, values and bias, found for a row per key head, in their places among all."""
-    found = {
-        0: dq.reshape(given.query.shape),
-        1: of_key_heads(dk.reshape(*given.query.shape[:2], *dk.shape[2:]), given.key),
-        2: of_key_heads(dv.reshape(*given.query.shape[:2], *dv.shape[2:]), given.value),
-        5: dbias if dbias is None or given.bias is None else dbias.reshape(given.bias.shape),
+def _of_inputs(dq: Tensor, dk: Tensor, dv: Tensor, dbias: Tensor | None, given: Given) -> dict[str, Tensor | None]:
+    """Gradients in the shapes of queries, keys, values and bias, from those of a row per key head."""
+    return {
+        "query": dq.reshape(given.query.shape),
+        "key": of_key_heads(dk.reshape(*given.query.shape[:2], *dk.shape[2:]), given.key),
+        "value": of_key_heads(dv.reshape(*given.query.shape[:2], *dv.shape[2:]), given.value),
+        "bias": dbias if dbias is None or given.bias is None else dbias.reshape(given.bias.shape),
     }
-    return tuple(
-        each if wanted[number] and (each := found.get(number)) is not None else nothing(given.query)
-        for number in range(DIFFERENTIABLE - 1)
-    )
 
 
 def _resolved(given: Given, settings: Settings) -> tuple[Given, Settings, Tiling | None]:
@@ -246,10 +179,7 @@ def _grouped(given: Given, tiling: Tiling) -> tuple[Tensor, Tensor, Tensor, Tens
     if query is given.query:
         return query, key, value, bias.unsqueeze(0), tiling
     own = bias.view(kv_heads, query.shape[1], -1).repeat(batch, 1, 1) if len(bias) > 1 else bias.unsqueeze(0)
-    tiles = [
-        tile if tile.rows == EVERY else tile._replace(rows=slice(tile.rows.start * kv_heads, tile.rows.stop * kv_heads))
-        for tile in tiling.tiles
-    ]
+    tiles = [tile.by_key_head(kv_heads) for tile in tiling.tiles]
     return query, key, value, own, Tiling(tiles, tiling.causal, tiling.window)
 
 
@@ -292,79 +222,4 @@ def _term(given: Given, settings: Settings, tiling: Tiling | None, unbiased: boo
     return LookedUpTerm(added, settings.lowest, settings.scale, tokens, rules), whole.cut(FEW_QUERIES)
 
 
-def _fake_forward(*args: Any) -> tuple[Tensor, Tensor]:
-    query, value = args[0], args[2]
-    out = query.new_empty(*query.shape[:3], value.shape[-1])
-    return out, query.new_empty(query.shape[:3], dtype=computing_dtype(query.dtype))
-
-
-library.impl("attend_by_offset", contiguous(forward), "CompositeExplicitAutograd")
-library.impl("attend_by_offset_backward", contiguous(backward), "CompositeExplicitAutograd")
-torch.library.register_fake("situs::attend_by_offset", _fake_forward, lib=library)
-torch.library.register_fake("situs::attend_by_offset_backward", fake_gradients, lib=library)
-
-
-class AttendByOffset(torch.autograd.Function):
-    """The operator with its derivative."""
-
-    @staticmethod
-    def forward(*args: Any) -> tuple[Tensor, Tensor]:
-        if is_plain(args[0]):
-            return forward(*args)
-        out, logsumexp = torch.ops.situs.attend_by_offset.default(*args)
-        return out, logsumexp
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(*output, *inputs[:TENSORS])
-        ctx.settings = inputs[TENSORS:]
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        out, logsumexp, *given = ctx.saved_tensors
-        wanted = list(ctx.needs_input_grad[:DIFFERENTIABLE])
-        found = AttendByOffsetBackward.apply(gradient, out, logsumexp, *given, *ctx.settings, wanted)  # type: ignore[no-untyped-call]
-        return (*(each if want else None for each, want in zip(found, wanted, strict=True)), *[None] * (2 + NUMBERS))
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
-        return for_each(AttendByOffset, info.batch_size, in_dims, args)
-
-
-class AttendByOffsetBackward(torch.autograd.Function):
-    """The gradients, which cannot be differentiated again."""
-
-    @staticmethod
-    def forward(*args: Any) -> tuple[Tensor, ...]:
-        if is_plain(args[0]):
-            return backward(*args)
-        found: tuple[Tensor, ...] = torch.ops.situs.attend_by_offset_backward.default(*args)
-        return found
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.count = len(inputs)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        raise RuntimeError(TWICE)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
-        return for_each(AttendByOffsetBackward, info.batch_size, in_dims, args)
-
-
-def _graph_backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    """The derivative inside a graph, which is differentiated once."""
-    out, logsumexp, *given = ctx.saved_tensors
-    wanted = list(ctx.needs_input_grad[:DIFFERENTIABLE])
-    found = torch.ops.situs.attend_by_offset_backward.default(
-        gradient, out, logsumexp, *given, *ctx.settings, wanted
-    )  # fmt: skip
-    return (*(each if want else None for each, want in zip(found, wanted, strict=True)), *[None] * (2 + NUMBERS))
-
-
-torch.library.register_autograd(
-    "situs::attend_by_offset", _graph_backward, setup_context=AttendByOffset.setup_context, lib=library
-)
+attend_by_offset = Operator("attend_by_offset", Given, Settings, forward, backward)
