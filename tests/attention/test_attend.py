@@ -140,13 +140,21 @@ def test_tensors_may_lie_in_memory_in_any_way(name: str) -> None:
 
 @one_of_each_kind
 @pytest.mark.parametrize(
-    ("queries", "keys", "batch"), [(0, 4, 2), (3, 0, 2), (3, 3, 0)], ids=["no queries", "no keys", "no rows"]
+    ("queries", "keys", "batch"),
+    [(0, 4, 2), (3, 0, 2), (1, 0, 2), (3, 3, 0)],
+    ids=["no queries", "no keys", "one query and no keys", "no rows"],
 )
 def test_empty_calls_give_what_the_reference_gives(name: str, queries: int, keys: int, batch: int) -> None:
     qkv, encoding = tensors(queries, keys, batch=batch, kv_heads=2), build(name)
     for causal in (False, True):
         call: dict[str, Any] = {"encoding": encoding, "causal": causal, "key_positions": 0, "positions": 0}
         assert_kernels_give(reference(*qkv, **call), *qkv, **call)
+
+
+def test_flex_does_not_serve_what_is_empty() -> None:
+    with torch.no_grad():
+        found = explain(*tensors(0, 0), encoding=situs.ALiBi(num_heads=HEADS), causal=True)
+    assert found.others["flex"] == "cannot: there are no queries, no keys or no channels"
 
 
 @one_of_each_kind

@@ -180,6 +180,13 @@ def test_padding_may_hold_anything() -> None:
         for gradient in torch.autograd.grad(found.sum(), spoilt):
             assert not gradient.isnan().any()
             assert not gradient[~valid[:, None].expand(2, HEADS, 30)].any()
+        learned = situs.LeRoPE(head_dim=WIDTH)  # beside bands, it does not learn from padding
+        both = [_rotary(SCALINGS[0]), learned]
+        wanted, grown = (
+            torch.autograd.grad(attend(*each, encoding=both, **called).sum(), learned.alpha)[0]
+            for each in (clean, spoilt)
+        )
+        assert torch.equal(grown, wanted)
 
 
 @each_scaling

@@ -129,6 +129,8 @@ def test_fractions_are_in_the_band_of_their_distance() -> None:
     ids = torch.tensor([0.0, 1.5, 4.5, 5.0, 9.75])
     assert ReRoPE(window=5).distances(ids[4], ids).tolist() == [5, 5, 5, 4.75, 0]
     assert ReRoPE(window=5).distances(ids[0], ids).tolist() == [0, -1.5, -4.5, -5, -5]
+    own, before = torch.tensor(1.25), torch.tensor(0.75)  # in chunks of one position each
+    assert DualChunk(chunk_size=1, local_size=0).distances(own, before).item() == 1 - 0.75
     query, key, value = _inputs(5)
     called: dict[str, Any] = {"encoding": _rotary(ReRoPE(window=5)), "positions": Positions.explicit(ids)}
     found = situs.explain(query, key, value, **called)
@@ -158,6 +160,10 @@ def test_no_vector_has_a_rotation_by_itself(name: str) -> None:
         ALONE[name](_rotary(ReRoPE(window=5)), torch.zeros(1, 1, 3, WIDTH))
 
 
+ONLY_FREQUENCIES = (
+    "bands of distance change positions, by the pair of a query and a key; got ReRoPE(window=4, leak=0.0). Bands are "
+    "for situs.Rotary(scaling=...)."
+)
 ERRORS: list[tuple[Callable[[], object], str]] = [
     (
         lambda: SelfExtend(window=0, group=2),
@@ -194,6 +200,18 @@ ERRORS: list[tuple[Callable[[], object], str]] = [
         lambda: attend(*_inputs(3), encoding=[_rotary(ReRoPE(window=2)), _rotary(SelfExtend(window=2, group=2))]),
         "encoding must have bands of distance once at most, since each pair is rotated by those of its band; got two "
         "with bands. Leave one of them out.",
+    ),
+    (
+        lambda: situs.LeRoPE(head_dim=8, scaling=ReRoPE(window=4)),
+        "scaling must change frequencies with LeRoPE, since " + ONLY_FREQUENCIES,
+    ),
+    (
+        lambda: situs.RotaryValue(head_dim=8, scaling=ReRoPE(window=4)),
+        "scaling must change frequencies with RotaryValue, since " + ONLY_FREQUENCIES,
+    ),
+    (
+        lambda: situs.Axial(axes=2, scalings=(ReRoPE(window=4), None)),
+        "scalings must change frequencies with Axial, since " + ONLY_FREQUENCIES,
     ),
 ]
 

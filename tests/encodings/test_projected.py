@@ -64,6 +64,18 @@ def test_a_temperature_multiplies_the_bias_where_it_shall(tempered: bool) -> Non
         torch.testing.assert_close(out, expected, atol=1e-5, rtol=0)
 
 
+def test_a_temperature_multiplies_in_the_dtype_of_the_queries() -> None:
+    encoding = ProjectedBias(num_heads=HEADS, rank=RANK, distances=DISTANCES, init_std=1.0, tempered=True).double()
+    q, k, v = (torch.randn(1, HEADS, 9, 8, dtype=torch.float64) for _ in range(3))
+    narrow = torch.randn(1, HEADS, 9, RANK)
+    both = [situs.Temperature(dialect="inkling", original_length=2), encoding]
+    out, expected = (
+        situs.attend(q, k, v, encoding=both, causal=True, features={"relative": each})
+        for each in (narrow, narrow.double())
+    )
+    torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
+
+
 def test_what_cannot_be_is_refused() -> None:
     with raises_exactly(ValueError, "distances must be 1 or more, since it sizes the profiles; got 0."):
         ProjectedBias(num_heads=2, distances=0)

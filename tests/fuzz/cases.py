@@ -16,6 +16,7 @@ from tests.fuzz.draw_encodings import RECIPES, draw_recipes
 from tests.fuzz.draw_positions import Drawn, Limits, draw_positions, draw_whole
 from tests.fuzz.needs import Needs, Sizes
 from tests.fuzz.oracle import declared_scale
+from tests.fuzz.oracle_features import features_of
 
 DTYPES = {
     "float64": torch.float64,
@@ -51,6 +52,9 @@ class Case:
     value_dim: int = 8
     dtype: str = "float64"
     parameter_dtype: str = "float64"
+    feature_dtype: str | None = None
+    """That of features, where encodings take some; the tensors' if left out."""
+
     causal: bool = True
     window: int | None = None
     mask: str | None = None
@@ -104,7 +108,7 @@ def draw(seed: int) -> Case:
         value_dim=sizes.value_dim,
         dtype=dtype,
         parameter_dtype=rng.choice((dtype, "float32")),
-        causal=rng.random() < 0.6,
+        causal=rng.random() < 0.6 or needs.causal,
         window=rng.choice((None, None, None, None, None, None, 1, 2, 7, 33, 70, 1000)),
         scale=rng.choice((None, None, None, None, None, None, 0.0, 0.05, 0.3, 1.0, 2.0, -0.4)),
         layout=rng.choice(("contiguous", "contiguous", "transposed", "transposed", "sliced", "strided")),
@@ -122,11 +126,13 @@ def _with_softmax(case: Case) -> Case:
     """Draw chunks, a cap and sinks for some cases."""
     rng = Random(f"softmax of {case.seed}")
     chunk = rng.choice((None, None, None, None, None, 1, 5, 32, 100))
+    made = [draw_encodings.make(each) for each in case.encodings]
     return replace(
         case,
         chunk=chunk if _are_counted(case.positions) and _are_counted(case.key_positions) else None,
         softcap=rng.choice((None, None, None, None, 0.5, 2.0, 30.0)),
         sinks=rng.random() < 0.3,
+        feature_dtype=rng.choice((None, None, case.parameter_dtype)) if features_of(made) else None,
     )
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import situs
 from tests.fuzz import own_encodings
-from tests.fuzz.draw_rotations import ROTATIONS, SCALINGS
+from tests.fuzz.draw_rotations import BANDED, ROTATIONS, SCALINGS
 from tests.fuzz.needs import Needs, Recipe, Sizes
 
 TABLE = 700
@@ -143,6 +143,27 @@ def _swell(rng: Random, sizes: Sizes) -> str:
     return f"Swell(num_heads={sizes.heads}, head_dim={sizes.head_dim}, span={rng.choice((None, 1, 9, 60))})"
 
 
+def _projected(rng: Random, sizes: Sizes) -> str:
+    scale = rng.choice((None, 1 / sizes.head_dim))
+    return (
+        f"situs.ProjectedBias(num_heads={sizes.heads}, distances={rng.choice((1, 5, 33, 128, 700))}, "
+        f"rank={rng.choice((1, 3, 16))}, tempered={rng.random() < 0.5}, softmax_scale={scale}, dim={sizes.dim})"
+    )
+
+
+def _gated(rng: Random, sizes: Sizes) -> str:
+    bias, options = rng.choice(
+        (
+            ("t5", "None"),
+            ("t5", "{'num_buckets': 8, 'max_distance': 20, 'bidirectional': False}"),
+            ("alibi", "None"),
+            ("alibi", "{'learned': True, 'asymmetric': True}"),
+            ("kerple", "{'kernel': 'log'}"),
+        )
+    )
+    return f"situs.GatedBias(num_heads={sizes.heads}, bias={bias!r}, options={options}, dim={sizes.dim})"
+
+
 ANY = Needs(axes=(1, 2, 3))
 WHOLE = Needs(whole=True)
 
@@ -164,6 +185,12 @@ RECIPES: dict[str, Recipe] = {
     "tupe": (Needs(whole=True, table=TABLE), _tupe),
     "deberta": (WHOLE, _deberta),
     "cope": (replace(ANY, pairs=1 << 20), _cope),
+    "projected": (replace(WHOLE, pairs=1 << 20), _projected),
+    "gated": (replace(WHOLE, pairs=1 << 20), _gated),
+    "forgetting": (
+        replace(ANY, pairs=1 << 20, causal=True),
+        lambda rng, sizes: f"situs.Forgetting(num_heads={sizes.heads}, dim={sizes.dim})",
+    ),
     "before": (ANY, _before),
     "blocked": (WHOLE, _blocked),
     "ripple": (Needs(), lambda rng, sizes: f"Ripple(num_heads={sizes.heads})"),
@@ -177,9 +204,13 @@ APART = {
     "cope": {"blocked", "cope"},
     "pope": {*ROTATIONS, "gain"} - {"temperature", "rotary value"},
     "rotary value": {"rotary value"},
+    **{name: set(BANDED) for name in BANDED},
+    "projected": {"projected"},
+    "gated": {"gated"},
+    "forgetting": {"forgetting"},
 }
 """Pairs that no formula settles: whether CoPE counts keys that a bias hides, what rotates the channels that PoPE has
-added, and how values that were rotated twice are moved."""
+added, how values that were rotated twice are moved, and which of two bands or features of one name is meant."""
 
 
 def draw_recipes(rng: Random, number: int) -> tuple[str, ...]:
@@ -187,7 +218,7 @@ def draw_recipes(rng: Random, number: int) -> tuple[str, ...]:
     names = list(RECIPES)
     first = names[number % len(names)]
     if rng.random() < 0.7:
-        return (first,)
+        return (first, "temperature") if first == "projected" and rng.random() < 0.3 else (first,)
     others = [
         name for name in names if RECIPES[name][0].with_(RECIPES[first][0]).axes and name not in APART.get(first, ())
     ]

@@ -77,6 +77,19 @@ def _proportional(rng: Random, rotary_dim: int) -> str:
     return f"ProportionalScaling(fraction={rng.choice((0.25, 0.5, 1.0))}, factor={rng.choice((1.0, 4.0))})"
 
 
+def _self_extend(rng: Random, rotary_dim: int) -> str:
+    return f"situs.SelfExtend(window={rng.choice((1, 5, 64, 200))}, group={rng.choice((1, 3, 8, 40))})"
+
+
+def _rerope(rng: Random, rotary_dim: int) -> str:
+    return f"situs.ReRoPE(window={rng.choice((1, 5, 64, 200))}, leak={rng.choice((0.0, 0.0, 0.25, 1 / 3, 1.0))})"
+
+
+def _dual_chunk(rng: Random, rotary_dim: int) -> str:
+    chunk, local = rng.choice(((1, 0), (3, 1), (16, 0), (40, 8), (64, 31), (130, 2), (400, 100)))
+    return f"situs.DualChunk(chunk_size={chunk}, local_size={local})"
+
+
 def _by_head(rng: Random, sizes: Sizes) -> str:
     bases = tuple(rng.choice((100.0, 1000.0, 10000.0)) for _ in range(sizes.heads))
     return f"situs.Rotary(head_dim={sizes.head_dim}, base={bases}, pairing={rng.choice(PAIRINGS)!r})"
@@ -156,6 +169,11 @@ def _pope(rng: Random, sizes: Sizes) -> str:
 EVEN = Needs(multiple=2)
 BY_LENGTH = Needs(multiple=2, lengths=True)
 
+BANDED: dict[str, Recipe] = {
+    "self extend": _rotary(EVEN, _self_extend),
+    "rerope": _rotary(EVEN, _rerope),
+    "dual chunk": _rotary(EVEN, _dual_chunk),
+}
 ROTATIONS: dict[str, Recipe] = {
     "rotary": _rotary(EVEN),
     "rotary by head": (replace(EVEN, own_keys=True), _by_head),
@@ -167,6 +185,7 @@ ROTATIONS: dict[str, Recipe] = {
     "longrope": _rotary(BY_LENGTH, _longrope),
     "llama3": _rotary(EVEN, _stretch("Llama3Scaling", 64, 8192)),
     "proportional": _rotary(EVEN, _proportional),
+    **BANDED,
     "axial": _axial(2),
     "axial of videos": _axial(3),
     "axial of unequal axes": (Needs(axes=(2,), multiple=4), _uneven),

@@ -65,7 +65,9 @@ def draw_layer(seed: int) -> LayerCase:
         names = draw_recipes(rng, seed if rng.random() < 0.5 else rng.randrange(1000))
         needs = cases.needs_of(names)
         if 1 in needs.axes and "before" not in names:
-            sizes = cases.draw_sizes(rng, replace(needs, same_width=True))
+            sizes = replace(cases.draw_sizes(rng, replace(needs, same_width=True)), dim=DIM)
+            if "gated" in names and DIM % sizes.heads:  # each head's gates have a share of the channels
+                continue
             encodings = tuple(RECIPES[name][1](rng, sizes) for name in names)
             if cases.scales_agree(encodings):
                 break
@@ -76,14 +78,14 @@ def draw_layer(seed: int) -> LayerCase:
         heads=sizes.heads,
         kv_heads=sizes.kv_heads,
         head_dim=sizes.head_dim,
-        causal=rng.random() < 0.8,
+        causal=rng.random() < 0.8 or needs.causal,
         window=rng.choice((None, None, None, 1, 5, 40)),
         qk_norm=rng.random() < 0.3,
         bias=rng.random() < 0.5,
         dtype=rng.choice(("float64", "float64", "float64", "float32")),
     )
     if rng.random() < 0.3:
-        return replace(case, length=rng.choice((1, 2, 33, 64, 129, 257)), causal=rng.random() < 0.5)
+        return replace(case, length=rng.choice((1, 2, 33, 64, 129, 257)), causal=rng.random() < 0.5 or needs.causal)
     prompt = rng.choice((1, 2, 9, 33, 64, 100, 255, 300))
     chunks = (prompt, *rng.choice(((1, 1, 1), (1, 1, 5, 1), (40, 1), (3, 17, 1, 1), (130, 2))))
     case = replace(case, chunks=chunks, told=needs.lengths or rng.random() < 0.2)
@@ -95,7 +97,10 @@ def draw_layer(seed: int) -> LayerCase:
     if not case.told and by_rotation and rng.random() < 0.4:
         at = rng.randrange(1, len(chunks))
         stay = rng.randint(0, min(4, sum(chunks[:at])))
-        return replace(case, evicted=(at, rng.randint(0, sum(chunks[:at]) - stay), stay))
+        most = sum(chunks[:at]) - stay
+        if case.window is not None and stay:  # tokens behind those that stay are held as far as the window reaches
+            most = max(0, most - case.window + 1)
+        return replace(case, evicted=(at, rng.randint(0, most), stay))
     return case
 
 

@@ -12,12 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import situs
 from situs import Positions
 from tests.fuzz import draw_encodings
 from tests.fuzz.cases import DTYPES
 from tests.fuzz.judging import Expected, Report, check, gradients
 from tests.fuzz.layer_cases import DIM, LayerCase, make_layer
 from tests.fuzz.oracle import Call, attention
+from tests.fuzz.oracle_features import features_of
 from tests.fuzz.oracle_tokens import Pairs, counted
 from tests.fuzz.rounding import Rounding
 
@@ -36,10 +38,25 @@ class Oracle:
         query = self._heads(self._linear(x, layer.query), case.heads, layer.query_norm)
         key = self._heads(self._linear(source, layer.key), case.kv_heads, layer.key_norm)
         value = self._heads(self._linear(source, layer.value), case.kv_heads, None)
+        features = {
+            name: self._feature(each, x if role == "query" else source)
+            for each in layer.encodings
+            for name, (role, _) in features_of([each]).items()
+        }
         found = attention(
-            query, key, value, list(layer.encodings), pairs, Call(case.causal, case.window), self._read, self.rounding
-        )
+            query, key, value, list(layer.encodings), pairs, Call(case.causal, case.window), self._read, self.rounding,
+            features,
+        )  # fmt: skip
         return self._linear(found.out.transpose(1, 2).flatten(2), layer.out), found.margin
+
+    def _feature(self, encoding: Any, x: Tensor) -> Tensor:
+        """The numbers that tokens are projected to, or the gate 2 - a + a b c of each head's channels."""
+        if not isinstance(encoding, situs.GatedBias):
+            return self._heads(self._linear(x, encoding.projection), self.case.heads, None)
+        numbers = torch.sigmoid(self._linear(self._heads(x, self.case.heads, None), encoding.projection))
+        a, b = numbers[..., :1], numbers[..., 1:]
+        assert encoding.strength is not None
+        return 2 - a + a * b * self._read(encoding.strength)[:, None, None]
 
     def _linear(self, x: Tensor, projection: Any) -> Tensor:
         weight = self._read(projection.weight)
@@ -52,7 +69,9 @@ class Oracle:
         split = x.view(*x.shape[:2], heads, -1)
         if norm is not None:
             eps = torch.finfo(DTYPES[self.case.dtype]).eps if norm.eps is None else norm.eps
-            split = split / (split.square().mean(-1, keepdim=True) + eps).sqrt() * self._read(norm.weight)
+            root = (split.square().mean(-1, keepdim=True) + eps).sqrt()
+            normed = split / root if self.rounding is None else self.rounding.of_norm(split, root)
+            split = normed * self._read(norm.weight)
         return split.transpose(1, 2)
 
     def _read(self, parameter: Tensor) -> Tensor:

@@ -17,6 +17,8 @@ class Sizes:
     kv_heads: int
     head_dim: int
     value_dim: int
+    dim: int | None = None
+    """Channels of hidden states that features are projected from; None where features are given."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,9 @@ class Needs:
     own_keys: bool = False
     """Whether every head has its own keys."""
 
+    causal: bool = False
+    """Whether keys are no later than the query."""
+
     window: tuple[int, int] | None = None
     """Height and width that all positions fit into."""
 
@@ -65,6 +70,7 @@ class Needs:
             far=min(self.far, other.far),
             same_width=self.same_width or other.same_width,
             own_keys=self.own_keys or other.own_keys,
+            causal=self.causal or other.causal,
             window=self.window or other.window,
             pairs=min(self.pairs, other.pairs),
         )

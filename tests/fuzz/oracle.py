@@ -1,6 +1,6 @@
 """The oracle: attention with any encodings, in float64, dense, from formulas alone.
 
-    score[i, j] = scale q'_i . k'_j + terms(i, j) + biases(i, j)
+    score[i, j] = scale q'_i . k'_j + terms(i, j) + biases(i, j),  where q' and k' may differ by band of distance
     capped      = softcap tanh(score / softcap), or the score; -inf stays
     out[i]      = sum over the keys that i sees of softmax(capped + mask)[i, j] (v_j + r(i, j));   0 where i sees none
 
@@ -13,7 +13,7 @@ kernel, nor the reference attention, nor an encoding. Gradients are torch's own,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,9 @@ import torch
 from torch import Tensor
 
 import situs
+from tests.fuzz.oracle_bands import has_bands, in_bands
 from tests.fuzz.oracle_biases import BIASES, fire_margin
+from tests.fuzz.oracle_features import prepared
 from tests.fuzz.oracle_rotations import lerope, pope, rope_mixed, rotary, softmax_factor, temperature, xpos
 from tests.fuzz.oracle_scores import TERMS, Inputs, cope_margin, shaw_gathered
 from tests.fuzz.oracle_tokens import Pairs, visible
@@ -63,10 +65,11 @@ def attention(
     call: Call,
     find: Callable[[Tensor], Tensor],
     rounding: Rounding | None = None,
+    features: Mapping[str, Tensor] | None = None,
 ) -> Attended:
     """Attend; ``find`` gives the numbers that stand for a parameter.
 
-    Shapes: query (b, h, n, d), key (b, hk, m, d), value (b, hk, m, dv), all float64.
+    Shapes: query (b, h, n, d), key (b, hk, m, d), value (b, hk, m, dv), features (b, h, n or m, width), all float64.
     """
     read = Reader(find, rounding)
     query, key, value = _real(query, pairs.query.valid), _real(key, pairs.key.valid), _real(value, pairs.key.valid)
@@ -79,11 +82,8 @@ def attention(
         seen = seen & (mask if mask.dtype == torch.bool else mask > -math.inf)
         added = added if mask.dtype == torch.bool else torch.where(seen, mask.double(), 0.0)
     scale = softmax_scale(encodings, query.shape[-1], call.scale)
-    inputs = Inputs(query, key, pairs, scale, seen)
-    q, k = query, key
-    for each in encodings:
-        q, k = _encoded(each, q, pairs.query, "query", read), _encoded(each, k, pairs.key, "key", read)
-    scores = scale * (q @ k.transpose(-2, -1)) if rounding is None else rounding.of_products(q, k, scale)
+    inputs = Inputs(query, key, pairs, scale, seen, prepared(features or {}, encodings, pairs, read))
+    scores = _products(query, key, encodings, pairs, scale, read)
     margin = math.inf
     for each in encodings:
         if type(each) in TERMS:
@@ -133,13 +133,33 @@ def softmax_scale(encodings: Sequence[Any], head_dim: int, given: float | None) 
 
 def declared_scale(encoding: Any) -> float | None:
     """The softmax scale that a method was made for, where it is not 1 / sqrt(d)."""
-    if isinstance(encoding, situs.T5Bias):
+    if isinstance(encoding, (situs.T5Bias, situs.ProjectedBias, situs.GatedBias)):
         return encoding.softmax_scale
     if isinstance(encoding, situs.Tupe):
         return 1 / math.sqrt(2 * encoding.head_dim)
     if isinstance(encoding, situs.Deberta):
         return 1 / math.sqrt(encoding.head_dim * (1 + len(encoding.terms)))
     return None
+
+
+def _products(query: Tensor, key: Tensor, encodings: Sequence[Any], pairs: Pairs, scale: float, read: Reader) -> Tensor:
+    """``scale q'_i . k'_j``, each pair with the rotations of its band. Shape: (b, h, n, m)."""
+    banded = [each for each in encodings if has_bands(each)]
+    assert len(banded) < 2, banded
+    total = torch.zeros((), dtype=torch.float64)
+    everywhere = torch.ones((), dtype=torch.bool), pairs.query, pairs.key
+    for inside, of_queries, of_keys in in_bands(banded[0].scaling, pairs) if banded else (everywhere,):
+        q, k = query, key
+        for each in encodings:
+            at = (of_queries, of_keys) if has_bands(each) else (pairs.query, pairs.key)
+            q, k = _encoded(each, q, at[0], "query", read), _encoded(each, k, at[1], "key", read)
+        products = (
+            scale * (q @ k.transpose(-2, -1))
+            if read.rounding is None
+            else read.rounding.of_products(q, k, scale, inside)
+        )
+        total = total + torch.where(inside, products, 0.0)
+    return total
 
 
 def _real(x: Tensor, valid: Tensor | None) -> Tensor:

@@ -42,6 +42,8 @@ def ladder(scaling: Any, dim: int, base: float, whole: int | None) -> Ladder:
     if scaling is None:
         return Ladder(frequencies)
     name = type(scaling).__name__.removesuffix("Scaling")
+    if name in ("SelfExtend", "ReRoPE", "DualChunk"):  # other positions, the same ladder
+        return Ladder(frequencies)
     factor: float = scaling.factor
     original: Any = getattr(scaling, "original_length", None)
     if name == "Linear":

@@ -13,8 +13,8 @@ Shapes: q (b, h, n, d) and k (b, h, m, d), keys shared already; terms (b, h, n, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from torch import Tensor
 
 import situs
 from tests.fuzz.oracle_biases import log_row
+from tests.fuzz.oracle_features import forgetting, gated, projected
 from tests.fuzz.oracle_tokens import Pairs, own_slots
 from tests.fuzz.own_encodings import Fading, Swell
 from tests.fuzz.rounding import Reader
@@ -40,6 +41,9 @@ class Inputs:
     scale: float
     visible: Tensor
     """Shape: (b or 1, h or 1, n, m)."""
+
+    features: Mapping[str, Tensor] = field(default_factory=dict)
+    """Side inputs of tokens, by name."""
 
 
 def shaw(encoding: Any, inputs: Inputs, read: Reader) -> Tensor:
@@ -224,6 +228,9 @@ TERMS: dict[type, Callable[[Any, Inputs, Reader], Tensor]] = {
     situs.Tupe: tupe,
     situs.Deberta: deberta,
     situs.CoPE: cope,
+    situs.ProjectedBias: projected,
+    situs.Forgetting: forgetting,
+    situs.GatedBias: gated,
     Fading: fading,
     Swell: swell,
 }

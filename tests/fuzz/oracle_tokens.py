@@ -76,6 +76,13 @@ def own_slots(tokens: Tokens) -> Tensor:
     return (same & (memory[:, None, :] < memory[:, :, None])).sum(-1)
 
 
+def query_slots(query: Tokens, key: Tokens) -> Tensor:
+    """Slots of queries as told, or as the last of the keys. Shape: (rows, n)."""
+    if query.slots is None and query.count <= key.count:
+        return own_slots(key)[:, key.count - query.count :]
+    return own_slots(query)
+
+
 def visible(query: Tokens, key: Tokens, *, causal: bool, window: int | None, chunk: int | None = None) -> Tensor:
     """True where a query may see a key. Shape: (rows, n, m)."""
     allowed = torch.ones(1, query.count, key.count, dtype=torch.bool)
@@ -85,12 +92,7 @@ def visible(query: Tokens, key: Tokens, *, causal: bool, window: int | None, chu
         allowed = allowed & key.valid[:, None, :]
     if query.documents is not None and key.documents is not None:
         allowed = allowed & (query.documents[:, :, None] == key.documents[:, None, :])
-    of_keys = own_slots(key)
-    if query.slots is None and query.count <= key.count:
-        of_queries = of_keys[:, key.count - query.count :]
-    else:
-        of_queries = own_slots(query)
-    behind = of_queries[:, :, None] - of_keys[:, None, :]
+    behind = query_slots(query, key)[:, :, None] - own_slots(key)[:, None, :]
     if causal:
         allowed = allowed & (behind >= 0)
     if window is not None:

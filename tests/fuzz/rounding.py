@@ -51,17 +51,31 @@ class Rounding:
             term.register_hook(lambda gradient: gradient + common * gradient.abs())
         return self.of_wide(term)
 
-    def of_products(self, q: Tensor, k: Tensor, scale: float) -> Tensor:
-        """``scale q . k``, a sum over channels; backward, sums over keys and over queries."""
+    def in_float64(self, x: Tensor) -> Tensor:
+        """Numbers that are held in float64, whatever the tensors' dtype is."""
+        return x * (1 + torch.finfo(torch.float64).eps / 2 * self._draw(x))
+
+    def of_products(self, q: Tensor, k: Tensor, scale: float, inside: Tensor) -> Tensor:
+        """``scale q . k``, a sum over channels; backward, sums over keys and over queries, of the pairs ``inside``."""
         q, k = self.of(q), self.of(k)
         long_q, long_k = _norms(q), _norms(k)
         products = self.of_sum(scale * (q @ k.transpose(-2, -1)), abs(scale) * long_q * long_k.transpose(-2, -1))
         if q.requires_grad and k.requires_grad:
             unit = self.wide_unit * abs(scale)
             of_q, of_k = unit * self._draw(q), unit * self._draw(k)
-            q.register_hook(lambda gradient: gradient + of_q * (self.change @ long_k))
-            k.register_hook(lambda gradient: gradient + of_k * (self.change.transpose(-2, -1) @ long_q))
+            q.register_hook(lambda gradient: gradient + of_q * ((self.change * inside) @ long_k))
+            k.register_hook(lambda gradient: gradient + of_k * ((self.change * inside).transpose(-2, -1) @ long_q))
         return products
+
+    def of_norm(self, x: Tensor, root: Tensor) -> Tensor:
+        """``x / root``, the root mean square; backward, a difference of two parts, which cancel in a head of one
+        channel."""
+        normed = x / root
+        if normed.requires_grad:
+            pulls, errors = [], self.wide_unit * self._draw(x)
+            normed.register_hook(lambda gradient: pulls.append(_norms(gradient) / root.detach()))
+            x.register_hook(lambda gradient: gradient + errors * pulls[-1])
+        return normed
 
     def of_gathered(self, scores: Tensor, weights: Tensor, value: Tensor, gather: Callable[..., Tensor]) -> Tensor:
         """``gather(weights, value)``, a sum over keys; backward, one over queries.
@@ -131,6 +145,10 @@ class Reader:
     def summed_of_equals(self, total: Tensor, weights: Tensor, vectors: Tensor, count: int) -> Tensor:
         """A sum of up to ``count`` weighted vectors, of which many are one and the same."""
         return total if self.rounding is None else self.rounding.of_equals(total, weights, vectors, count)
+
+    def in_float64(self, x: Tensor) -> Tensor:
+        """Numbers that are held in float64, whatever the tensors' dtype is."""
+        return x if self.rounding is None else self.rounding.in_float64(x)
 
     def rounded(self, x: Tensor) -> Tensor:
         """A number on the way to a bias or term, where it is summed up or cancels."""

@@ -19,7 +19,6 @@ import pytest
 import torch
 
 import situs
-from tests.attention.test_features import ENCODINGS as WITH_FEATURES
 from tests.fuzz.cases import DTYPES, Case, draw
 from tests.fuzz.corners import CORNERS, FLEX
 from tests.fuzz.draw_encodings import make
@@ -119,8 +118,7 @@ def test_the_given_seeds_are_as_the_oracle_says(seed: str) -> None:
 
 def test_every_registered_encoding_is_drawn() -> None:
     drawn = {type(make(each)) for seed in range(400) for each in draw(seed).encodings}
-    by_features = {type(each) for made in WITH_FEATURES.values() for each in made()}  # in tests of their own
-    assert {situs.entry(name).cls for name in situs.names()} <= drawn | by_features
+    assert {situs.entry(name).cls for name in situs.names()} <= drawn
 
 
 def test_a_seed_draws_the_same_case_every_time() -> None:

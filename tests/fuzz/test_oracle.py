@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,15 @@ from tests.fuzz.oracle_tokens import Pairs, Tokens, tokens_of, visible
 from tests.fuzz.rounding import Reader
 from tests.references import (
     alibi,
+    bands,
     boxes,
     cope,
     deberta,
     fire,
+    forgetting,
+    gated,
     kerple,
+    projected,
     sandwich,
     scaling,
     shaw,
@@ -230,6 +235,45 @@ def test_scalings_are_those_of_the_reference() -> None:
         found = ladder(made, 8, 10000.0, 100)
         np.testing.assert_allclose(found.frequencies, wanted[0], rtol=1e-13)
         assert (found.magnitude, found.softmax_factor) == pytest.approx(wanted[1:], rel=1e-13)
+
+
+def test_terms_of_features_are_those_of_the_references() -> None:
+    seen, features = inputs(), {"relative": torch.randn(1, HEADS, len(QUERIES), 3, dtype=torch.float64)}
+    profiles = drawn(f"situs.ProjectedBias(num_heads={HEADS}, rank=3, distances=6)")
+    wanted = projected.bias(array(features["relative"][0]), array(profiles.profiles), QUERIES.numpy(), KEYS.numpy())
+    assert_same(TERMS[situs.ProjectedBias](profiles, replace(seen, features=features), READ)[0], wanted)
+
+    gates = torch.randn(1, HEADS, len(QUERIES), 1, dtype=torch.float64)
+    slopes = situs.GatedBias(num_heads=HEADS, bias="alibi")
+    added = alibi.bias(alibi.slopes(HEADS), alibi.slopes(HEADS), array(QUERIES), array(KEYS))
+    wanted = gated.bias(array(gates[0, ..., 0]), added)
+    assert_same(TERMS[situs.GatedBias](slopes, replace(seen, features={"bias_gate": gates}), READ)[0], wanted)
+
+    packed = Positions.packed([4, 3])  # the second document has gates of its own
+    everything = torch.ones(1, 1, 7, 7, dtype=torch.bool)
+    gates = torch.randn(1, HEADS, 7, 1, dtype=torch.float64)
+    both = Pairs(tokens_of(packed), tokens_of(packed))
+    told = Inputs(seen.q, seen.k, both, 1.0, everything.tril(), {"gate": gates})
+    found = TERMS[situs.Forgetting](situs.Forgetting(num_heads=HEADS), told, READ)[0]
+    for document in (slice(0, 4), slice(4, 7)):
+        assert_same(found[:, document, document], forgetting.decay(array(gates[0, :, document, 0])))
+
+
+@pytest.mark.parametrize(
+    ("scaling", "wanted"),
+    [
+        (situs.SelfExtend(window=5, group=3), bands.self_extend(5, 3, 100.0)),
+        (situs.ReRoPE(window=5), bands.rerope(5, 100.0)),
+        (situs.ReRoPE(window=5, leak=0.25), bands.leaky_rerope(5, 0.25, 100.0)),
+        (situs.DualChunk(chunk_size=7, local_size=2), bands.dual_chunk(7, 2, 100.0)),
+    ],
+    ids=["SelfExtend", "ReRoPE", "Leaky ReRoPE", "DualChunk"],
+)
+def test_bands_are_those_of_the_references(scaling: Any, wanted: bands.Scores) -> None:
+    q, k, v = torch.randn(3, 1, 1, 19, WIDTH, dtype=torch.float64)
+    encoding, tokens = situs.Rotary(head_dim=WIDTH, base=100.0, scaling=scaling), tokens_of(Positions.range(19))
+    found = attention(q, k, v, [encoding], Pairs(tokens, tokens), Call(causal=True), lambda parameter: parameter)
+    assert_same(found.out[0, 0], bands.attention(array(q[0, 0]), array(k[0, 0]), array(v[0, 0]), wanted))
 
 
 def test_visibility_is_what_a_loop_over_tokens_gives() -> None:

@@ -15,6 +15,7 @@ from tests.fuzz import draw_encodings, made_positions
 from tests.fuzz.cases import DTYPES, Case, Shard, make_mask
 from tests.fuzz.judging import Expected, Report, check, gradients
 from tests.fuzz.oracle import Call, attention
+from tests.fuzz.oracle_features import features_of
 from tests.fuzz.oracle_tokens import Pairs, Tokens, counted, tokens_of
 from tests.fuzz.rounding import Rounding
 
@@ -27,6 +28,7 @@ class Built:
     encodings: list[Any]
     parameters: dict[str, Tensor]
     tensors: tuple[Tensor, Tensor, Tensor]
+    features: dict[str, Tensor]
     call: dict[str, Any]
     pairs: Pairs
     order: Tensor | None
@@ -38,7 +40,8 @@ class Built:
     def sources(self) -> dict[str, Tensor]:
         """All that gradients are wanted of."""
         sinks = {} if self.call["sinks"] is None else {"sinks": self.call["sinks"]}
-        return dict(zip(("query", "key", "value"), self.tensors, strict=True)) | sinks | self.parameters
+        tensors = dict(zip(("query", "key", "value"), self.tensors, strict=True))
+        return tensors | self.features | sinks | self.parameters
 
 
 def build(case: Case) -> Built:
@@ -65,6 +68,7 @@ def build(case: Case) -> Built:
         k, v = k[:, :, order], v[:, :, order]
     q, k, v = (_laid_out(each, case.layout) for each in (q, k, v))
     upstream = torch.randn(*shapes[0][:3], case.value_dim, generator=generator, dtype=torch.float64).to(dtype)
+    features = _features(case, encodings, pairs, order)
     call = {
         "encoding": encodings[0] if len(encodings) == 1 else encodings or None,
         "causal": case.causal,
@@ -76,8 +80,26 @@ def build(case: Case) -> Built:
         "scale": case.scale,
         "softcap": case.softcap,
         "sinks": _sinks(case),
+        "features": features or None,
     }
-    return Built(case, encodings, draw_encodings.parameters_of(encodings), (q, k, v), call, pairs, order, upstream)
+    learned = draw_encodings.parameters_of(encodings)
+    return Built(case, encodings, learned, (q, k, v), features, call, pairs, order, upstream)
+
+
+def _features(case: Case, encodings: list[Any], pairs: Pairs, order: Tensor | None) -> dict[str, Tensor]:
+    """Side inputs of the tokens; of padding, what nobody should read. Some gates are closed, in some cases."""
+    generator, found = torch.Generator().manual_seed(case.seed + 2), {}
+    for name, (role, width) in features_of(encodings).items():
+        tokens = pairs.query if role == "query" else pairs.key
+        shape = case.batch, case.heads, tokens.count, width
+        drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
+        if name == "gate":
+            drawn = drawn + (0.0, 2.0, 6.0)[case.seed % 3]
+            closed = torch.rand(shape, generator=generator) < (0.0, 0.0, 0.0, 0.03, 0.3)[case.seed % 5]
+            drawn = torch.where(closed, torch.tensor((-30.0, -6e4, -math.inf))[case.seed % 3], drawn)
+        drawn = _padded(drawn, tokens.valid, case.padding, generator).to(DTYPES[case.feature_dtype or case.dtype])
+        found[name] = _laid_out(drawn if order is None or role == "query" else drawn[:, :, order], case.layout)
+    return found
 
 
 def _sinks(case: Case) -> Tensor | None:
@@ -150,15 +172,18 @@ def ask(built: Built, rounding: Rounding | None) -> tuple[dict[str, Tensor], flo
     leaves = {name: each.detach().double().requires_grad_() for name, each in built.sources.items()}
     leaves_of = {id(built.sources[name]): each for name, each in leaves.items()}
     query, key, value, mask = leaves["query"], leaves["key"], leaves["value"], built.call["mask"]
+    features = {name: leaves[name] for name in built.features}
     if built.order is not None:
         back = built.order.argsort()
         key, value = key[:, :, back], value[:, :, back]
+        features |= {name: features[name][:, :, back] for name in ("gate",) if name in features}
         mask = mask[..., back] if mask is not None and mask.ndim and mask.shape[-1] > 1 else mask
     case = built.case
     call = Call(case.causal, case.window, mask, case.scale, case.chunk, case.softcap, leaves.get("sinks"))
     found = attention(
-        query, key, value, built.encodings, built.pairs, call, lambda parameter: leaves_of[id(parameter)], rounding
-    )
+        query, key, value, built.encodings, built.pairs, call, lambda parameter: leaves_of[id(parameter)], rounding,
+        features,
+    )  # fmt: skip
     upstream = built.upstream.double() if rounding is None else rounding.of(built.upstream.double())
     return {"out": found.out.detach(), **gradients(found.out, upstream, leaves)}, found.margin
 
@@ -225,10 +250,14 @@ def _compare(built: Built, truth: Expected, impl: Any, label: str, report: Repor
 
 
 def _padding_of(built: Built) -> dict[str, Tensor]:
-    """Where queries, keys and values are padding. Shapes: (b, h, n)."""
+    """Where queries, keys, values and features are padding. Shapes: (b, h, n)."""
     of_keys = built.pairs.key.valid
     of_keys = of_keys[:, built.order] if of_keys is not None and built.order is not None else of_keys
-    valid = {"query": built.pairs.query.valid, "key": of_keys, "value": of_keys}
+    of_queries = built.pairs.query.valid
+    valid = {"query": of_queries, "key": of_keys, "value": of_keys}
+    valid |= {"relative": of_queries, "bias_gate": of_queries, "gate": of_keys}
     return {
-        name: ~each[:, None].expand(built.sources[name].shape[:3]) for name, each in valid.items() if each is not None
+        name: ~each[:, None].expand(built.sources[name].shape[:3])
+        for name, each in valid.items()
+        if each is not None and name in built.sources
     }

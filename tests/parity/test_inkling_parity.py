@@ -17,6 +17,7 @@ from transformers.models.inkling.configuration_inkling import InklingTextConfig
 from situs import Encoding, Positions, ProjectedBias, Temperature, attend
 
 HEADS, WIDTH, WINDOW, EXTENT, FLOOR = 4, 8, 12, 20, 16
+START = 100_000
 
 
 def tiny_model() -> Any:
@@ -100,6 +101,46 @@ def test_padding_is_left_out_as_inkling_leaves_it_out() -> None:
         out = ours(layer, Positions.from_mask(mask), "auto")
         for row, count in enumerate((37, 50)):
             torch.testing.assert_close(out[row, :, :count], layer["out"][row, :, :count], atol=1e-5, rtol=0)
+
+
+class Begun(DynamicCache):
+    """A cache that is empty and says that a text began long before."""
+
+    def get_query_offset(self, layer_idx: int = 0) -> int:
+        """Where the next query stands."""
+        offset: int = super().get_query_offset(layer_idx)
+        return START + offset
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
+        """How many keys there are, and where the first of them stands."""
+        length, offset = super().get_mask_sizes(query_length, layer_idx)
+        return length, START + offset
+
+
+@torch.no_grad()
+def test_padding_on_the_left_is_left_out_as_inkling_leaves_it_out() -> None:
+    model, tokens = tiny_model(), torch.randint(1, 40, (2, 40))
+    mask = torch.ones(2, 40, dtype=torch.long)
+    mask[0, :11] = 0
+    with caught(model) as seen:
+        model(input_ids=tokens, attention_mask=mask)
+    # Inkling counts the tokens of a row, padding too; of its layers, those with a temperature alone can tell
+    in_row = Positions.explicit(torch.arange(40), valid=mask.bool())
+    for number, layer in seen.items():
+        for positions in (in_row, Positions.from_mask(mask)) if number == 0 else (in_row,):
+            out = ours(layer, positions, "auto")
+            for row, first in enumerate((11, 0)):
+                torch.testing.assert_close(out[row, :, first:], layer["out"][row, :, first:], atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_far_starts_are_as_inklings_are() -> None:
+    model, tokens = tiny_model(), torch.randint(1, 40, (1, 40))
+    with caught(model) as seen:
+        model(input_ids=tokens, past_key_values=Begun(config=model.config))
+    for layer in seen.values():
+        out = ours(layer, Positions.range(40, start=START), "auto")
+        torch.testing.assert_close(out, layer["out"], atol=1e-5, rtol=0)
 
 
 @torch.no_grad()

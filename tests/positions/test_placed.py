@@ -8,7 +8,21 @@ from typing import Any
 import pytest
 import torch
 
-from situs import ALiBi, Learned, LearnedGrid, Positions, Rotary, Shaw, Sinusoidal, SwinBias, T5Bias, attend
+from situs import (
+    ALiBi,
+    Learned,
+    LearnedGrid,
+    PoPE,
+    Positions,
+    ReRoPE,
+    Rotary,
+    RotaryValue,
+    Shaw,
+    Sinusoidal,
+    SwinBias,
+    T5Bias,
+    attend,
+)
 from situs.attention.admission import require_counted
 from situs.encodings.split import Axial
 from tests.raising import raises_exactly
@@ -71,13 +85,35 @@ def test_rotary_does_not_rotate_them_and_inputs_add_nothing_or_their_own_row() -
         learned(torch.randn(1, 9, 16), Positions.grid(2, 3, prefix=3))
 
 
+def test_phases_and_rotated_values_leave_them_as_rotary_does() -> None:
+    ids, x = torch.arange(6) + 5000, torch.randn(1, 2, 6, 8, dtype=torch.float64)
+    some = Positions.explicit(ids, placed=torch.tensor([False, False, True, True, True, True]))
+    pope, values = PoPE(head_dim=8, num_heads=2).double(), RotaryValue(head_dim=8)
+    torch.nn.init.normal_(pope.delta)  # type: ignore[arg-type]
+    for encoding, roles in ((pope, ("query", "key")), (values, ("value", "output"))):
+        assert encoding.takes_unplaced
+        for role in roles:
+            encoded = encoding(x, some, role=role)
+            assert torch.equal(encoded[:, :, 2:], encoding(x[:, :, 2:], ids[2:], role=role))
+            assert torch.equal(encoded[:, :, :2], encoding(x[:, :, :2], torch.zeros(2, dtype=torch.int64), role=role))
+    assert torch.equal(values(x, some)[:, :, :2], x[:, :, :2])
+    together = [Rotary(head_dim=8), values]
+    expected = attend(x, x, x, encoding=together, positions=some, impl="reference")
+    torch.testing.assert_close(attend(x, x, x, encoding=together, positions=some), expected)
+
+
 UNPLACED = Positions.explicit(torch.arange(4), placed=torch.tensor([False, True, True, True]))
 TOLD = "Positions(explicit, length 4, some without a position)"
 
 
 @pytest.mark.parametrize(
     "encoding",
-    [ALiBi(num_heads=2), T5Bias(num_heads=2, softmax_scale=None), Shaw(num_heads=2, head_dim=8)],
+    [
+        ALiBi(num_heads=2),
+        T5Bias(num_heads=2, softmax_scale=None),
+        Shaw(num_heads=2, head_dim=8),
+        Rotary(head_dim=8, scaling=ReRoPE(window=2)),
+    ],
     ids=lambda encoding: type(encoding).__name__,
 )
 def test_encodings_that_have_nothing_for_them_refuse_them(encoding: Any) -> None:

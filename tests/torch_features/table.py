@@ -100,6 +100,7 @@ ROWS: dict[str, Callable[[], Encoding]] = {
     **{name: lambda name=name: situs.entry(name).build(**SIZES) for name in situs.names()},  # type: ignore[misc]
     "rotary+dynamic_ntk": _dynamic_ntk,
     "rotary+longrope": _longrope,
+    "rotary+selfextend": lambda: _rotary(scaling=situs.SelfExtend(window=24, group=4)),
     "rotary+yarn": lambda: _rotary(scaling=situs.YaRN(factor=4.0, original_length=64)),
     "rotary+axial": lambda: _rotary(split=situs.Axial(axes=2)),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from situs.arguments import refuse, require_floating, require_same_device, told
@@ -93,13 +94,15 @@ def of_real_tokens(
 
 
 def tempered(
-    features: Mapping[str, Tensor], encodings: Sequence[Encoding], query_positions: Positions
+    features: Mapping[str, Tensor], encodings: Sequence[Encoding], query_positions: Positions, dtype: torch.dtype
 ) -> dict[str, Tensor]:
-    """Multiply features that ask for it by what temperatures multiply queries by."""
+    """Multiply features that ask for it by what temperatures multiply queries by, in the queries' dtype if that is the
+    wider one."""
     found = dict(features)
     names = [name for name, feature in features_of(encodings, "query").items() if feature.tempered]
     for each in encodings if names else ():
         if isinstance(each, Temperature):
             for name in names:
-                found[name] = found[name] * each.factors(query_positions, dtype=computing_dtype(found[name].dtype))
+                wide = computing_dtype(torch.promote_types(found[name].dtype, dtype))
+                found[name] = found[name].to(wide) * each.factors(query_positions, dtype=wide)
     return found

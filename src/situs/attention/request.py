@@ -251,7 +251,7 @@ def resolve(
     farthest = max(spans, default=math.inf)
     span = None if farthest == math.inf else int(farthest)
     if given:
-        given = tempered(of_real_tokens(given, encodings, of_queries, of_keys), encodings, of_queries)
+        given = tempered(of_real_tokens(given, encodings, of_queries, of_keys), encodings, of_queries, query.dtype)
     adds = adds or bool(contents or values)
     ranges = of_queries.start is not None and of_keys.start is not None
     return Request(

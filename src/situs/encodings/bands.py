@@ -99,6 +99,11 @@ class Bands(Scaling):
         return 1
 
     @property
+    def by_chunk(self) -> bool:
+        """Whether lags count chunks; of fractions, chunks of one position are not distances."""
+        return self.size > 1
+
+    @property
     @abstractmethod
     def exact(self) -> int:
         """The distance below which all pairs are as trained."""
@@ -110,7 +115,7 @@ class Bands(Scaling):
     def lags(self, query: Num[Tensor, "*queries"], key: Num[Tensor, "*keys"]) -> Num[Tensor, "*pairs"]:
         """Compute how far queries are behind keys, in positions or in chunks, for ids that broadcast."""
         _require_ids(query, key)
-        if self.size > 1:
+        if self.by_chunk:
             return query.div(self.size, rounding_mode="floor") - key.div(self.size, rounding_mode="floor")
         lags = query - key
         return lags.trunc() if lags.is_floating_point() else lags
@@ -244,6 +249,11 @@ class DualChunk(Bands):
         return self.chunk_size - self.local_size
 
     @property
+    def by_chunk(self) -> bool:
+        """Lags always count chunks."""
+        return True
+
+    @property
     def exact(self) -> int:
         """The distance below which all pairs are as trained."""
         return self.local_size + 1
@@ -256,6 +266,16 @@ class DualChunk(Bands):
         far = partial(torch.full_like, fill_value=self.chunk_size)
         behind = Band(0, 0, own, own), Band(1, 1, beside, own), Band(2, None, far, own)
         return behind if causal else (*behind, Band(-1, -1, own, beside), Band(None, -2, own, far))
+
+
+def refuse_bands(name: str, scaling: object, by: str) -> None:
+    """Raise for a scaling that changes positions by pair, where only frequencies can be changed."""
+    if isinstance(scaling, Bands):
+        refuse(
+            ValueError, name, f"change frequencies with {by}",
+            "bands of distance change positions, by the pair of a query and a key", repr(scaling),
+            "Bands are for situs.Rotary(scaling=...).",
+        )  # fmt: skip
 
 
 def _moved(positions: Positions, move: Move) -> Positions:

@@ -26,6 +26,7 @@ from jaxtyping import Float, Float64, Num
 from torch import Tensor, nn
 
 from situs.arguments import require_base
+from situs.encodings.bands import refuse_bands
 from situs.encodings.base import Role
 from situs.encodings.rotary import Rotary
 from situs.encodings.rotation import RotationEncoding
@@ -87,6 +88,7 @@ class LeRoPE(RotationEncoding):
         split: how pairs are shared among coordinates: `Axial` or `Sections`.
         """
         super().__init__()
+        refuse_bands("scaling", scaling, "LeRoPE")
         rotary = Rotary(
             head_dim=head_dim,
             base=require_base(base),

@@ -51,9 +51,8 @@ class PoPE(QueryKeyEncoding):
 
     tags = frozenset({"relative", "unique", "far", "real", "learned"})
     widens = True
+    takes_unplaced = True  # the position has no part in their phase
     head_dim: int
-
-    tags = frozenset({"relative", "unique", "far", "real", "learned"})
 
     def __init__(
         self, *, head_dim: int, num_heads: int | None = None, base: float = 10000.0, learned: bool = True

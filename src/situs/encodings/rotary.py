@@ -67,8 +67,6 @@ SAME = 1e-9
 class Rotary(RotationEncoding):
     """Rotate every channel pair of queries and keys by an angle proportional to the position."""
 
-    takes_unplaced = True  # they are not rotated, as the prefix of DINOv3 and EVA-02
-
     def __init__(
         self,
         *,
@@ -107,6 +105,7 @@ class Rotary(RotationEncoding):
         self.bands = scaling if isinstance(scaling, Bands) else None
         """What positions become in each band of distance; None where a vector has one rotation."""
         self.by_pair = self.bands is not None
+        self.takes_unplaced = self.bands is None  # a band holds pairs by their distance, and these have none
         if self.by_pair and split is not None:
             raise ValueError(
                 f"split must be left out with {type(scaling).__name__}, since its bands go by the distance along one "

@@ -21,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from situs.arguments import require_axes_of, require_base, require_count, require_flag
+from situs.encodings.bands import refuse_bands
 from situs.encodings.base import computing_dtype
 from situs.encodings.fitting import require_width
 from situs.encodings.rotary import Rotary
@@ -53,6 +54,8 @@ class RotaryValue(ValueMap):
     torch.Size([1, 2, 6, 12])
     """
 
+    takes_unplaced = True  # they are not rotated
+
     def __init__(
         self,
         *,
@@ -84,6 +87,7 @@ class RotaryValue(ValueMap):
             raise ValueError(f"value_dim must be even, since pairs of channels are rotated; got {self.value_dim}.")
         self.base = require_base(base)
         self.rotate_back = require_flag("rotate_back", rotate_back, "outputs are rotated back or not")
+        refuse_bands("scaling", scaling, "RotaryValue")
         self.rotary = Rotary(
             head_dim=self.value_dim, base=self.base, rotary_dim=rotary_dim, pairing=pairing, channels=channels,
             scaling=scaling,

@@ -26,6 +26,7 @@ from situs.arguments import (
     require_several,
     told,
 )
+from situs.encodings.bands import refuse_bands
 from situs.encodings.stretch import ScaledFrequencies, Scaling
 from situs.functional.frequencies import (
     contiguous_axis_map,
@@ -259,6 +260,7 @@ def _require_scaling_of_axis(given: object) -> Scaling | None:
         cure = "Use such as situs.NTKScaling(factor=2.0)."
         refuse(TypeError, "scalings", "be a situs.Scaling or None for each axis", "they change frequencies",
                told(given), cure)  # fmt: skip
+    refuse_bands("scalings", given, "Axial")
     if given is not None and given.by_length:
         reason, cure = "a coordinate has no sequence length", "Give it to Rotary(scaling=...), for all axes."
         refuse(ValueError, "scalings", "not choose by length", reason, type(given).__name__, cure)

@@ -17,8 +17,8 @@ documents that are packed begin anew, and padding does not count.
 
 Departures: terms by content (Shaw, Transformer-XL, DeBERTa) meet queries as they come, so they are not multiplied;
 nor are biases. A method that wants it multiplies by ``factors(positions)``, as Inkling does with its projected bias.
-Llama 4 in transformers counts tokens of the row instead of positions, which differs for padding on the left. ssmax
-begins with s = 1 / log(L) and b = 0, so that queries at position L - 1 are as without.
+Llama 4 and Inkling in transformers count tokens of the row instead of positions, which differs for padding on the left.
+ssmax begins with s = 1 / log(L) and b = 0, so that queries at position L - 1 are as without.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def run(request: Request) -> Tensor:
     query, key = rotated(request)
     query = real_tokens(query, request.query_positions)
     key, value = (real_tokens(each, request.key_positions) for each in (key, request.value))
-    mask = _row(request) if request.is_decode_step else _matrix(request)
+    mask = _row(request) if request.is_decode_step and not request.is_empty else _matrix(request)
     heads = query.shape[1]
     if mask is not None:
         mask = mask.expand(len(query), heads, -1, -1)

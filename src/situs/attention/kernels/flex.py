@@ -18,6 +18,8 @@ BLOCK = 128
 
 def cannot(request: Request) -> str | None:
     """Why FlexAttention does not serve; None if it does."""
+    if request.is_empty:
+        return "there are no queries, no keys or no channels"
     if request.contents or request.values:
         return f"{type((*request.contents, *request.values)[0]).__name__} depends on the content"
     if request.cumulated:
