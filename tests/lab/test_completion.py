@@ -87,7 +87,7 @@ class Driver:
             time.sleep(0.05)
 
 
-@pytest.mark.thin(3)
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("ending", "status"), [("kill", -signal.SIGKILL), ("interrupt", -signal.SIGINT), ("terminate", 143)]
 )
