@@ -29,9 +29,9 @@ THINNED_UNDER_SHAPE_CHECKS = 5  # a shape that is annotated wrongly is found by 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is ``heavy``. Of a test marked ``thin(n)``, whose cases repeat each other, run every n-th unless SITUS_SLOW=1: always the same
-    ones, chosen as if at random, so that no value of a parameter is left out by a common period. Under shape checks,
-    which run what has been run already, thin every test once more."""
+    """Leave out what is ``heavy``. Of a test marked ``thin(n)``, whose cases repeat each other, run every n-th: always
+    the same ones, chosen as if at random, so that no value of a parameter is left out by a common period. Under shape
+    checks, which run what has been run already, thin every test once more. SITUS_SLOW=1 runs everything."""
     if os.environ.get("SITUS_SLOW") == "1":
         return
     cases: dict[str, list[pytest.Item]] = {}
