@@ -66,7 +66,7 @@ def address(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     cluster.shutdown()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.skipif(sys.platform != "linux", reason="kills processes")
 def test_a_cluster_gives_the_local_numbers_though_a_worker_is_killed(address: str, tmp_path: pathlib.Path) -> None:
     text = tmp_path / "text.txt"

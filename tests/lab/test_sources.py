@@ -119,6 +119,7 @@ def test_relative_imports_within_a_method_count(folder: Path) -> None:
 
 
 @pytest.mark.once
+@pytest.mark.heavy
 def test_a_comparison_trains_again_after_a_module_beside_the_class_was_edited(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
