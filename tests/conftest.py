@@ -31,7 +31,10 @@ THINNED_UNDER_SHAPE_CHECKS = 8  # a shape that is annotated wrongly is found by 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is ``heavy``. Of a test marked ``thin(n)``, whose cases repeat each other, run every n-th: always
     the same ones, chosen as if at random, so that no value of a parameter is left out by a common period. Under shape
-    checks, which run what has been run already, thin every test once more. SITUS_SLOW=1 runs everything."""
+    checks, which run what has been run already, thin every test once more. SITUS_SLOW=1 runs everything.
+
+    Files of long tests come first, lest one worker end with a long one while the other has nothing left."""
+    items.sort(key=lambda item: not _is_long(item))
     if os.environ.get("SITUS_SLOW") == "1":
         return
     cases: dict[str, list[pytest.Item]] = {}
@@ -47,6 +50,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
+
+
+def _is_long(item: pytest.Item) -> bool:
+    """Whether the whole file is marked as one that compiles or starts processes."""
+    file = item.getparent(pytest.Module)
+    return file is not None and any(marker.name in ("once", "compiled") for marker in file.own_markers)
 
 
 @pytest.fixture(autouse=True)

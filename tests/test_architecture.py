@@ -15,6 +15,8 @@ from situs import registry
 from situs.cli.check import SIZES
 from situs.encodings import bands, scaling
 
+pytestmark = pytest.mark.once
+
 PACKAGE = pathlib.Path(situs.__file__).parent
 ROOT = pathlib.Path(__file__).parent.parent
 

@@ -12,6 +12,8 @@ from situs.cli import main
 from situs.lab.naming import parse
 from situs.lab.naming.sources import sources
 
+pytestmark = pytest.mark.once
+
 USES = """
 import situs
 from sources_helper import P
