@@ -3,6 +3,7 @@
 import pickle
 import random
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
