@@ -11,7 +11,7 @@ from torch import Tensor
 from situs.attention.kernels.tiling import Tile
 from situs.attention.offsets import key_vectors
 from situs.attention.request import Request
-from situs.encodings.base import computing_dtype
+from situs.encodings.base import QueryKeyEncoding, computing_dtype
 from situs.encodings.cumulated import cumulated as sums_of
 from situs.encodings.rotation import RotationEncoding
 from situs.functional.heads import share_heads
@@ -51,13 +51,19 @@ def rotated(request: Request) -> tuple[Tensor, Tensor]:
     """Queries and keys with the encodings that act on them applied; keys keep their number of heads."""
     query, key, of_queries, of_keys = request.query, request.key, request.query_positions, request.key_positions
     for each in request.rotations:
-        if next(each.parameters(), None) is not None:  # what learns must not learn from padding
-            query, key = real_tokens(query, of_queries), real_tokens(key, of_keys)
-        if isinstance(each, RotationEncoding):
-            query, key = each.both(query, key, of_queries, of_keys)
-        else:
-            query, key = each(query, of_queries), each(key, of_keys, role="key")
+        query, key = rotated_by(each, query, key, of_queries, of_keys)
     return query, key
+
+
+def rotated_by(
+    encoding: QueryKeyEncoding, query: Tensor, key: Tensor, of_queries: Positions, of_keys: Positions
+) -> tuple[Tensor, Tensor]:
+    """Queries and keys with one encoding applied, in one pass where it rotates."""
+    if next(encoding.parameters(), None) is not None:  # what learns must not learn from padding
+        query, key = real_tokens(query, of_queries), real_tokens(key, of_keys)
+    if isinstance(encoding, RotationEncoding):
+        return encoding.both(query, key, of_queries, of_keys)
+    return encoding(query, of_queries), encoding(key, of_keys, role="key")
 
 
 def widened(request: Request) -> tuple[Tensor, Tensor, Tensor]:
