@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from situs.attention.kernels.tiling import Tile
 from situs.attention.offsets import key_vectors
 from situs.attention.request import Request
 from situs.encodings.base import QueryKeyEncoding, computing_dtype
@@ -18,33 +15,6 @@ from situs.functional.heads import share_heads
 from situs.positions import Positions
 
 CHANNELS = 8  # that kernels take at a time
-
-
-class Inputs(NamedTuple):
-    """Queries, keys and values; queries and keys as content terms meet them, before any rotation; cumulated numbers."""
-
-    query: Float[Tensor, "batch heads query head_dim"]
-    key: Float[Tensor, "batch heads key head_dim"]
-    value: Float[Tensor, "batch heads key value_dim"]
-    plain_query: Float[Tensor, "batch heads query plain_dim"]
-    plain_key: Float[Tensor, "batch heads key plain_dim"]
-    query_sums: Float[Tensor, "batch heads query"] | None = None
-    """c_i and c_j in float64, of which scores get the difference; None where they do not."""
-    key_sums: Float[Tensor, "batch heads key"] | None = None
-
-    def of(self, tile: Tile) -> Inputs:
-        """Take a tile's part of all of them."""
-        query, key, value, plain_query, plain_key, query_sums, key_sums = self
-        own_query, own_key = tile.of_queries(query), tile.of_keys(key)
-        return Inputs(
-            own_query,
-            own_key,
-            tile.of_keys(value),
-            own_query if plain_query is query else tile.of_queries(plain_query),
-            own_key if plain_key is key else tile.of_keys(plain_key),
-            None if query_sums is None else tile.of_queries(query_sums),
-            None if key_sums is None else tile.of_keys(key_sums),
-        )
 
 
 def rotated(request: Request) -> tuple[Tensor, Tensor]:
