@@ -267,7 +267,9 @@ def test_torch_prints_no_graph_where_tracing_fails(here: Path, capfd: pytest.Cap
 )
 def test_ctrl_c_says_where_it_stopped(code: str, said: str, here: Path) -> None:
     (here / "own.py").write_text(code)
-    run = "import sys; from situs.cli import main; sys.exit(main(['check', 'own.py']))"
+    # a shell starts what it puts into the background with Ctrl-C ignored, and so these tests perhaps
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    run = heard + "import sys; from situs.cli import main; sys.exit(main(['check', 'own.py']))"
     with subprocess.Popen([sys.executable, "-c", run], stderr=subprocess.PIPE, text=True) as running:
         for _ in range(600):
             if (here / "begun").exists() or running.poll() is not None:
