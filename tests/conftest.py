@@ -25,20 +25,23 @@ hypothesis.settings.register_profile("situs", deadline=None, derandomize=True, m
 hypothesis.settings.load_profile("situs")
 
 
-THINNED_UNDER_SHAPE_CHECKS = 3  # a shape that is annotated wrongly is found by any case of a test
+THINNED_UNDER_SHAPE_CHECKS = 8  # a shape that is annotated wrongly is found by any case of a test
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of a test marked ``thin(n)``, whose cases repeat each other, run every n-th unless SITUS_SLOW=1: always the same
-    ones, chosen as if at random, so that no value of a parameter is left out by a common period. Under shape checks,
-    which run what has been run already, thin every test once more."""
+    """Leave out what is ``heavy``. Of a test marked ``thin(n)``, whose cases repeat each other, run every n-th: always
+    the same ones, chosen as if at random, so that no value of a parameter is left out by a common period. Under shape
+    checks, which run what has been run already, thin every test once more. SITUS_SLOW=1 runs everything.
+
+    Files of long tests come first, lest one worker end with a long one while the other has nothing left."""
+    items.sort(key=lambda item: not _is_long(item))
     if os.environ.get("SITUS_SLOW") == "1":
         return
     cases: dict[str, list[pytest.Item]] = {}
+    left_out = {item for item in items if item.get_closest_marker("heavy")}
     for item in items:
         if CHECKING_SHAPES or item.get_closest_marker("thin"):
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    left_out = set()
     for several in cases.values():
         marker = several[0].get_closest_marker("thin")
         every = (marker.args[0] if marker else 1) * (THINNED_UNDER_SHAPE_CHECKS if CHECKING_SHAPES else 1)
@@ -47,6 +50,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
+
+
+def _is_long(item: pytest.Item) -> bool:
+    """Whether the whole file is marked as one that compiles or starts processes."""
+    file = item.getparent(pytest.Module)
+    return file is not None and any(marker.name in ("once", "compiled") for marker in file.own_markers)
 
 
 @pytest.fixture(autouse=True)

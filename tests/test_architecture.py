@@ -5,6 +5,7 @@ import json
 import pathlib
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from types import ModuleType
 
 import pytest
@@ -14,6 +15,8 @@ import situs.attention
 from situs import registry
 from situs.cli.check import SIZES
 from situs.encodings import bands, scaling
+
+pytestmark = pytest.mark.once
 
 PACKAGE = pathlib.Path(situs.__file__).parent
 ROOT = pathlib.Path(__file__).parent.parent
@@ -68,6 +71,29 @@ def test_imports_point_left_only(path: pathlib.Path) -> None:
     named = TYPES.get(str(path.relative_to(PACKAGE)), set())
     later = (imported_layers(tree, types=False) | imported_layers(tree, types=True) - named) - allowed
     assert not later, f"{path.name} imports {sorted(later)}"
+
+
+def modules_named(path: pathlib.Path, modules: set[str]) -> set[str]:
+    """Which of some modules a file imports, for types too."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= inner & modules or {node.module} & modules
+    return found
+
+
+def test_attention_can_be_read_from_bottom_to_top_in_eight_steps() -> None:
+    """A file stands one level above the highest that it imports, and the highest at 7."""
+    files = {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in (PACKAGE / "attention").rglob("*.py")
+    }
+    below = {name: modules_named(path, set(files)) - {name} for name, path in files.items()}
+    levels = dict.fromkeys(TopologicalSorter(below).static_order(), 0)  # which refuses cycles
+    for name in levels:
+        levels[name] = max((levels[each] + 1 for each in below[name]), default=0)
+    assert levels["situs.attention.layer"] == max(levels.values()) == 7
 
 
 def test_a_type_is_told_from_an_import_that_runs() -> None:

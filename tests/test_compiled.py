@@ -49,7 +49,7 @@ def counted() -> Callable[[nn.Module], tuple[Callable[..., Tensor], list[int]]]:
     return make
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(5)
 @pytest.mark.parametrize("name", ["none", "sinusoidal", "learned", "rotary", "xpos"])
 def test_growing_lengths_compile_at_most_twice(name: str, counted: Callable) -> None:
     model = Model(situs.entry(name).build(dim=32, head_dim=16, max_length=4096))
@@ -69,6 +69,7 @@ SCALINGS = {
 }
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("name", SCALINGS)
 def test_growing_lengths_compile_a_scaled_rotary_at_most_twice(name: str, counted: Callable) -> None:
     model = Model(situs.Rotary(head_dim=16, scaling=SCALINGS[name]))
@@ -110,6 +111,7 @@ def test_growing_lengths_of_grids_compile_at_most_twice(name: str, counted: Call
     assert len(times) <= 2
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("name", SCALINGS)
 @pytest.mark.parametrize("strict", [False, True], ids=["traced", "by dynamo"])
 def test_an_exported_rotary_chooses_by_the_length_it_is_given(name: str, strict: bool) -> None:

@@ -129,7 +129,7 @@ def test_every_registered_encoding_keeps_the_contract(name: str) -> None:
     assert len(report.passed) >= len(CHECKS)
 
 
-@pytest.mark.thin(8)
+@pytest.mark.thin(16)
 @pytest.mark.parametrize("encoding", VARIANTS, ids=lambda each: f"{type(each).__name__}({each.extra_repr()})")
 def test_every_variant_keeps_the_contract(encoding: situs.Encoding) -> None:
     report = check_encoding(encoding, raise_on_failure=False)

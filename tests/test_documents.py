@@ -157,7 +157,11 @@ SMALL = [
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("document", [ROOT / "README.md", ROOT / "docs" / "guide.md"], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "document",
+    [ROOT / "README.md", pytest.param(ROOT / "docs" / "guide.md", marks=pytest.mark.heavy)],
+    ids=lambda path: path.name,
+)
 def test_lines_for_a_shell_run(document: pathlib.Path, tmp_path: pathlib.Path) -> None:
     blocks = blocks_of(document.read_text(encoding="utf-8"))
     defining = [block.code for block in blocks if re.search(r"^class ", block.code, re.MULTILINE)]

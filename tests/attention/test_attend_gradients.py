@@ -33,7 +33,7 @@ from tests.attention.attention_cases import (
 pytestmark = pytest.mark.compiled  # with shapes checked these would take minutes; smaller tests of each kernel do
 
 
-@pytest.mark.thin(8)
+@pytest.mark.thin(12)
 @pytest.mark.parametrize("places", PLACES)
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_gradients_of_every_kernel_equal_the_references(

@@ -40,6 +40,18 @@ def test_documents_begin_anew_and_padding_closes_no_gate() -> None:
     np.testing.assert_allclose(term(gate, padded, padded)[0][:, real[0]][:, :, real[0]], alone, atol=1e-12)
 
 
+def test_tokens_of_another_chunk_close_no_gate() -> None:
+    q, k, v = torch.randn(3, 1, HEADS, 6, 4, dtype=torch.float64)
+    gate = 3 * torch.randn(1, HEADS, 6, 1, dtype=torch.float64)
+    ids = torch.tensor([0, 4, 1, 5, 2, 6])  # two chunks of 4, by turns
+    forget = Forgetting(num_heads=HEADS)
+    out = attend(q, k, v, encoding=forget, causal=True, positions=ids, chunk=4, features={"gate": gate})
+    for first in (0, 1):
+        q_, k_, v_, gate_ = (each[:, :, first::2] for each in (q, k, v, gate))
+        alone = attend(q_, k_, v_, encoding=forget, causal=True, features={"gate": gate_})
+        torch.testing.assert_close(out[:, :, first::2], alone)
+
+
 def test_equal_gates_are_alibi() -> None:
     alibi = situs.ALiBi(num_heads=4)
     slopes = -alibi.by_offset(torch.tensor([-1]))[:, 0]

@@ -101,3 +101,15 @@ def test_what_does_not_fit_is_refused() -> None:
     words = "x must have 4 heads, since this PoPE has phases for each; got shape (1, 2, 3, 8)."
     with raises_exactly(ValueError, words):
         made()(torch.ones(1, 2, 3, 8))
+
+
+def test_what_padding_holds_has_no_gradient() -> None:
+    places = Positions.from_mask(torch.tensor([[0, 1, 1, 1]]))
+    query, key, value = torch.randn(3, 1, 2, 4, 8).unbind()
+    query[:, :, 0], key[:, :, 0] = torch.nan, torch.inf
+    leaves = [each.requires_grad_() for each in (query, key, value)]
+    situs.attend(*leaves, encoding=PoPE(head_dim=8, learned=False), positions=places).sum().backward()
+    for leaf in leaves[:2]:
+        assert leaf.grad is not None
+        assert leaf.grad[:, :, 0].eq(0).all()
+        assert leaf.grad.isfinite().all()

@@ -126,6 +126,7 @@ def test_a_document_or_padded_row_is_as_if_alone(cls: Any, options: dict[str, An
         torch.testing.assert_close(together[:, :, real], alone)
 
 
+@pytest.mark.thin(3)
 @ranges_and_bare_ids
 @every_variant
 def test_every_gradient_is_right(
@@ -171,7 +172,7 @@ def test_autocast_changes_nothing_since_a_rounded_score_would_blur_positions(cls
             assert torch.equal(encoding(*half, places), encoding(half[0].float(), half[1].float(), places))
 
 
-@pytest.mark.thin(5)
+@pytest.mark.thin(10)
 @pytest.mark.compiled
 @every_compiled
 def test_growing_lengths_compile_at_most_twice(cls: Any, options: dict[str, Any]) -> None:
@@ -190,7 +191,7 @@ def test_growing_lengths_compile_at_most_twice(cls: Any, options: dict[str, Any]
     assert len(times) <= 2
 
 
-@pytest.mark.thin(5)
+@pytest.mark.thin(10)
 @pytest.mark.compiled
 @every_compiled
 def test_an_exported_layer_takes_any_length(cls: Any, options: dict[str, Any]) -> None:

@@ -82,7 +82,7 @@ def attention(
         seen = seen & (mask if mask.dtype == torch.bool else mask > -math.inf)
         added = added if mask.dtype == torch.bool else torch.where(seen, mask.double(), 0.0)
     scale = softmax_scale(encodings, query.shape[-1], call.scale)
-    inputs = Inputs(query, key, pairs, scale, seen, prepared(features or {}, encodings, pairs, read))
+    inputs = Inputs(query, key, pairs, scale, seen, prepared(features or {}, encodings, pairs, read), call.chunk)
     scores = _products(query, key, encodings, pairs, scale, read)
     margin = math.inf
     for each in encodings:

@@ -2,7 +2,8 @@
 
     Projected     r_i . P[:, i - j]   for 0 <= i - j < distances, 0 elsewhere;  r_i times t(i) if so made
     Gated         g_i b(j - i), with the formula of the bias
-    Forgetting    sum of max(log sigmoid(f_l), -1e5) over the real keys l of the document with slot_j < slot_l <= slot_i
+    Forgetting    sum of max(log sigmoid(f_l), -1e5) over the real keys l with slot_j < slot_l <= slot_i,
+                  those of the document and of the chunk
 
 Shapes: features (b, h, n or m, width); terms (b, h, n, m).
 """
@@ -70,17 +71,20 @@ def forgetting(encoding: Any, inputs: Any, read: Reader) -> Tensor:
     steps = (f.clamp(max=0) - torch.log1p(torch.exp(-f.abs()))).clamp(min=LOWEST)
     query, key = inputs.pairs.query, inputs.pairs.key
     of_queries, of_keys = query_slots(query, key), own_slots(key)
-    up_to_query = read.in_float64(_summed(steps, of_queries, query, of_keys, key))
-    up_to_key = read.in_float64(_summed(steps, of_keys, key, of_keys, key))
+    up_to_query = read.in_float64(_summed(steps, of_queries, query, of_keys, key, inputs.chunk))
+    up_to_key = read.in_float64(_summed(steps, of_keys, key, of_keys, key, inputs.chunk))
     apart = up_to_query[..., :, None] - up_to_key[..., None, :]
     return torch.where(inputs.visible, apart, 0.0)
 
 
-def _summed(steps: Tensor, slots: Tensor, tokens: Tokens, key_slots: Tensor, key: Tokens) -> Tensor:
-    """The numbers of all real keys of a token's document, up to its slot. Shapes: steps (b, h, m) -> (b, h, n)."""
+def _summed(steps: Tensor, slots: Tensor, tokens: Tokens, key_slots: Tensor, key: Tokens, chunk: int | None) -> Tensor:
+    """The numbers of all real keys of a token's document and chunk, up to its slot. Shapes: steps (b, h, m) ->
+    (b, h, n)."""
     counts = key_slots[:, None, :] <= slots[:, :, None]  # (rows, n, m)
     if key.documents is not None and tokens.documents is not None:
         counts = counts & (key.documents[:, None, :] == tokens.documents[:, :, None])
+    if chunk is not None:
+        counts = counts & ((key.ids // chunk)[:, None, :] == (tokens.ids // chunk)[:, :, None])
     if key.valid is not None:
         counts = counts & key.valid[:, None, :]
     return (counts.double()[:, None] @ steps[..., None]).squeeze(-1)

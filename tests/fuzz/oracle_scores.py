@@ -44,6 +44,7 @@ class Inputs:
 
     features: Mapping[str, Tensor] = field(default_factory=dict)
     """Side inputs of tokens, by name."""
+    chunk: int | None = None
 
 
 def shaw(encoding: Any, inputs: Inputs, read: Reader) -> Tensor:

@@ -19,6 +19,8 @@ from situs.lab.probing.findings import Cost, Costs, DecodeCost
 from situs.lab.problems import Problem
 from situs.lab.settings import Size
 
+pytestmark = pytest.mark.once
+
 OWN = """
 import situs
 

@@ -87,7 +87,7 @@ class Driver:
             time.sleep(0.05)
 
 
-@pytest.mark.thin(3)
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("ending", "status"), [("kill", -signal.SIGKILL), ("interrupt", -signal.SIGINT), ("terminate", 143)]
 )
@@ -114,6 +114,7 @@ def test_a_comparison_that_was_stopped_goes_on_with_the_same_numbers(
         assert sorted(path.suffix for path in (folder / "trials").iterdir()) == [".json"] * 6
 
 
+@pytest.mark.heavy
 def test_two_comparisons_into_one_folder_share_the_trials(tmp_path: pathlib.Path, undisturbed: dict[str, str]) -> None:
     folder = tmp_path / "results"
     both = [Driver(tmp_path / "driver.py", folder) for _ in range(2)]

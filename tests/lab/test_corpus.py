@@ -3,12 +3,15 @@
 import pickle
 import random
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from situs.lab.comparing.corpus import Corpus, HeldOut
 from situs.lab.comparing.records import TextFacts
+
+pytestmark = pytest.mark.once
 
 seeds = st.integers(0, 2**40)
 

@@ -66,7 +66,7 @@ def address(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     cluster.shutdown()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.skipif(sys.platform != "linux", reason="kills processes")
 def test_a_cluster_gives_the_local_numbers_though_a_worker_is_killed(address: str, tmp_path: pathlib.Path) -> None:
     text = tmp_path / "text.txt"
@@ -99,7 +99,7 @@ def test_a_cluster_gives_the_local_numbers_though_a_worker_is_killed(address: st
     assert numbers(records) == numbers(here)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_trial_that_hangs_on_a_cluster_is_cancelled_and_its_results_are_kept(address: str) -> None:
     hangs, sound = (Trial(parse(name), (parse(name),), "copy", 0, 5, SETTINGS) for name in ("waiting:Hangs", "alibi"))
     records: dict[str, TrialRecord] = {}

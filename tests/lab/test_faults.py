@@ -147,6 +147,7 @@ def test_a_hang_is_ended_at_the_time_limit_with_the_line_where_it_hung(team: Tea
     ]
 
 
+@pytest.mark.heavy
 def test_results_of_before_a_failure_are_kept(team: Team) -> None:
     names = [f'faults:Late(fault="{fault}")' for fault in ("raise", "exit", "leave", "interrupt")]
     names += ['faults:Late(fault="hang", least=25)', 'faults:Late(fault="none")']
@@ -173,6 +174,7 @@ def test_results_of_before_a_failure_are_kept(team: Team) -> None:
     assert broken[-1].methods[names[-2]].lengths.keys() == {12, 24}
 
 
+@pytest.mark.heavy
 def test_a_fault_in_costs_alone_leaves_the_properties(team: Team) -> None:
     name = 'faults:Late(fault="hang", least=4096, most=4096)'
     costs, properties = answers(

@@ -216,11 +216,9 @@ def test_an_option_that_a_scaling_does_not_take_is_refused_with_what_it_takes(wr
 
 def test_factors_that_do_not_fit_the_head_are_refused_when_the_model_is_made() -> None:
     (method,) = parse_methods("longrope(short_factors=(1, 2), long_factors=(3, 4))")
-    decoder = Decoder(method, vocabulary=2, size=Size(dim=4, layers=1, heads=1), train_length=8, seed=0)
+    Decoder(method, vocabulary=2, size=Size(dim=4, layers=1, heads=1), train_length=8, seed=0)
     with raises_exactly(ValueError, "short_factors must have 8 numbers, one for each pair of 16 channels; got 2."):
         Decoder(method, vocabulary=2, size=Size(dim=16, layers=1, heads=1), train_length=8, seed=0)
-    (rotary,) = (each for each in decoder.modules() if isinstance(each, situs.Rotary))
-    assert (rotary.rotary_dim, rotary.frequencies.shape[-1]) == (4, 2)
 
 
 def test_a_proportional_scaling_is_drawn() -> None:
@@ -293,4 +291,6 @@ def test_a_subclass_of_rotary_that_takes_no_scaling_is_told_how_to() -> None:
 
 def test_a_scaling_is_fitted_to_the_channels_that_are_rotated() -> None:
     (method,) = parse_methods("rotary(rotary_dim=4)+longrope(short_factors=(1, 2), long_factors=(3, 4))")
-    Decoder(method, vocabulary=2, size=Size(dim=16, layers=1, heads=1), train_length=8, seed=0)
+    decoder = Decoder(method, vocabulary=2, size=Size(dim=16, layers=1, heads=1), train_length=8, seed=0)
+    (rotary,) = (each for each in decoder.modules() if isinstance(each, situs.Rotary))
+    assert (rotary.rotary_dim, rotary.frequencies.shape[-1]) == (4, 2)

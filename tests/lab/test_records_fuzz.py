@@ -17,6 +17,8 @@ from situs.plots.comparison.table_csv import table_csv
 from tests.lab.test_plain import MEASURED
 from tests.plots.comparison.sample import make_records
 
+pytestmark = pytest.mark.once
+
 COMPARISON = make_records(
     methods=("alibi", "learned", "rotary", "rotary+yarn", "cope", "xpos"), windows=2, multiples=(1, 2)
 )

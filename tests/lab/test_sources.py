@@ -12,6 +12,8 @@ from situs.cli import main
 from situs.lab.naming import parse
 from situs.lab.naming.sources import sources
 
+pytestmark = pytest.mark.once
+
 USES = """
 import situs
 from sources_helper import P
@@ -119,6 +121,7 @@ def test_relative_imports_within_a_method_count(folder: Path) -> None:
 
 
 @pytest.mark.once
+@pytest.mark.heavy
 def test_a_comparison_trains_again_after_a_module_beside_the_class_was_edited(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

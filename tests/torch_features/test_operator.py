@@ -39,6 +39,7 @@ def _arguments(name: str, kv_heads: int, **options: Any) -> tuple[Given, Setting
     return Given(*leaves), settings
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("kv_heads", [HEADS, 2])
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("name", ["t5", "shaw", "deberta"])
@@ -55,6 +56,7 @@ def test_a_window_and_a_mask_are_checked_too() -> None:
     assert set(found.values()) == {"SUCCESS"}
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("kv_heads", [HEADS, 2])
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_torch_finds_nothing_wrong_with_the_operator_of_bands(positions: str, kv_heads: int) -> None:

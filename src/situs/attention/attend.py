@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from situs.arguments import require_choice
-from situs.attention.kernels import KERNELS
+from situs.attention.kernels import banded, blockwise, dense, flash, flex, toeplitz
 from situs.attention.one_rotation import with_one_rotation
+from situs.attention.reference import cannot as reference_cannot
+from situs.attention.reference import run as reference_run
 from situs.attention.request import Request, make_request
 from situs.attention.value_maps import mapped_output, with_mapped_values
 from situs.encodings.base import Encodings, autocast_off
 from situs.positions import PositionsLike
+
+
+class Kernel(NamedTuple):
+    """A way to serve requests, or some of them."""
+
+    cannot: Callable[[Request], str | None]
+    """Why it does not serve a request; None if it does."""
+
+    run: Callable[[Request], Tensor]
+    """The attention that was asked for."""
+
+
+KERNELS = {
+    "flash": Kernel(flash.cannot, flash.run),
+    "toeplitz": Kernel(toeplitz.cannot, toeplitz.run),
+    "banded": Kernel(banded.cannot, banded.run),
+    "flex": Kernel(flex.cannot, flex.run),
+    "blockwise": Kernel(blockwise.cannot, blockwise.run),
+    "dense": Kernel(dense.cannot, dense.run),
+    "reference": Kernel(reference_cannot, reference_run),
+}
 
 _FIRST_FOR_A_DECODE_STEP = ("flash", "dense", "toeplitz", "blockwise", "reference")
 _FIRST_ON_CUDA = ("flash", "flex", "toeplitz", "blockwise", "dense", "reference")

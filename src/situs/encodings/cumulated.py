@@ -28,7 +28,8 @@ LOWEST = -1e5  # of a token's number: no weight is left behind it, and later one
 class CumulatedScore(ScoreEncoding):
     """Add to every score the sum of the numbers of all tokens behind the key, up to the query.
 
-    Positions enter by order alone. Tokens of other documents, and padding, add nothing.
+    Positions enter by order alone. Padding adds nothing, nor do tokens of other documents, or of other chunks where
+    attention has chunks: what a query gives depends on none of them.
     """
 
     by_order = True

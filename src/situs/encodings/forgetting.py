@@ -8,9 +8,9 @@ Acts on  scores.    Learned: yes, a gate per head from hidden states.    Relativ
 The sum is a difference of two cumulated numbers, c_i - c_j. A gate that is the same at every token is ALiBi with the
 slope -log sigmoid(f), whence the name data-dependent ALiBi.
 
-Departures: the feature "gate" is f, before the sigmoid. Padding and other documents close no gate. Only causal
-attention has a sum from j to i: other calls are refused. The logarithm of a gate is -1e5 at least, so that one that is
-closed, even by f = -inf, forgets all before it, and later gates still count.
+Departures: the feature "gate" is f, before the sigmoid. Padding, other documents and other chunks close no gate. Only
+causal attention has a sum from j to i: other calls are refused. The logarithm of a gate is -1e5 at least, so that one
+that is closed, even by f = -inf, forgets all before it, and later gates still count.
 """
 
 from __future__ import annotations

@@ -112,6 +112,8 @@ class PoPE(QueryKeyEncoding):
             delta = self.delta.to(dtype)[:, None]  # (heads, 1, head_dim)
             of_cos, of_sin = delta.cos(), delta.sin()
             cos, sin = cos * of_cos + sin * of_sin, sin * of_cos - cos * of_sin
+        if where.valid is not None:  # what padding holds may have no gradient, and softplus would pass that on
+            x = x.masked_fill(~where.valid[:, None, :, None], 0)
         # in graphs strides are known ahead, and torch foretells those of softplus' gradient for whole tensors alone
         whole = x.contiguous() if torch.compiler.is_compiling() else x
         magnitude = nn.functional.softplus(whole.to(dtype))

@@ -192,6 +192,7 @@ def test_right_answers_are_drawn_for_any_task(view: View) -> None:
     assert "xpos" not in lines(axes)
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("narrow", [False, True], ids=["wide", "narrow"])
 @pytest.mark.parametrize("name", NAMES)
 def test_no_word_is_cut_off_or_upon_another(view: View, name: str, narrow: bool) -> None:

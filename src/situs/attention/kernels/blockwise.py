@@ -18,11 +18,11 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from situs.attention.features import features_of
-from situs.attention.kernels.inputs import Inputs, cumulated, real_tokens, rotated
+from situs.attention.kernels.inputs import cumulated, real_tokens, rotated
 from situs.attention.kernels.loop import Attended, Term, Vjp, accumulate, attend_tiles, attend_tiles_backward
 from situs.attention.kernels.softmax import TWICE, Scratch, serves_flash, sinks_vjp, with_sinks
 from situs.attention.kernels.tails import Tail, Tails, split_tails
-from situs.attention.kernels.tiling import EVERY, Tile, Tiling, tiles_between_ranges
+from situs.attention.kernels.tiling import EVERY, Inputs, Tile, Tiling, tiles_between_ranges
 from situs.attention.request import Request
 from situs.attention.visibility import visibility, visible_with_mask
 from situs.encodings.base import Role, autocast_off, computing_dtype

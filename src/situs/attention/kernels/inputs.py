@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from situs.attention.kernels.tiling import Tile
 from situs.attention.offsets import key_vectors
 from situs.attention.request import Request
-from situs.encodings.base import computing_dtype
+from situs.encodings.base import QueryKeyEncoding, computing_dtype
 from situs.encodings.cumulated import cumulated as sums_of
 from situs.encodings.rotation import RotationEncoding
 from situs.functional.heads import share_heads
@@ -20,44 +17,23 @@ from situs.positions import Positions
 CHANNELS = 8  # that kernels take at a time
 
 
-class Inputs(NamedTuple):
-    """Queries, keys and values; queries and keys as content terms meet them, before any rotation; cumulated numbers."""
-
-    query: Float[Tensor, "batch heads query head_dim"]
-    key: Float[Tensor, "batch heads key head_dim"]
-    value: Float[Tensor, "batch heads key value_dim"]
-    plain_query: Float[Tensor, "batch heads query plain_dim"]
-    plain_key: Float[Tensor, "batch heads key plain_dim"]
-    query_sums: Float[Tensor, "batch heads query"] | None = None
-    """c_i and c_j in float64, of which scores get the difference; None where they do not."""
-    key_sums: Float[Tensor, "batch heads key"] | None = None
-
-    def of(self, tile: Tile) -> Inputs:
-        """Take a tile's part of all of them."""
-        query, key, value, plain_query, plain_key, query_sums, key_sums = self
-        own_query, own_key = tile.of_queries(query), tile.of_keys(key)
-        return Inputs(
-            own_query,
-            own_key,
-            tile.of_keys(value),
-            own_query if plain_query is query else tile.of_queries(plain_query),
-            own_key if plain_key is key else tile.of_keys(plain_key),
-            None if query_sums is None else tile.of_queries(query_sums),
-            None if key_sums is None else tile.of_keys(key_sums),
-        )
-
-
 def rotated(request: Request) -> tuple[Tensor, Tensor]:
     """Queries and keys with the encodings that act on them applied; keys keep their number of heads."""
     query, key, of_queries, of_keys = request.query, request.key, request.query_positions, request.key_positions
     for each in request.rotations:
-        if next(each.parameters(), None) is not None:  # what learns must not learn from padding
-            query, key = real_tokens(query, of_queries), real_tokens(key, of_keys)
-        if isinstance(each, RotationEncoding):
-            query, key = each.both(query, key, of_queries, of_keys)
-        else:
-            query, key = each(query, of_queries), each(key, of_keys, role="key")
+        query, key = rotated_by(each, query, key, of_queries, of_keys)
     return query, key
+
+
+def rotated_by(
+    encoding: QueryKeyEncoding, query: Tensor, key: Tensor, of_queries: Positions, of_keys: Positions
+) -> tuple[Tensor, Tensor]:
+    """Queries and keys with one encoding applied, in one pass where it rotates."""
+    if next(encoding.parameters(), None) is not None:  # what learns must not learn from padding
+        query, key = real_tokens(query, of_queries), real_tokens(key, of_keys)
+    if isinstance(encoding, RotationEncoding):
+        return encoding.both(query, key, of_queries, of_keys)
+    return encoding(query, of_queries), encoding(key, of_keys, role="key")
 
 
 def widened(request: Request) -> tuple[Tensor, Tensor, Tensor]:

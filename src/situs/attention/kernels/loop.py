@@ -17,10 +17,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from situs.attention.kernels.inputs import Inputs
 from situs.attention.kernels.softmax import Scratch, cap_, finite, merge_, partial, softmax
 from situs.attention.kernels.tails import Tail, Tails, attend_tail, tail_backward
-from situs.attention.kernels.tiling import Tile, meets_each_query_once
+from situs.attention.kernels.tiling import Inputs, Tile, meets_each_query_once
 from situs.encodings.base import computing_dtype
 
 QUERIES = 256  # of a tile

@@ -24,9 +24,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-from situs.attention.kernels.inputs import Inputs
 from situs.attention.kernels.softmax import partial, partial_backward
-from situs.attention.kernels.tiling import Tile
+from situs.attention.kernels.tiling import Inputs, Tile
 
 CHANNELS = 8  # two are used; the kernel's tiles are multiples of eight
 

@@ -81,6 +81,33 @@ class Tile(NamedTuple):
         return tensor if self.heads == EVERY or tensor.shape[0] == 1 else tensor[self.heads]
 
 
+class Inputs(NamedTuple):
+    """Queries, keys and values; queries and keys as content terms meet them, before any rotation; cumulated numbers."""
+
+    query: Float[Tensor, "batch heads query head_dim"]
+    key: Float[Tensor, "batch heads key head_dim"]
+    value: Float[Tensor, "batch heads key value_dim"]
+    plain_query: Float[Tensor, "batch heads query plain_dim"]
+    plain_key: Float[Tensor, "batch heads key plain_dim"]
+    query_sums: Float[Tensor, "batch heads query"] | None = None
+    """c_i and c_j in float64, of which scores get the difference; None where they do not."""
+    key_sums: Float[Tensor, "batch heads key"] | None = None
+
+    def of(self, tile: Tile) -> Inputs:
+        """Take a tile's part of all of them."""
+        query, key, value, plain_query, plain_key, query_sums, key_sums = self
+        own_query, own_key = tile.of_queries(query), tile.of_keys(key)
+        return Inputs(
+            own_query,
+            own_key,
+            tile.of_keys(value),
+            own_query if plain_query is query else tile.of_queries(plain_query),
+            own_key if plain_key is key else tile.of_keys(plain_key),
+            None if query_sums is None else tile.of_queries(query_sums),
+            None if key_sums is None else tile.of_keys(key_sums),
+        )
+
+
 @dataclass(frozen=True)
 class Tiling:
     """The tiles of one attention, and which keys of them are hidden."""

@@ -278,7 +278,7 @@ def _phrase(task: str, found: Scores, train_length: int) -> str:
     error = next_one is not None and next_one.error is not None
     if found.measure == ACCURACY:
         if not reached:
-            return f"{task}: {NO_RESULT}" if error else f"{task}: under {100 * FINDS:.0f}\N{NO-BREAK SPACE}% at 1×"
+            return f"{task}: {NO_RESULT}" if error else f"{task}: under {100 * FINDS:.0f}\N{NO-BREAK SPACE}%"
         return f"{task}: right to {times}" + (", no result beyond" if error else "")
     if not reached:
         return "no loss at 1×"

@@ -11,12 +11,11 @@ from torch import Tensor
 
 from situs.attention.kernels.banded.op import Given, Settings, attend_in_bands
 from situs.attention.kernels.banded.parts import ENDLESS
-from situs.attention.kernels.inputs import real_tokens
+from situs.attention.kernels.inputs import rotated_by
 from situs.attention.request import Request
 from situs.attention.visibility import tokens_of
 from situs.encodings.bands import Band, Bands
 from situs.encodings.rotary import Rotary
-from situs.encodings.rotation import RotationEncoding
 
 __all__ = ["cannot", "run"]
 
@@ -83,12 +82,7 @@ def _rotated(request: Request, band: Band) -> tuple[Tensor, Tensor]:
     query, key = request.query, request.key
     for each in request.rotations:
         of_queries, of_keys, rotation = request.query_positions, request.key_positions, each
-        if next(each.parameters(), None) is not None:  # what learns must not learn from padding
-            query, key = real_tokens(query, of_queries), real_tokens(key, of_keys)
         if isinstance(each, Rotary) and each.bands is not None:
             rotation, of_queries, of_keys = each.without_bands, band.of_queries(of_queries), band.of_keys(of_keys)
-        if isinstance(rotation, RotationEncoding):
-            query, key = rotation.both(query, key, of_queries, of_keys)
-        else:
-            query, key = rotation(query, of_queries), rotation(key, of_keys, role="key")
+        query, key = rotated_by(rotation, query, key, of_queries, of_keys)
     return query, key

@@ -12,11 +12,10 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from situs.attention.kernels.inputs import Inputs
 from situs.attention.kernels.loop import Attended, attend_tiles, attend_tiles_backward, tiles_of_term
 from situs.attention.kernels.operators import Operator, of_key_heads, without_padding
 from situs.attention.kernels.softmax import partial, partial_backward, serves_flash
-from situs.attention.kernels.tiling import EVERY, Tile, Tiling, tiles_between_ranges, tiles_between_tokens
+from situs.attention.kernels.tiling import EVERY, Inputs, Tile, Tiling, tiles_between_ranges, tiles_between_tokens
 from situs.attention.kernels.toeplitz import strided
 from situs.attention.kernels.toeplitz.given import Given, Settings, as_given, over_offsets
 from situs.attention.kernels.toeplitz.terms import ByOffset, LookedUpTerm, OffsetTerm, SkewedTerm

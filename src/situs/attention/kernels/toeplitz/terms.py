@@ -19,11 +19,10 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.nn.functional import pad
 
-from situs.attention.kernels.inputs import Inputs
 from situs.attention.kernels.loop import Term, Vjp
 from situs.attention.kernels.softmax import Scratch, sees_any
 from situs.attention.kernels.tails import Tail, Tails, split_tails
-from situs.attention.kernels.tiling import Tile, Tiling, offsets_of
+from situs.attention.kernels.tiling import Inputs, Tile, Tiling, offsets_of
 from situs.attention.kernels.toeplitz.products import (
     add_products,
     add_rows,
