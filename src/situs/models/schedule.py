@@ -43,23 +43,24 @@ KINDS: dict[str, Kind] = {
 class Every:
     """Say that one layer of ``n`` attends otherwise than the rest.
 
-    key: the setting that holds n; n is its default.
+    key: the settings that hold n; n is their default.
     at: which of the n it is, counted from 0; the last where left out.
+    also: layers that are as the one too, counted from the end where negative.
     """
 
     n: int
-    key: str | tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
     one: str = "full_attention"
     rest: str = "sliding_attention"
-    at: int | None = None
+    at: int = -1
+    also: tuple[int, ...] = ()
 
     def types(self, view: View, layers: int) -> list[str]:
         """The type of each layer."""
-        keys = (self.key,) if isinstance(self.key, str) else self.key
-        n = view.count(*keys, reason="it counts layers", default=self.n) if keys else self.n
-        assert n is not None
-        at = n - 1 if self.at is None else self.at
-        return [self.one if layer % n == at % n else self.rest for layer in range(layers)]
+        n = (view.count(*self.key, reason="it counts layers") if self.key else None) or self.n
+        ones = {layer for layer in range(layers) if layer % n == self.at % n}
+        ones |= {layer % layers for layer in self.also if -layers <= layer < layers}
+        return [self.one if layer in ones else self.rest for layer in range(layers)]
 
 
 @dataclass(frozen=True)
@@ -79,15 +80,62 @@ class Behind:
 
 @dataclass(frozen=True)
 class Same:
-    """Say that all layers are alike: they slide where there is a window."""
+    """Say that all layers are alike: they slide where there is a window, unless they are named here."""
+
+    type: str | None = None
 
     def types(self, view: View, layers: int) -> list[str]:
         """The type of each layer."""
         slides = view.get("sliding_window") is not None
-        return ["sliding_attention" if slides else "full_attention"] * layers
+        return [self.type or ("sliding_attention" if slides else "full_attention")] * layers
 
 
-Rule = Every | Behind | Same
+@dataclass(frozen=True)
+class Indices:
+    """Say by their numbers which layers attend; without them, all do (LFM2)."""
+
+    key: str
+    rest: str
+
+    def types(self, view: View, layers: int) -> list[str]:
+        """The type of each layer."""
+        listed = view.get(self.key)
+        if listed is None:
+            return ["full_attention"] * layers
+        if not isinstance(listed, list) or not all(type(each) is int for each in listed):
+            raise ConfigError(f"{view.name(self.key)} must be a list of layers, by number; got {told(listed)}.")
+        return ["full_attention" if layer in listed else self.rest for layer in range(layers)]
+
+
+@dataclass(frozen=True)
+class Period:
+    """Say that layers attend from one on, with a period (Jamba)."""
+
+    rest: str = "linear_attention"
+
+    def types(self, view: View, layers: int) -> list[str]:
+        """The type of each layer."""
+        period = view.count("attn_layer_period", reason="it counts layers", default=1) or 1
+        first = view.count("attn_layer_offset", reason="it counts layers", default=0, least=0) or 0
+        return ["full_attention" if layer % period == first else self.rest for layer in range(layers)]
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """Say that a list of names is repeated over the layers (RecurrentGemma)."""
+
+    key: str
+    names: tuple[tuple[str, str], ...]
+
+    def types(self, view: View, layers: int) -> list[str]:
+        """The type of each layer."""
+        listed, names = view.get(self.key), dict(self.names)
+        if not isinstance(listed, list) or not listed or not all(each in names for each in listed):
+            raise ConfigError(f"{view.name(self.key)} must be a list of {' and '.join(names)}; got {told(listed)}.")
+        return [names[listed[layer % len(listed)]] for layer in range(layers)]
+
+
+Rule = Every | Behind | Same | Indices | Period | Cycle
 
 
 def layer_types(view: View, layers: int, rule: Rule) -> list[str]:

@@ -20,10 +20,23 @@ MISSING: Final = object()
 class View:
     """Read an object of a configuration; what it leaves out comes from the defaults of its model type."""
 
-    def __init__(self, config: Mapping[str, Any], *, path: str = "", defaults: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        *,
+        path: str = "",
+        defaults: Mapping[str, Any] | None = None,
+        renamed: Mapping[str, str] | None = None,
+    ) -> None:
+        """
+        path: to this object, for errors.
+        defaults: what holds where a setting is left out.
+        renamed: common names of settings, with the names that this model type has for them.
+        """
         self.config = config
         self.path = path
         self.defaults = defaults or {}
+        self.renamed = renamed or {}
         self.read: set[str] = set()
         self.parts: dict[str, View] = {}
 
@@ -40,6 +53,7 @@ class View:
 
         Raises where two spellings say different things.
         """
+        spellings = self._all(spellings)
         self.read.update(spellings)
         written = {key: self.config[key] for key in spellings if self.config.get(key) is not None}
         if written:
@@ -56,7 +70,14 @@ class View:
 
     def spelling(self, *spellings: str) -> str:
         """The path of the spelling that is written, for errors; the first where none is."""
-        return self.name(next((key for key in spellings if key in self), spellings[0]))
+        return self.name(next((key for key in self._all(spellings) if key in self), spellings[0]))
+
+    def says(self, *spellings: str) -> bool:
+        """Whether any spelling of a key is written, with something other than null."""
+        return any(key in self for key in self._all(spellings))
+
+    def _all(self, spellings: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(each for key in spellings for each in (key, self.renamed.get(key, key))))
 
     def number(
         self,

@@ -1,0 +1,216 @@
+"""The table of families: what a model type does otherwise than most, one row for each exception.
+
+Most models rotate halves of their leading channels in every layer and attend causally: `Family()` is that rule, which
+reads model types that are not in the table too. `family_of` joins the rows of a model type; `verified` tells whether
+its positions are compared with those of transformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from situs.models.schedule import Behind, Cycle, Every, Indices, Period, Rule, Same
+
+Rotates = Literal["all", "sliding", "sliding, or all without a window", "no_rope_layers", "layer_rope_theta", "none"]
+
+
+@dataclass(frozen=True)
+class Family:
+    """Hold what is particular to some model types.
+
+    interleaved: whether neighbouring channels are pairs; or the setting that says so.
+    partial: whether rope_type default honours partial_rotary_factor.
+    latent: whether attention is latent: rotated channels are the last qk_rope_head_dim of a head.
+    schedule: which layers slide, where layer_types is not written.
+    rotates: which layers rotate at all.
+    when: the setting that switches rotation on, with the value that does.
+    bases: for rope parameters by layer type, the older settings that hold their bases.
+    window: the settings that hold the window; and what it means.
+    """
+
+    interleaved: bool | str = False
+    partial: bool = False
+    latent: bool = False
+    reverse: bool = False
+    schedule: Rule = Same()
+    rotates: Rotates = "all"
+    when: tuple[str, Any] | None = None
+    by_type: bool = False
+    bases: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    window: tuple[str, ...] = ("sliding_window",)
+    halved: bool = False
+    scale: tuple[str, Literal["factor", "square"]] | float | None = None
+    softcap: str | None = None
+    sinks: bool = False
+    causal: bool = True
+    temperature: Literal["llama4", "ministral3", "beam", "learned"] | None = None
+    norm: Literal["before", "after"] | None = None
+    sections: tuple[Literal["contiguous", "interleaved", "ernie"], tuple[int, ...]] | None = None
+    values: Literal["rotated", "rotated and back"] | None = None
+
+
+GENERAL = Family()
+
+_GEMMA = (("full_attention", ("rope_theta",)), ("sliding_attention", ("rope_local_base_freq",)))
+_MODERN = (("full_attention", ("global_rope_theta",)), ("sliding_attention", ("local_rope_theta",)))
+_PATTERN = ("sliding_window_pattern", "_sliding_window_pattern")
+_EVERY_SIXTH = Every(6, _PATTERN)
+
+
+def _rows(*rows: tuple[str, Mapping[str, Any]]) -> dict[str, Family]:
+    found: dict[str, Family] = {}
+    for names, settings in rows:
+        for name in names.split():
+            found[name] = replace(found.get(name, GENERAL), **settings)
+    return found
+
+
+FAMILIES = _rows(
+    # how pairs are laid out
+    (
+        "blt_global_transformer blt_local_decoder blt_local_encoder blt_patcher cohere cohere2 cohere2_moe deepseek_v2 "
+        "deepseek_v4 ernie4_5 ernie4_5_moe ernie4_5_vl_moe_text glm glm4 glm4v_text glm_ocr_text helium llama4_text "
+        "mistral_large4_text moonshine moonshine_streaming openai_privacy_filter pe_audio_encoder "
+        "pe_audio_video_encoder pe_video_encoder bailing_hybrid glm_moe_dsa longcat_flash deepseek_v32 axk2",
+        {"interleaved": True},
+    ),
+    ("deepseek_v3 axk1 glm4_moe_lite mistral4 youtu", {"interleaved": "rope_interleave"}),
+    ("nanochat", {"reverse": True}),
+    # how many channels are rotated
+    (
+        "bamba glm glm4 glm4_moe glm4_moe_lite glm4v_moe_text glm4v_text glm_image_text glm_ocr_text glmasr_encoder "
+        "gpt_neox gpt_neox_japanese laguna mimo_v2_flash minimax_m2 minimax_m3_vl_text mistral4 moonshine "
+        "moonshine_streaming nemotron nemotron3_5_transcribe_asr_audio nemotron3_5_transcribe_word_timestamp "
+        "nemotron3_diarization_audio neomme persimmon phi phi3 phi4_multimodal qwen3_5_moe_text qwen3_5_text "
+        "qwen3_next qwen4_exp_text recurrent_gemma solar_open stablelm step3p5 zaya",
+        {"partial": True},
+    ),
+    (
+        "axk1 axk2 bailing_hybrid deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa hy_v4 kimi_linear "
+        "longcat_flash minicpm3 mistral4 mistral_large4_text youtu",
+        {"latent": True},
+    ),
+    # which layers attend how
+    ("afmoe", {"schedule": Every(4, ("global_attn_every_n_layers",)), "rotates": "sliding"}),
+    ("beam", {"schedule": Every(6), "by_type": True, "temperature": "beam"}),
+    ("cohere2 cohere2_moe", {"schedule": Every(4, ("sliding_window_pattern",)), "rotates": "sliding"}),
+    ("cwm granite_swa granitemoe_swa", {"schedule": Every(4, at=0)}),
+    (
+        "qwen2 qwen3 qwen2_moe qwen2_vl_text qwen2_5_vl_text qwen2_5_omni_text qwen2_5_omni_talker "
+        "deepseek_ocr2_encoder qwen3_omni_moe_talker_code_predictor",
+        {"schedule": Behind()},
+    ),
+    ("dots1", {"schedule": Behind(switch="")}),
+    (
+        "exaone4 exaone_moe",
+        {"schedule": Every(4, ("sliding_window_pattern",)), "rotates": "sliding, or all without a window"},
+    ),
+    ("flint", {"schedule": Every(4, at=1, also=(0, -1)), "rotates": "sliding", "sinks": True}),
+    ("kolibri1", {"schedule": Every(5), "rotates": "sliding, or all without a window"}),
+    (
+        "gemma2 t5_gemma_module vaultgemma",
+        {
+            "schedule": Every(2),
+            "scale": ("query_pre_attn_scalar", "square"),
+            "softcap": "attn_logit_softcapping",
+        },
+    ),
+    (
+        "gemma3_text t5gemma2_text t5gemma2_decoder",
+        {
+            "schedule": _EVERY_SIXTH,
+            "by_type": True,
+            "bases": _GEMMA,
+            "scale": ("query_pre_attn_scalar", "square"),
+            "softcap": "attn_logit_softcapping",
+        },
+    ),
+    ("gemma3n_text", {"schedule": Every(5), "by_type": True, "bases": _GEMMA, "scale": 1.0}),
+    (
+        "gemma4_text gemma4_unified_text diffusion_gemma_text",
+        {"schedule": Every(6, also=(-1,)), "by_type": True, "scale": 1.0},
+    ),
+    ("embedding_gemma2_text", {"schedule": _EVERY_SIXTH, "by_type": True, "scale": 1.0, "causal": False}),
+    ("gpt_oss", {"schedule": Every(2), "sinks": True}),
+    ("laguna mellum step3p5", {"schedule": Same("full_attention"), "by_type": True}),
+    ("mimo_v2_flash", {"schedule": Every(6, also=(0,)), "by_type": True, "window": ("sliding_window", "sliding_window_size")}),
+    ("minimax", {"schedule": Every(2, rest="linear_attention", at=0)}),
+    ("ministral", {"schedule": Same("sliding_attention")}),
+    (
+        "modernbert modernbert-decoder",
+        {
+            "schedule": Every(3, ("global_attn_every_n_layers",), at=0),
+            "by_type": True,
+            "bases": _MODERN,
+            "window": ("local_attention",),
+            "halved": True,
+        },
+    ),
+    ("muse_glimmer_text", {"schedule": Every(4), "rotates": "layer_rope_theta"}),
+    ("muse_spark_text", {"schedule": Every(4, at=1), "rotates": "layer_rope_theta"}),
+    ("muse_glimmer_assistant", {"schedule": Same("sliding_attention")}),
+    ("neomme", {"schedule": Every(6, also=(-1,)), "by_type": True, "causal": False}),
+    ("olmo3", {"schedule": Every(4), "by_type": True}),
+    (
+        "olmo_hybrid qwen3_next qwen3_5_text qwen3_5_moe_text",
+        {"schedule": Every(4, ("full_attention_interval",), rest="linear_attention")},
+    ),
+    (
+        "qwen4_exp_text",
+        {"schedule": Every(4, ("full_attention_interval",), one="indexed_attention", rest="linear_attention")},
+    ),
+    ("ultrabert", {"schedule": Every(3), "by_type": True, "causal": False}),
+    ("zaya", {"schedule": Same("hybrid"), "by_type": True}),
+    ("unlimited_ocr_text", {"schedule": Same("reference_sliding_attention")}),
+    ("axk2 deepseek_v32 glm_moe_dsa hy_v4", {"schedule": Same("indexed_attention")}),
+    ("bailing_hybrid", {"schedule": Every(6, ("layer_group_size",), rest="linear_attention")}),
+    ("lfm2 lfm2_moe", {"schedule": Indices("full_attn_idxs", "conv")}),
+    ("jamba", {"schedule": Period(), "rotates": "none"}),
+    (
+        "recurrent_gemma",
+        {
+            "schedule": Cycle("block_types", (("recurrent", "linear_attention"), ("attention", "sliding_attention"))),
+            "window": ("attention_window_size",),
+        },
+    ),
+    ("minimax_m3_vl_text", {"schedule": Same("full_attention")}),
+    # which layers rotate
+    ("smollm3", {"rotates": "no_rope_layers", "schedule": Same("full_attention")}),
+    (
+        "llama4_text",
+        {
+            "rotates": "no_rope_layers",
+            "schedule": Every(4, ("no_rope_layer_interval",), rest="chunked_attention"),
+            "temperature": "llama4",
+        },
+    ),
+    ("granite_swa granitemoe_swa", {"rotates": "layer_rope_theta", "sinks": True}),
+    ("granitemoehybrid", {"when": ("position_embedding_type", "rope"), "schedule": Same("linear_attention")}),
+    ("zamba2", {"when": ("use_mem_rope", True)}),
+    ("kimi_linear moshi_depth zamba", {"rotates": "none"}),
+    # what else scores get
+    ("granite granitemoe granitemoeshared granitemoehybrid granite_swa granitemoe_swa granite4_vision_text hyperclovax",
+     {"scale": ("attention_multiplier", "factor")}),
+    ("ministral3 mistral4", {"temperature": "ministral3"}),
+    ("hy_v4 openai_privacy_filter", {"sinks": True}),
+    ("hunyuan_v1_dense hunyuan_v1_moe hunyuan_vl_text", {"norm": "after"}),
+    # which see what comes later
+    (
+        "dia_encoder esmc eurobert gte jina_embeddings_v3 lasr_encoder glmasr_encoder modernbert nomic_bert "
+        "openai_privacy_filter pe_audio_encoder pe_audio_video_encoder pe_video_encoder t5gemma2_text xcodec2 neucodec",
+        {"causal": False},
+    ),
+    # coordinates of images beside text
+    ("qwen2_vl_text qwen2_5_vl_text qwen2_5_omni_text qwen2_5_omni_talker paddleocr_vl_text", {"sections": ("contiguous", (16, 24, 24))}),
+    ("glm4v_text glm4v_moe_text glm_ocr_text glm_image_text", {"sections": ("contiguous", (8, 12, 12))}),
+    ("qwen3_vl_text qwen3_vl_moe_text qwen3_omni_moe_text cosmos3_edge_text", {"sections": ("interleaved", (24, 20, 20))}),
+    ("qwen3_5_text qwen3_5_moe_text qwen4_exp_text", {"sections": ("interleaved", (11, 11, 10))}),
+    ("ernie4_5_vl_moe_text", {"sections": ("ernie", (22, 22, 20))}),
+)  # fmt: skip
+
+
+def family_of(model_type: str) -> Family:
+    """What is particular to a model type; the general rule where nothing is."""
+    return FAMILIES.get(model_type, GENERAL)

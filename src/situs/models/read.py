@@ -1,0 +1,88 @@
+"""Read what a released model does with positions.
+
+A configuration is one stack of layers, or has parts with a configuration of their own (``text_config``,
+``vision_config`` ...), which become submodels. Each stack is read by the reader of its model type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from situs.models.facts import Facts, facts_of
+from situs.models.families import Family, family_of
+from situs.models.keys import POSITIONS, is_positional
+from situs.models.positions import ModelPositions, Note
+from situs.models.rotary import read_rotary
+from situs.models.source import load
+from situs.models.strict import ConfigError
+from situs.models.view import View, told
+from situs.registry.spelling import did_you_mean
+
+Engine = Literal["transformers"]
+Reader = Callable[[View, str, Family, Facts], ModelPositions]
+
+READERS: dict[str, Reader] = {}
+"""Of model types that are not rotary; the others are read by `read_rotary`."""
+
+
+def read(source: object, *, engine: Engine = "transformers") -> ModelPositions:
+    """Read a configuration: what its model does with positions, layer by layer."""
+    return read_config(load(source).config, "")
+
+
+def read_config(config: Mapping[str, Any], path: str, *, model_type: str | None = None) -> ModelPositions:
+    """Read one object of settings; ``model_type`` is what it is where it does not say."""
+    name = config.get("model_type", model_type)
+    if not isinstance(name, str) or not name:
+        raise ConfigError(
+            f"{path + '.' if path else ''}model_type must name a model type, since settings mean different things by "
+            f"it; got {told(name)}."
+        )
+    facts = facts_of(name)
+    known = facts or Facts()
+    view = View(config, path=path, defaults=known.keys, renamed=known.renamed)
+    submodels = _submodels(view, known)
+    if submodels and not view.says("num_hidden_layers"):
+        found = ModelPositions(name)
+        _require_no_override(view, name, submodels)
+    else:
+        found = READERS.get(name, read_rotary)(view, name, family_of(name), known)
+    notes = tuple(_unread(view, name, verified=facts is not None))
+    return replace(found, verified=facts is not None, submodels=submodels, notes=(*found.notes, *notes))
+
+
+def _submodels(view: View, facts: Facts) -> dict[str, ModelPositions]:
+    """The parts that are models, by the first word of their setting: text, vision, audio ..."""
+    found: dict[str, ModelPositions] = {}
+    for key, model_type in facts.parts.items():
+        part = view.part(key)
+        if part is not None and (part.config.get("model_type") or model_type):
+            found[key.removesuffix("_config")] = read_config(part.config, part.path, model_type=model_type)
+    return found
+
+
+def _require_no_override(view: View, model_type: str, submodels: Mapping[str, ModelPositions]) -> None:
+    """Raise for rope parameters beside the parts: no part reads them."""
+    for key in ("rope_parameters", "rope_scaling"):
+        if view.get(key) is not None:
+            part = "text" if "text" in submodels else next(iter(submodels))
+            raise ConfigError(
+                f"{view.name(key)} must stand in one of the parts of {model_type}, since none of them reads it from "
+                f"here; got {told(view.get(key))}. Put it into {view.name(part + '_config')}."
+            )
+
+
+def _unread(view: View, model_type: str, *, verified: bool) -> Iterator[Note]:
+    """Refuse what speaks of positions and is not understood; tell what is understood and changes nothing."""
+    for key, value in view.unread().items():
+        if not is_positional(key) or value is False:
+            continue
+        if key in POSITIONS and verified:
+            yield Note(view.name(key), f"{told(value)} changes nothing: {model_type} does not read it")
+            continue
+        raise ConfigError(
+            f"{view.name(key)} must be a setting that is understood, since it speaks of positions; got {told(value)}."
+            f"{did_you_mean(key, sorted(POSITIONS))}"
+        )
