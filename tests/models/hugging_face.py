@@ -74,6 +74,16 @@ def factor(module: Any, layer_type: str) -> float:
     return float(module.attention_scaling if found is None else found)
 
 
+_to = torch.Tensor.to
+
+
+def _to_double(tensor: Tensor, *args: Any, **options: Any) -> Tensor:
+    """Convert as asked, but to float64 where float32 was."""
+    args = tuple(torch.float64 if each is torch.float32 else each for each in args)
+    options = {name: torch.float64 if each is torch.float32 else each for name, each in options.items()}
+    return _to(tensor, *args, **options)
+
+
 def cosines_and_sines(module: Any, exact: Tensor, positions: Tensor, layer_type: str) -> tuple[Tensor, Tensor]:
     """What a rotary module gives at positions, with frequencies in float64 and every step after them too."""
     name = f"{layer_type}_inv_freq" if hasattr(module, f"{layer_type}_inv_freq") else "inv_freq"
@@ -82,7 +92,8 @@ def cosines_and_sines(module: Any, exact: Tensor, positions: Tensor, layer_type:
     takes = inspect.signature(module.forward).parameters
     more = {"layer_type": layer_type} if "layer_type" in takes else {}
     try:
-        with mock.patch.object(torch.Tensor, "float", torch.Tensor.double):
+        double, to = torch.Tensor.double, _to_double
+        with mock.patch.object(torch.Tensor, "float", double), mock.patch.object(torch.Tensor, "to", to):
             found = module(torch.zeros(1, dtype=torch.float64), positions, **more)
     finally:
         setattr(module, name, before)

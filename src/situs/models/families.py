@@ -23,9 +23,15 @@ class Family:
     interleaved: whether neighbouring channels are pairs; or the setting that says so.
     partial: whether rope_type default honours partial_rotary_factor.
     latent: whether attention is latent: rotated channels are the last qk_rope_head_dim of a head.
+    learned: whether frequencies are multiplied by learned numbers.
+    rotated: the setting that counts the channels that are rotated, where it is read.
+    wide: channels of a head in layers of full attention, where global_head_dim is left out.
+    layers: the setting that counts layers, and how many each of it is.
     schedule: which layers slide, where layer_types is not written.
     rotates: which layers rotate at all.
     when: the setting that switches rotation on, with the value that does.
+    by_type: whether rope parameters are given by type of layer.
+    labels: names that rope parameters have instead of those of layer types.
     bases: for rope parameters by layer type, the older settings that hold their bases.
     window: the settings that hold the window; and what it means.
     """
@@ -34,10 +40,15 @@ class Family:
     partial: bool = False
     latent: bool = False
     reverse: bool = False
+    learned: bool = False
+    rotated: str | None = None
+    wide: int | None = None
+    layers: tuple[str, int] = ("num_hidden_layers", 1)
     schedule: Rule = Same()
     rotates: Rotates = "all"
     when: tuple[str, Any] | None = None
     by_type: bool = False
+    labels: tuple[tuple[str, str], ...] = ()
     bases: tuple[tuple[str, tuple[str, ...]], ...] = ()
     window: tuple[str, ...] = ("sliding_window",)
     halved: bool = False
@@ -55,6 +66,7 @@ GENERAL = Family()
 
 _GEMMA = (("full_attention", ("rope_theta",)), ("sliding_attention", ("rope_local_base_freq",)))
 _MODERN = (("full_attention", ("global_rope_theta",)), ("sliding_attention", ("local_rope_theta",)))
+_BOTH = (("full_attention", ("rope_theta",)), ("sliding_attention", ("rope_theta",)))
 _PATTERN = ("sliding_window_pattern", "_sliding_window_pattern")
 _EVERY_SIXTH = Every(6, _PATTERN)
 
@@ -78,6 +90,8 @@ FAMILIES = _rows(
     ),
     ("deepseek_v3 axk1 glm4_moe_lite mistral4 youtu", {"interleaved": "rope_interleave"}),
     ("nanochat", {"reverse": True}),
+    ("minimax_m2", {"rotated": "rotary_dim"}),
+    ("longcat_flash", {"layers": ("num_layers", 2)}),
     # how many channels are rotated
     (
         "bamba glm glm4 glm4_moe glm4_moe_lite glm4v_moe_text glm4v_text glm_image_text glm_ocr_text glmasr_encoder "
@@ -133,6 +147,7 @@ FAMILIES = _rows(
         {"schedule": Every(6, also=(-1,)), "by_type": True, "scale": 1.0},
     ),
     ("embedding_gemma2_text", {"schedule": _EVERY_SIXTH, "by_type": True, "scale": 1.0, "causal": False}),
+    ("gemma4_text gemma4_unified_text diffusion_gemma_text embedding_gemma2_text", {"wide": 512}),
     ("gpt_oss", {"schedule": Every(2), "sinks": True}),
     ("laguna mellum step3p5", {"schedule": Same("full_attention"), "by_type": True}),
     ("mimo_v2_flash", {"schedule": Every(6, also=(0,)), "by_type": True, "window": ("sliding_window", "sliding_window_size")}),
@@ -152,7 +167,7 @@ FAMILIES = _rows(
     ("muse_spark_text", {"schedule": Every(4, at=1), "rotates": "layer_rope_theta"}),
     ("muse_glimmer_assistant", {"schedule": Same("sliding_attention")}),
     ("neomme", {"schedule": Every(6, also=(-1,)), "by_type": True, "causal": False}),
-    ("olmo3", {"schedule": Every(4), "by_type": True}),
+    ("olmo3", {"schedule": Every(4), "by_type": True, "bases": _BOTH}),
     (
         "olmo_hybrid qwen3_next qwen3_5_text qwen3_5_moe_text",
         {"schedule": Every(4, ("full_attention_interval",), rest="linear_attention")},
@@ -196,6 +211,28 @@ FAMILIES = _rows(
     ("ministral3 mistral4", {"temperature": "ministral3"}),
     ("hy_v4 openai_privacy_filter", {"sinks": True}),
     ("hunyuan_v1_dense hunyuan_v1_moe hunyuan_vl_text", {"norm": "after"}),
+    (
+        "deepseek_v4",
+        {
+            "schedule": Every(
+                2, one="compressed_sparse_attention", rest="heavily_compressed_attention", at=1, behind=2
+            ),
+            "by_type": True,
+            "partial": True,
+            "labels": (
+                ("sliding_attention", "main"),
+                ("compressed_sparse_attention", "compress"),
+                ("heavily_compressed_attention", "compress"),
+            ),
+            "values": "rotated and back",
+            "sinks": True,
+        },
+    ),
+    (
+        "mistral_large4_text",
+        {"learned": True, "temperature": "learned", "rotates": "no_rope_layers", "schedule": Same("indexed_attention")},
+    ),
+    ("cohere_compass_text", {"schedule": Same("full_attention"), "by_type": True, "sections": ("contiguous", ())}),
     # which see what comes later
     (
         "dia_encoder esmc eurobert gte jina_embeddings_v3 lasr_encoder glmasr_encoder modernbert nomic_bert "

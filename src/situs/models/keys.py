@@ -46,17 +46,17 @@ POSITIONS = frozenset(
     position_biased_input clamp_len bi_data attn_type left_max_position_embeddings right_max_position_embeddings
     max_pos_emb d_rel rel_extent encoder_max_relative_position has_relative_attention_bias max_2d_position_embeddings
     use_relative_position_bias use_absolute_position_embeddings use_shared_relative_position_bias
-    use_bidirectional_attention is_causal
+    use_bidirectional_attention is_causal per_layer_config
     """.split()
 )  # fmt: skip
 
 _POSITIONAL = re.compile(
-    r"rope|rotary|rotate|alibi|(^|_)nope($|_)|relative_(att|pos|bias|max)|position_(bias|embedding|emb)|pos_emb|"
+    r"rope(?!_head_dim)|rotary|rotate|alibi|(^|_)nope($|_)|relative_(att|pos|bias|max)|position_(bias|embedding|emb)|pos_emb|"
     r"positional|sliding|(^|_)window|layer_types|yarn|mscale|(^|_)theta($|_)|temperature_tuning|max_seq"
 )
 _OTHERWISE = re.compile(
     r"dropout|noise|kernel|_token|token_id|num_conv_pos|conv_pos|mel_|fft|stft|hop|positionwise|window_kernel|n_window|"
-    r"mlp_layer_types|positional_dropout|audio_window"
+    r"mlp_layer_types|mtp_layer_types|_attention_heads|keep_window|positional_dropout|audio_window"
 )
 
 

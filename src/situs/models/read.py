@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from situs.models.facts import Facts, facts_of
-from situs.models.families import Family, family_of
+from situs.models.facts import Facts, facts_of, model_types
+from situs.models.families import FAMILIES, Family, family_of
 from situs.models.keys import POSITIONS, is_positional
 from situs.models.positions import ModelPositions, Note
 from situs.models.rotary import read_rotary
@@ -22,6 +22,8 @@ from situs.registry.spelling import did_you_mean
 
 Engine = Literal["transformers"]
 Reader = Callable[[View, str, Family, Facts], ModelPositions]
+
+ROTARY = ("rope_parameters", "rope_scaling", "rope_theta")
 
 READERS: dict[str, Reader] = {}
 """Of model types that are not rotary; the others are read by `read_rotary`."""
@@ -48,9 +50,29 @@ def read_config(config: Mapping[str, Any], path: str, *, model_type: str | None 
         found = ModelPositions(name)
         _require_no_override(view, name, submodels)
     else:
-        found = READERS.get(name, read_rotary)(view, name, family_of(name), known)
+        found = _reader(view, name, known)(view, name, family_of(name), known)
     notes = tuple(_unread(view, name, verified=facts is not None))
     return replace(found, verified=facts is not None, submodels=submodels, notes=(*found.notes, *notes))
+
+
+def _reader(view: View, model_type: str, facts: Facts) -> Reader:
+    """Who reads a model type: one that is in no table is read as rotary where its settings say that it is."""
+    rotates = bool(facts.theta or facts.rope) or any(view.says(key) for key in ROTARY)
+    if model_type in READERS:
+        return READERS[model_type]
+    if model_type in FAMILIES or rotates:
+        return read_rotary
+    if view.path:
+        return _without_positions
+    raise ConfigError(
+        f"model_type must be one that is known, or have rope parameters, since nothing else tells how a model reads "
+        f"positions; got {told(model_type)}.{did_you_mean(model_type, model_types())}"
+    )
+
+
+def _without_positions(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
+    """A part that is no stack of attention, such as a codec."""
+    return ModelPositions(model_type, notes=(Note(view.path, f"{model_type} is not read: no positions of it are known"),))
 
 
 def _submodels(view: View, facts: Facts) -> dict[str, ModelPositions]:

@@ -24,7 +24,8 @@ ORDERS = {"contiguous": "contiguous", "interleaved": "interleaved", "ernie": "ti
 
 def read_rotary(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Read a stack of layers whose positions are rotations, or none."""
-    layers = _require(view, "num_hidden_layers", "it counts layers")
+    key, times = family.layers
+    layers = _require(view, key, "it counts layers") * times
     types = layer_types(view, layers, family.schedule)
     length = view.count(*LENGTH, reason="it counts tokens")
     ladders, notes = _ladders(view, model_type, family, facts, types, length)
@@ -35,13 +36,26 @@ def read_rotary(view: View, model_type: str, family: Family, facts: Facts) -> Mo
         base = _own_base(view, family, index, layers)
         if ladder is not None and base:
             ladder = replace(ladder, base=base)
-        found.append(_layer(view, family, type_, ladder if rotates else None, rotates))
+        found.append(_layer(_of_layer(view, index), family, type_, ladder if rotates else None, rotates))
     scaled = [each for each in ladders.values() if each is not None]
     original = next((each.original_length for each in scaled if each.scaling is not None), None)
     notes += [Note("", note) for each in dict.fromkeys(scaled) for note in each.notes]
     return ModelPositions(
         model_type, layers=tuple(found), lengths=Lengths(declared=length, original=original), notes=tuple(notes)
     )
+
+
+def _of_layer(view: View, index: int) -> View:
+    """The settings of one layer, where some differ from the others (per_layer_config)."""
+    part = view.part("per_layer_config")
+    if part is None:
+        return view
+    numbers = {key: int(key) for key in part.config if key.isdecimal()}
+    if len(numbers) < len(part.config):
+        raise ConfigError(f"{part.path} must have numbers of layers for keys; got {', '.join(part.config)}.")
+    key = next((key for key, number in numbers.items() if number == index), None)
+    own = None if key is None else part.part(key)
+    return view if own is None else view.over(own.config)
 
 
 def heads_of(view: View, family: Family, type_: str = "") -> Heads:
@@ -58,7 +72,8 @@ def heads_of(view: View, family: Family, type_: str = "") -> Heads:
         return Heads(queries, queries, nope + rope, values, None if latent is None else latent + rope)
     dim = view.count("head_dim", reason="it counts channels", least=0) or 0
     if type_ == "full_attention":
-        dim = view.count("global_head_dim", reason="it counts channels") or dim
+        wide = view.count("global_head_dim", reason="it counts channels", default=family.wide)
+        dim = (None if "per_layer_config" in view else wide) or dim
         keys = view.count("num_global_key_value_heads", reason="it counts heads") or keys
     if not dim:
         dim = _require(view, "hidden_size", "heads share its channels") // queries
@@ -117,7 +132,8 @@ def _ladders_by_type(
     base: float | None, ladder: Any,
 ) -> tuple[dict[str, Ladder | None], list[Note]]:  # fmt: skip
     written = given or old
-    nested = written is not None and all(key in KINDS for key in written.config)
+    labels = dict(family.labels)
+    nested = written is not None and all(key in KINDS or key in labels.values() for key in written.config)
     if given is not None and not nested:
         raise ConfigError(
             f"{given.path} must have an object for each of {', '.join(sorted(set(types)))}, since {model_type} rotates "
@@ -130,15 +146,16 @@ def _ladders_by_type(
     for type_ in dict.fromkeys(types):
         if KINDS[type_] in ("linear", "none"):
             continue
-        default = (facts.rope or {}).get(type_, MISSING_TYPE)
+        label = labels.get(type_, type_)
+        default = (facts.rope or {}).get(label, MISSING_TYPE)
         own = legacy.get(type_)
         if nested and written is not None:
-            if type_ not in written.config:
+            if label not in written.config:
                 raise ConfigError(
-                    f"{written.name(type_)} must be given, since layers of that type rotate; got rope parameters for "
+                    f"{written.name(label)} must be given, since layers of that type rotate; got rope parameters for "
                     f"{', '.join(written.config)} alone. null says that they do not."
                 )
-            part = written.part(type_)
+            part = written.part(label)
             found[type_] = None if part is None else ladder(part, own, named=True)
         elif default is None:
             found[type_] = None
@@ -168,8 +185,11 @@ def _layer(view: View, family: Family, type_: str, ladder: Ladder | None, rotate
     chunk = view.count("attention_chunk_size", reason="it counts positions") if kind == "chunked" else None
     calls: list[Call] = []
     if ladder is not None:
-        calls.append(_rotary(view, family, heads, ladder))
-    calls += _temperature(view, family, ladder, rotates)
+        rotary = _rotary(view, family, heads, ladder)
+        calls.append(rotary)
+        if family.values is not None:
+            calls.append(Call("RotaryValue", rotary.options))
+    calls += _temperature(view, family, heads, ladder, rotates)
     cap = None if family.softcap is None else view.number(family.softcap, reason="it bounds scores", above=0)
     return Layer(
         kind, tuple(calls), heads, window, chunk, _causal(view, family), _scale(view, family, heads, ladder), cap,
@@ -183,6 +203,11 @@ def _rotary(view: View, family: Family, heads: Heads, ladder: Ladder) -> Call:
         rotated = _require(view, "qk_rope_head_dim", "it counts the channels that are rotated")
     elif ladder.share is not None:
         rotated = int(heads.dim * ladder.share)
+    if rotated % 2 or not 0 < rotated <= heads.dim:
+        raise ConfigError(
+            f"{view.spelling('head_dim')} must leave an even number of channels to be rotated, since pairs are; got "
+            f"{rotated} of {heads.dim}."
+        )
     interleaved = family.interleaved
     if isinstance(interleaved, str):
         interleaved = view.flag(interleaved, default=True)
@@ -192,14 +217,27 @@ def _rotary(view: View, family: Family, heads: Heads, ladder: Ladder) -> Call:
         sizes = _sections(view) or default
         if order == "ernie":
             sizes = (sizes[2], sizes[0], sizes[1])
+        if not sizes:
+            sizes = (rotated // 2 - 2 * (rotated // 6), rotated // 6, rotated // 6)
+        if sum(sizes) != rotated // 2:
+            raise ConfigError(
+                f"{view.name('rope_parameters.mrope_section')} must add up to {rotated // 2}, the pairs of {rotated} "
+                f"channels; got {', '.join(map(str, sizes))}."
+            )
         split = Call.of("Sections", sizes=sizes, order=ORDERS[order])
+    trailing = family.latent or family.values == "rotated and back"
+    if family.learned:
+        return Call.of(
+            "LeRoPE", head_dim=heads.dim, base=ladder.base, rotary_dim=rotated, channels="trailing",
+            scaling=ladder.scaling,
+        )  # fmt: skip
     return Call.of(
         "Rotary",
         head_dim=heads.dim,
         base=ladder.base,
         rotary_dim=None if rotated == heads.dim else rotated,
         pairing="interleaved" if interleaved else None,
-        channels="trailing" if family.latent and rotated < heads.dim else None,
+        channels="trailing" if trailing and rotated < heads.dim else None,
         reverse=family.reverse or None,
         scaling=ladder.scaling,
         split=split,
@@ -214,7 +252,7 @@ def _sections(view: View) -> tuple[int, ...] | None:
     return None if listed is None else tuple(int(each) for each in listed)
 
 
-def _temperature(view: View, family: Family, ladder: Ladder | None, rotates: bool) -> list[Call]:
+def _temperature(view: View, family: Family, heads: Heads, ladder: Ladder | None, rotates: bool) -> list[Call]:
     reason = "queries are multiplied by its logarithm"
     if family.temperature == "llama4" and not rotates and view.flag("attn_temperature_tuning", default=True):
         start = view.count("floor_scale", reason="it counts tokens")
@@ -229,6 +267,8 @@ def _temperature(view: View, family: Family, ladder: Ladder | None, rotates: boo
             return [
                 Call.of("Temperature", dialect="ministral3", original_length=ladder.original_length, factor=factor)
             ]
+    if family.temperature == "learned":
+        return [Call.of("Temperature", dialect="ssmax", num_heads=heads.queries)]
     if family.temperature == "beam" and ladder is None:
         return [Call.of("Temperature", dialect="power", original_length=2048, factor=0.1)]
     return []
@@ -306,9 +346,9 @@ def _own_base(view: View, family: Family, index: int, layers: int) -> float | No
 
 def _share(view: View, family: Family, facts: Facts) -> float | None:
     share = view.number(*SHARE, reason="it is a share of the channels", default=facts.share, above=0)
-    rotated = view.count("rotary_dim", reason="it counts the channels that are rotated")
-    if rotated is not None and family.partial:
-        return rotated / heads_of(view, family).dim
+    if family.rotated is not None and share is None:
+        rotated = view.count(family.rotated, reason="it counts the channels that are rotated")
+        share = None if rotated is None else rotated / heads_of(view, family).dim
     if share is None and isinstance(facts.rope, Mapping):
         share = facts.rope.get("partial_rotary_factor")
     return share

@@ -46,6 +46,7 @@ class Every:
     key: the settings that hold n; n is their default.
     at: which of the n it is, counted from 0; the last where left out.
     also: layers that are as the one too, counted from the end where negative.
+    behind: layers before the first n.
     """
 
     n: int
@@ -54,11 +55,12 @@ class Every:
     rest: str = "sliding_attention"
     at: int = -1
     also: tuple[int, ...] = ()
+    behind: int = 0
 
     def types(self, view: View, layers: int) -> list[str]:
         """The type of each layer."""
         n = (view.count(*self.key, reason="it counts layers") if self.key else None) or self.n
-        ones = {layer for layer in range(layers) if layer % n == self.at % n}
+        ones = {layer for layer in range(self.behind, layers) if (layer - self.behind) % n == self.at % n}
         ones |= {layer % layers for layer in self.also if -layers <= layer < layers}
         return [self.one if layer in ones else self.rest for layer in range(layers)]
 

@@ -139,6 +139,17 @@ class View:
             self.parts[key] = View(value, path=self.name(key), defaults=defaults)
         return self.parts[key]
 
+    def over(self, settings: Mapping[str, Any]) -> View:
+        """The same object with some settings replaced, as for one layer; what is read in it counts as read."""
+        if not settings:
+            return self
+        own = View(
+            {**self.config, **settings}, path=self.path,
+            defaults={key: each for key, each in self.defaults.items() if key not in settings}, renamed=self.renamed,
+        )  # fmt: skip
+        own.read, own.parts = self.read, self.parts
+        return own
+
     def unread(self) -> dict[str, Any]:
         """The keys that nobody has asked for, with their values: of this object alone."""
         return {key: value for key, value in self.config.items() if key not in self.read and value is not None}
@@ -169,8 +180,8 @@ def require_number(
         number = math.inf
     low = (least is None or number >= least) and (above is None or number > above)
     if not math.isfinite(number) or not low or (most is not None and number > most):
-        bounds = [f"at least {least:g}"] * (least is not None) + [f"more than {above:g}"] * (above is not None)
-        bounds += [f"at most {most:g}"] * (most is not None)
+        named = (("at least", least), ("more than", above), ("at most", most))
+        bounds = [f"{words} {bound:g}" for words, bound in named if bound is not None]
         raise ConfigError(
             f"{name} must be {' and '.join(bounds) or 'finite'}, since {reason}; got {told(value)}."
         )
