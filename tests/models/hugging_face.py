@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import warnings
+from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -84,17 +86,28 @@ def _to_double(tensor: Tensor, *args: Any, **options: Any) -> Tensor:
     return _to(tensor, *args, **options)
 
 
+@contextlib.contextmanager
+def in_float64() -> Iterator[None]:
+    """Compute in float64 wherever a model asks for float32."""
+    double, to = torch.Tensor.double, _to_double
+    with mock.patch.object(torch.Tensor, "float", double), mock.patch.object(torch.Tensor, "to", to):
+        yield
+
+
 def cosines_and_sines(module: Any, exact: Tensor, positions: Tensor, layer_type: str) -> tuple[Tensor, Tensor]:
     """What a rotary module gives at positions, with frequencies in float64 and every step after them too."""
     name = f"{layer_type}_inv_freq" if hasattr(module, f"{layer_type}_inv_freq") else "inv_freq"
-    before = getattr(module, name)
+    before, init = getattr(module, name), getattr(module, "rope_init_fn", None)
     setattr(module, name, exact)
+    if init is not None and inspect.signature(init).parameters:  # Phi-MoE computes its frequencies at every call
+        module.rope_init_fn = lambda config, **options: (exact, init(config, **options)[1])
     takes = inspect.signature(module.forward).parameters
     more = {"layer_type": layer_type} if "layer_type" in takes else {}
     try:
-        double, to = torch.Tensor.double, _to_double
-        with mock.patch.object(torch.Tensor, "float", double), mock.patch.object(torch.Tensor, "to", to):
+        with in_float64():
             found = module(torch.zeros(1, dtype=torch.float64), positions, **more)
     finally:
         setattr(module, name, before)
+        if init is not None:
+            module.rope_init_fn = init
     return found  # type: ignore[no-any-return]

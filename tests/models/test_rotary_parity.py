@@ -19,6 +19,7 @@ from tests.models.hugging_face import (
     cosines_and_sines,
     factor,
     frequencies,
+    in_float64,
     modeling_of,
     rotary_class,
     rotary_module,
@@ -42,6 +43,7 @@ LEFT_OUT = {
     "efficientloftr": "has no layers of one kind",
     "musicflamingo": "rotates by time stamps of audio",
     "esmfold2": "rotates by coordinates of atoms",
+    "hunyuan_vl_text": "doubles the sections that its authors repeat: see tests/parity",
     "seamless_m4t": "is a bundle of five stacks in one object",
 }
 
@@ -59,7 +61,7 @@ def test_scores_are_those_of_transformers(model_type: str) -> None:
     config = config_of(model_type, **SETTINGS.get(model_type, {}))
     model = read(config)
     rotating = [(numbers[0], layer) for numbers, layer in model.groups() if _rotary(layer) is not None]
-    if rotary_class(config) is None:
+    if rotary_class(config) is None or getattr(config, "rope_parameters", None) is None:
         assert not rotating
         return
     assert rotating
@@ -74,13 +76,15 @@ def _compare(config: Any, module: Any, layer: Layer, label: str) -> None:
     assert heads is not None
     exact, theirs = _laid_out(config, ours.frequencies.abs().flatten()), frequencies(module, label).double()
     torch.testing.assert_close(exact, theirs, rtol=2e-6, atol=0)
-    assert ours.rotation_factor == pytest.approx(factor(module, label), rel=1e-9)
+    assert getattr(ours, "rotation_factor", 1.0) == pytest.approx(factor(module, label), rel=1e-9)
     ids = torch.randint(0, 70_000, (3 if ours.axes > 1 else 1, 1, 5))
     cosines = cosines_and_sines(module, exact, ids if ours.axes > 1 else ids[0], label)
     query, key = torch.randn(2, 1, 2, 5, heads.dim, dtype=torch.float64)
     own = situs.Positions.explicit(ids.movedim(0, -1) if ours.axes > 1 else ids[0])
     found = ours(query, own) @ ours(key, own, role="key").transpose(-2, -1)
-    torch.testing.assert_close(found, _scores(config, ours, query, key, cosines), rtol=1e-8, atol=1e-8)
+    with in_float64():
+        expected = _scores(config, ours, query, key, cosines)
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
 
 
 def _scores(config: Any, ours: Any, query: Tensor, key: Tensor, cosines: Any) -> Tensor:

@@ -232,7 +232,8 @@ FAMILIES = _rows(
         "mistral_large4_text",
         {"learned": True, "temperature": "learned", "rotates": "no_rope_layers", "schedule": Same("indexed_attention")},
     ),
-    ("cohere_compass_text", {"schedule": Same("full_attention"), "by_type": True, "sections": ("contiguous", ())}),
+    ("cohere_compass_text", {"schedule": Same("full_attention"), "by_type": True, "sections": ("interleaved", (24, 20, 20))}),
+    ("hunyuan_vl_text", {"sections": ("contiguous", ())}),
     # which see what comes later
     (
         "dia_encoder esmc eurobert gte jina_embeddings_v3 lasr_encoder glmasr_encoder modernbert nomic_bert "

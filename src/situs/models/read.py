@@ -50,29 +50,29 @@ def read_config(config: Mapping[str, Any], path: str, *, model_type: str | None 
         found = ModelPositions(name)
         _require_no_override(view, name, submodels)
     else:
-        found = _reader(view, name, known)(view, name, family_of(name), known)
+        reader = _reader(view, name, known)
+        if reader is None:
+            note = Note(view.path, f"{name} is not read: no positions of it are known")
+            return ModelPositions(name, verified=False, submodels=submodels, notes=(note,))
+        found = reader(view, name, family_of(name), known)
     notes = tuple(_unread(view, name, verified=facts is not None))
     return replace(found, verified=facts is not None, submodels=submodels, notes=(*found.notes, *notes))
 
 
-def _reader(view: View, model_type: str, facts: Facts) -> Reader:
-    """Who reads a model type: one that is in no table is read as rotary where its settings say that it is."""
+def _reader(view: View, model_type: str, facts: Facts) -> Reader | None:
+    """Who reads a model type: one that is in no table is read as rotary where its settings say that it is. None for a
+    part of a model that may be no stack of attention at all, such as a codec."""
     rotates = bool(facts.theta or facts.rope) or any(view.says(key) for key in ROTARY)
     if model_type in READERS:
         return READERS[model_type]
     if model_type in FAMILIES or rotates:
         return read_rotary
     if view.path:
-        return _without_positions
+        return None
     raise ConfigError(
         f"model_type must be one that is known, or have rope parameters, since nothing else tells how a model reads "
         f"positions; got {told(model_type)}.{did_you_mean(model_type, model_types())}"
     )
-
-
-def _without_positions(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
-    """A part that is no stack of attention, such as a codec."""
-    return ModelPositions(model_type, notes=(Note(view.path, f"{model_type} is not read: no positions of it are known"),))
 
 
 def _submodels(view: View, facts: Facts) -> dict[str, ModelPositions]:

@@ -98,7 +98,7 @@ def _ladders(
     original = view.count("original_max_position_embeddings", reason="it counts tokens")
     base = view.number(*BASE, reason="it is the base of the frequencies", above=0) if not _listed(view) else None
     share = _share(view, family, facts)
-    also = frozenset({"mrope_section", "xdrope_section"} if family.sections or "hunyuan" in model_type else ())
+    also = frozenset({"mrope_section", "xdrope_section"} if family.sections else ())
     also |= {"llama_4_scaling_beta", "max_position_embeddings"} if family.temperature == "ministral3" else set()
     known: dict[str, Any] = {"length": length, "original": original, "mla": family.latent, "also": also}
 
@@ -217,14 +217,12 @@ def _rotary(view: View, family: Family, heads: Heads, ladder: Ladder) -> Call:
         sizes = _sections(view) or default
         if order == "ernie":
             sizes = (sizes[2], sizes[0], sizes[1])
-        if not sizes:
-            sizes = (rotated // 2 - 2 * (rotated // 6), rotated // 6, rotated // 6)
-        if sum(sizes) != rotated // 2:
+        if sizes and sum(sizes) != rotated // 2:
             raise ConfigError(
                 f"{view.name('rope_parameters.mrope_section')} must add up to {rotated // 2}, the pairs of {rotated} "
                 f"channels; got {', '.join(map(str, sizes))}."
             )
-        split = Call.of("Sections", sizes=sizes, order=ORDERS[order])
+        split = Call.of("Sections", sizes=sizes, order=ORDERS[order]) if sizes else None
     trailing = family.latent or family.values == "rotated and back"
     if family.learned:
         return Call.of(
