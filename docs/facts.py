@@ -90,7 +90,9 @@ def write() -> None:
     found = gathered()
     lines = [f'    "{name}": {json.dumps(each, separators=(",", ":"))}' for name, each in found["types"].items()]
     body = ",\n".join(lines)
-    FILE.write_text(f'{{\n  "transformers": "{found["transformers"]}",\n  "types": {{\n{body}\n  }}\n}}\n', encoding="utf-8")
+    FILE.write_text(
+        f'{{\n  "transformers": "{found["transformers"]}",\n  "types": {{\n{body}\n  }}\n}}\n', encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from tests.models.hugging_face import (
 SETTINGS: dict[str, dict[str, Any]] = {
     # defaults that transformers itself cannot run, replaced by those of a release
     "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 50000.0}}},
+    "bamba": {"attn_layer_indices": [1, 3], "num_hidden_layers": 4},
     "glm4_moe": {"head_dim": 128},
     "glm4v_moe_text": {"head_dim": 128},
     "glm4v_text": {"rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.5}},

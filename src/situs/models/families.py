@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from situs.models.schedule import Behind, Cycle, Every, Indices, Period, Rule, Same
+from situs.models.schedule import Behind, Cycle, Every, Indices, Numbered, Period, Rule, Same
 
 Rotates = Literal["all", "sliding", "sliding, or all without a window", "no_rope_layers", "layer_rope_theta", "none"]
 
@@ -27,6 +27,7 @@ class Family:
     rotated: the setting that counts the channels that are rotated, where it is read.
     wide: channels of a head in layers of full attention, where global_head_dim is left out.
     layers: the setting that counts layers, and how many each of it is.
+    inner: whether settings of attention stand in an object of their own.
     schedule: which layers slide, where layer_types is not written.
     rotates: which layers rotate at all.
     when: the setting that switches rotation on, with the value that does.
@@ -44,6 +45,7 @@ class Family:
     rotated: str | None = None
     wide: int | None = None
     layers: tuple[str, int] = ("num_hidden_layers", 1)
+    inner: bool = False
     schedule: Rule = Same()
     rotates: Rotates = "all"
     when: tuple[str, Any] | None = None
@@ -91,6 +93,7 @@ FAMILIES = _rows(
     ("deepseek_v3 axk1 glm4_moe_lite mistral4 youtu", {"interleaved": "rope_interleave"}),
     ("nanochat", {"reverse": True}),
     ("minimax_m2", {"rotated": "rotary_dim"}),
+    ("dbrx", {"inner": True}),
     ("longcat_flash", {"layers": ("num_layers", 2)}),
     # how many channels are rotated
     (
@@ -108,7 +111,7 @@ FAMILIES = _rows(
     ),
     # which layers attend how
     ("afmoe", {"schedule": Every(4, ("global_attn_every_n_layers",)), "rotates": "sliding"}),
-    ("beam", {"schedule": Every(6), "by_type": True, "temperature": "beam"}),
+    ("beam", {"schedule": Every(6, also=(-1,)), "by_type": True, "temperature": "beam"}),
     ("cohere2 cohere2_moe", {"schedule": Every(4, ("sliding_window_pattern",)), "rotates": "sliding"}),
     ("cwm granite_swa granitemoe_swa", {"schedule": Every(4, at=0)}),
     (
@@ -146,7 +149,7 @@ FAMILIES = _rows(
         "gemma4_text gemma4_unified_text diffusion_gemma_text",
         {"schedule": Every(6, also=(-1,)), "by_type": True, "scale": 1.0},
     ),
-    ("embedding_gemma2_text", {"schedule": _EVERY_SIXTH, "by_type": True, "scale": 1.0, "causal": False}),
+    ("embedding_gemma2_text", {"schedule": Every(6, _PATTERN, also=(-1,)), "by_type": True, "scale": 1.0, "causal": False}),
     ("gemma4_text gemma4_unified_text diffusion_gemma_text embedding_gemma2_text", {"wide": 512}),
     ("gpt_oss", {"schedule": Every(2), "sinks": True}),
     ("laguna mellum step3p5", {"schedule": Same("full_attention"), "by_type": True}),
@@ -163,8 +166,8 @@ FAMILIES = _rows(
             "halved": True,
         },
     ),
-    ("muse_glimmer_text", {"schedule": Every(4), "rotates": "layer_rope_theta"}),
-    ("muse_spark_text", {"schedule": Every(4, at=1), "rotates": "layer_rope_theta"}),
+    ("muse_glimmer_text", {"schedule": Every(4, at=0, backwards=True), "rotates": "layer_rope_theta"}),
+    ("muse_spark_text", {"schedule": Every(4, at=0, backwards=True), "rotates": "layer_rope_theta"}),
     ("muse_glimmer_assistant", {"schedule": Same("sliding_attention")}),
     ("neomme", {"schedule": Every(6, also=(-1,)), "by_type": True, "causal": False}),
     ("olmo3", {"schedule": Every(4), "by_type": True, "bases": _BOTH}),
@@ -182,6 +185,7 @@ FAMILIES = _rows(
     ("axk2 deepseek_v32 glm_moe_dsa hy_v4", {"schedule": Same("indexed_attention")}),
     ("bailing_hybrid", {"schedule": Every(6, ("layer_group_size",), rest="linear_attention")}),
     ("lfm2 lfm2_moe", {"schedule": Indices("full_attn_idxs", "conv")}),
+    ("bamba", {"schedule": Indices("attn_layer_indices", "linear_attention", without="linear_attention")}),
     ("jamba", {"schedule": Period(), "rotates": "none"}),
     (
         "recurrent_gemma",
@@ -204,7 +208,8 @@ FAMILIES = _rows(
     ("granite_swa granitemoe_swa", {"rotates": "layer_rope_theta", "sinks": True}),
     ("granitemoehybrid", {"when": ("position_embedding_type", "rope"), "schedule": Same("linear_attention")}),
     ("zamba2", {"when": ("use_mem_rope", True)}),
-    ("kimi_linear moshi_depth zamba", {"rotates": "none"}),
+    ("moshi_depth zamba", {"rotates": "none"}),
+    ("kimi_linear", {"rotates": "none", "schedule": Numbered("linear_attn_config", "full_attn_layers")}),
     # what else scores get
     ("granite granitemoe granitemoeshared granitemoehybrid granite_swa granitemoe_swa granite4_vision_text hyperclovax",
      {"scale": ("attention_multiplier", "factor")}),

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 
-SIZES = frozenset(
-    """
+_SIZES = """
     hidden_size num_attention_heads num_key_value_heads head_dim num_hidden_layers d_model n_embd n_head n_heads n_layer
     n_layers dim num_heads num_layers d_kv d_head kv_channels multi_query new_decoder_architecture num_kv_heads
     encoder_layers decoder_layers encoder_attention_heads decoder_attention_heads num_decoder_layers
@@ -19,11 +18,9 @@ SIZES = frozenset(
     temporal_patch_size qk_rope_head_dim qk_nope_head_dim qk_head_dim v_head_dim kv_lora_rank global_head_dim
     num_global_key_value_heads swa_head_dim swa_v_head_dim swa_num_attention_heads swa_num_key_value_heads
     num_attention_heads_per_layer attention_hidden_size tie_word_embeddings is_encoder_decoder vocab_size pad_token_id
-    """.split()
-)  # fmt: skip
-
-POSITIONS = frozenset(
     """
+
+_POSITIONS = """
     rope_parameters rope_scaling rope_theta rotary_emb_base rotary_embedding_base rope_embedding_base global_rope_theta
     local_rope_theta rope_local_base_freq swa_rope_theta rope_theta_local rope_theta_global layer_rope_theta
     compress_rope_theta memory_attention_rope_theta partial_rotary_factor partial_rotary_factors rotary_pct rope_pct
@@ -34,7 +31,8 @@ POSITIONS = frozenset(
     max_decoder_position_embeddings
     layer_types layers_block_type sliding_window sliding_window_size sliding_window_pattern _sliding_window_pattern
     use_sliding_window max_window_layers attention_window_size attention_chunk_size full_attention_interval
-    global_attn_every_n_layers local_attention attn_layer_period attn_layer_offset block_types
+    global_attn_every_n_layers local_attention attn_layer_period attn_layer_offset attn_layer_indices block_types
+    layer_group_size full_attn_idxs
     prefix_dense_sliding_window_pattern attention_window attention_windows window_size
     attn_temperature_tuning floor_scale attn_scale log_scaling_n_floor log_scaling_alpha
     query_pre_attn_scalar attention_multiplier attn_logit_softcapping attn_logit_cap use_qk_norm
@@ -47,11 +45,13 @@ POSITIONS = frozenset(
     max_pos_emb d_rel rel_extent encoder_max_relative_position has_relative_attention_bias max_2d_position_embeddings
     use_relative_position_bias use_absolute_position_embeddings use_shared_relative_position_bias
     use_bidirectional_attention is_causal per_layer_config
-    """.split()
-)  # fmt: skip
+    """
+
+SIZES = frozenset(_SIZES.split())
+POSITIONS = frozenset(_POSITIONS.split())
 
 _POSITIONAL = re.compile(
-    r"rope(?!_head_dim)|rotary|rotate|alibi|(^|_)nope($|_)|relative_(att|pos|bias|max)|position_(bias|embedding|emb)|pos_emb|"
+    r"rope|rotary|rotate|alibi|(^|_)nope($|_)|relative_(att|pos|bias|max)|position_(bias|embedding|emb)|pos_emb|"
     r"positional|sliding|(^|_)window|layer_types|yarn|mscale|(^|_)theta($|_)|temperature_tuning|max_seq"
 )
 _OTHERWISE = re.compile(
@@ -62,4 +62,5 @@ _OTHERWISE = re.compile(
 
 def is_positional(key: str) -> bool:
     """Whether a setting speaks of positions by its name."""
-    return key in POSITIONS or bool(_POSITIONAL.search(key) and not _OTHERWISE.search(key))
+    named = _POSITIONAL.search(key) and not _OTHERWISE.search(key)
+    return key in POSITIONS or bool(named and key not in SIZES)

@@ -61,14 +61,20 @@ class Layer:
         return {name: value for name, value in named.items() if value is not None}
 
     def __str__(self) -> str:
+        if self.kind == "linear":
+            return "linear attention or a state, which has an order by itself"
+        if self.kind == "none":
+            return "no attention"
         words = [" + ".join(map(repr, self.calls)) or "no positions"]
-        words += [f"window {self.window:,}"] * (self.window is not None)
-        words += [f"chunks of {self.chunk:,}"] * (self.chunk is not None)
-        words += [f"scale {self.scale:.6g}"] * (self.scale is not None)
-        words += [f"softcap {self.softcap:g}"] * (self.softcap is not None)
-        words += ["sinks"] * self.sinks
-        if self.kind in ("linear", "none"):
-            return "linear attention or a state, in order by itself" if self.kind == "linear" else "no attention"
+        if self.window is not None:
+            words.append(f"window {self.window:,}")
+        if self.chunk is not None:
+            words.append(f"chunks of {self.chunk:,}")
+        if self.scale is not None and (self.heads is None or self.scale != self.heads.dim**-0.5):
+            words.append(f"scale {self.scale:.6g}")
+        if self.softcap is not None:
+            words.append(f"softcap {self.softcap:g}")
+        words += ["sinks"] * self.sinks + ["not causal"] * (not self.causal)
         return ", ".join(words)
 
 

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from situs.models.facts import Facts, facts_of, model_types
-from situs.models.families import FAMILIES, Family, family_of
+from situs.models.families import FAMILIES, GENERAL, Family, family_of
 from situs.models.keys import POSITIONS, is_positional
+from situs.models.params import translated
 from situs.models.positions import ModelPositions, Note
 from situs.models.rotary import read_rotary
 from situs.models.source import load
@@ -31,10 +32,15 @@ READERS: dict[str, Reader] = {}
 
 def read(source: object, *, engine: Engine = "transformers") -> ModelPositions:
     """Read a configuration: what its model does with positions, layer by layer."""
-    return read_config(load(source).config, "")
+    loaded = load(source)
+    if loaded.form == "params":
+        return read_config(translated(loaded.config), "", family=replace(GENERAL, interleaved=True))
+    return read_config(loaded.config, "")
 
 
-def read_config(config: Mapping[str, Any], path: str, *, model_type: str | None = None) -> ModelPositions:
+def read_config(
+    config: Mapping[str, Any], path: str, *, model_type: str | None = None, family: Family | None = None
+) -> ModelPositions:
     """Read one object of settings; ``model_type`` is what it is where it does not say."""
     name = config.get("model_type", model_type)
     if not isinstance(name, str) or not name:
@@ -54,7 +60,7 @@ def read_config(config: Mapping[str, Any], path: str, *, model_type: str | None 
         if reader is None:
             note = Note(view.path, f"{name} is not read: no positions of it are known")
             return ModelPositions(name, verified=False, submodels=submodels, notes=(note,))
-        found = reader(view, name, family_of(name), known)
+        found = reader(view, name, family or family_of(name), known)
     notes = tuple(_unread(view, name, verified=facts is not None))
     return replace(found, verified=facts is not None, submodels=submodels, notes=(*found.notes, *notes))
 

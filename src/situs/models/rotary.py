@@ -18,7 +18,14 @@ from situs.models.view import View, told
 
 BASE = ("rope_theta", "rotary_emb_base", "rotary_embedding_base", "rope_embedding_base")
 SHARE = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_emb_fraction")
-LENGTH = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length", "model_max_length")
+LENGTH = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_seq_len",
+    "max_sequence_length",
+    "seq_length",
+    "model_max_length",
+)
 ORDERS = {"contiguous": "contiguous", "interleaved": "interleaved", "ernie": "time_last"}
 
 
@@ -40,9 +47,26 @@ def read_rotary(view: View, model_type: str, family: Family, facts: Facts) -> Mo
     scaled = [each for each in ladders.values() if each is not None]
     original = next((each.original_length for each in scaled if each.scaling is not None), None)
     notes += [Note("", note) for each in dict.fromkeys(scaled) for note in each.notes]
+    notes += [note for each in dict.fromkeys(scaled) for note in _covered(each, length)]
     return ModelPositions(
         model_type, layers=tuple(found), lengths=Lengths(declared=length, original=original), notes=tuple(notes)
     )
+
+
+def _covered(ladder: Ladder, length: int | None) -> list[Note]:
+    """A note where the declared length is more than a scaling was made for."""
+    if length is None or ladder.scaling is None or ladder.original_length is None or ladder.factor is None:
+        return []
+    covered = ladder.original_length * ladder.factor
+    if ladder.type not in ("yarn", "linear") or length <= 1.01 * covered:
+        return []
+    return [
+        Note(
+            "max_position_embeddings",
+            f"{length:,} is more than {ladder.type} by {ladder.factor:g} covers, {covered:,.0f} from "
+            f"{ladder.original_length:,}",
+        )
+    ]
 
 
 def _of_layer(view: View, index: int) -> View:
@@ -61,7 +85,9 @@ def _of_layer(view: View, index: int) -> View:
 def heads_of(view: View, family: Family, type_: str = "") -> Heads:
     """The sizes of a layer's attention."""
     queries = _require(view, "num_attention_heads", "it counts heads")
-    keys = view.count("num_key_value_heads", reason="it counts heads") or queries
+    inner = view.part("attn_config") if family.inner else None
+    keys = None if inner is None else inner.count("kv_n_heads", reason="it counts heads")
+    keys = keys or view.count("num_key_value_heads", reason="it counts heads") or queries
     if family.latent:
         nope = view.count("qk_nope_head_dim", reason="it counts channels", least=0) or 0
         rope = view.count("qk_rope_head_dim", reason="it counts channels", least=0) or 0
@@ -95,8 +121,14 @@ def _ladders(
             f"{view.name('rope_scaling')}."
         )
     written = given or old
+    notes: list[Note] = []
     original = view.count("original_max_position_embeddings", reason="it counts tokens")
     base = view.number(*BASE, reason="it is the base of the frequencies", above=0) if not _listed(view) else None
+    inner = view.part("attn_config") if family.inner else None
+    if base is None and inner is not None:
+        base = inner.number("rope_theta", reason="it is the base of the frequencies", above=0)
+        if base is not None:
+            notes.append(Note(inner.name("rope_theta"), "transformers 5.22 ignores it, and takes 10,000"))
     share = _share(view, family, facts)
     also = frozenset({"mrope_section", "xdrope_section"} if family.sections else ())
     also |= {"llama_4_scaling_beta", "max_position_embeddings"} if family.temperature == "ministral3" else set()
@@ -107,7 +139,7 @@ def _ladders(
         found = read_ladder(part, base=default, share=share, **known)
         if not family.partial and not family.latent and found.share not in (None, 1.0):
             raise ConfigError(
-                f"{part.spelling(*SHARE)} must be left out, since {model_type} rotates all channels, and transformers "
+                f"{(view if view.says(*SHARE) else part).spelling(*SHARE)} must be left out, since {model_type} rotates all channels, and transformers "
                 f"fails or ignores it; got {told(found.share)}."
             )
         return found
@@ -119,11 +151,11 @@ def _ladders(
                     f"{written.path} must be one object for all layers, since {model_type} rotates them alike; got one "
                     f"for each of {', '.join(written.config)}."
                 )
-            return {"": ladder(written, base, named=given is not None)}, []
-        default = View(facts.rope or {}, path="rope_parameters")
-        if base is not None and facts.rope:
-            default = View({**facts.rope, "rope_theta": base}, path="rope_parameters")
-        return {"": ladder(default, base, named=False)}, []
+            return {"": ladder(written, base, named=given is not None)}, notes
+        older = {"rope_theta": base, "partial_rotary_factor": share}
+        older = {key: each for key, each in older.items() if each is not None}
+        default = View({**facts.rope, **older} if facts.rope else {}, path="rope_parameters")
+        return {"": ladder(default, base, named=False)}, notes
     return _ladders_by_type(view, model_type, family, facts, types, given, old, base, ladder)
 
 
@@ -140,9 +172,15 @@ def _ladders_by_type(
             f"them differently and transformers ignores one for all; got {told(dict(given.config))}. Put it under "
             f"full_attention."
         )
-    legacy = {type_: view.number(*keys, reason="it is the base of the frequencies", above=0) for type_, keys in family.bases}
+    legacy = {
+        type_: view.number(*keys, reason="it is the base of the frequencies", above=0) for type_, keys in family.bases
+    }
     found: dict[str, Ladder | None] = {}
     notes: list[Note] = []
+    if model_type == "olmo3" and legacy["sliding_attention"] is not None and written is None:
+        notes.append(
+            Note("rope_theta", "transformers 5.22 takes it for full layers alone, and 500,000 for sliding ones")
+        )
     for type_ in dict.fromkeys(types):
         if KINDS[type_] in ("linear", "none"):
             continue
@@ -262,9 +300,7 @@ def _temperature(view: View, family: Family, heads: Heads, ladder: Ladder | None
         if part is None:
             factor = 0.1
         if factor and ladder is not None and ladder.original_length:
-            return [
-                Call.of("Temperature", dialect="ministral3", original_length=ladder.original_length, factor=factor)
-            ]
+            return [Call.of("Temperature", dialect="ministral3", original_length=ladder.original_length, factor=factor)]
     if family.temperature == "learned":
         return [Call.of("Temperature", dialect="ssmax", num_heads=heads.queries)]
     if family.temperature == "beam" and ladder is None:
@@ -330,7 +366,11 @@ def _bases(view: View, layers: int) -> tuple[float, ...] | None:
     listed = view.get("layer_rope_theta")
     if listed is None:
         return None
-    if not isinstance(listed, list) or len(listed) != layers or not all(isinstance(each, (int, float)) for each in listed):
+    if (
+        not isinstance(listed, list)
+        or len(listed) != layers
+        or not all(isinstance(each, (int, float)) for each in listed)
+    ):
         raise ConfigError(
             f"{view.name('layer_rope_theta')} must be {layers} numbers, a base per layer or 0; got {told(listed)}."
         )

@@ -1,7 +1,7 @@
 """Which layer attends how: ``layer_types``, and the older spellings that say the same by a rule.
 
-    {"layer_types": ["sliding_attention", "full_attention"]}          by name
-    Every(6)                                                           one layer of six is full, the others slide
+{"layer_types": ["sliding_attention", "full_attention"]}          by name
+Every(6)                                                           one layer of six is full, the others slide
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Every:
     at: which of the n it is, counted from 0; the last where left out.
     also: layers that are as the one too, counted from the end where negative.
     behind: layers before the first n.
+    backwards: whether layers are counted from the last one.
     """
 
     n: int
@@ -56,11 +57,14 @@ class Every:
     at: int = -1
     also: tuple[int, ...] = ()
     behind: int = 0
+    backwards: bool = False
 
     def types(self, view: View, layers: int) -> list[str]:
         """The type of each layer."""
         n = (view.count(*self.key, reason="it counts layers") if self.key else None) or self.n
         ones = {layer for layer in range(self.behind, layers) if (layer - self.behind) % n == self.at % n}
+        if self.backwards:
+            ones = {layers - 1 - layer for layer in ones}
         ones |= {layer % layers for layer in self.also if -layers <= layer < layers}
         return [self.one if layer in ones else self.rest for layer in range(layers)]
 
@@ -94,19 +98,36 @@ class Same:
 
 @dataclass(frozen=True)
 class Indices:
-    """Say by their numbers which layers attend; without them, all do (LFM2)."""
+    """Say by their numbers which layers attend; without them, all do (LFM2) or none (Bamba)."""
 
     key: str
     rest: str
+    without: str = "full_attention"
 
     def types(self, view: View, layers: int) -> list[str]:
         """The type of each layer."""
         listed = view.get(self.key)
         if listed is None:
-            return ["full_attention"] * layers
+            return [self.without] * layers
         if not isinstance(listed, list) or not all(type(each) is int for each in listed):
             raise ConfigError(f"{view.name(self.key)} must be a list of layers, by number; got {told(listed)}.")
         return ["full_attention" if layer in listed else self.rest for layer in range(layers)]
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """Say by their numbers, from 1 on and in an object of their own, which layers attend; without them, every fourth
+    behind the first does (Kimi Linear)."""
+
+    part: str
+    key: str
+
+    def types(self, view: View, layers: int) -> list[str]:
+        """The type of each layer."""
+        part = view.part(self.part)
+        listed = None if part is None else part.numbers(self.key, reason="each is a layer")
+        full = set(range(5, layers + 1, 4)) if listed is None else {int(each) for each in listed}
+        return ["full_attention" if layer + 1 in full else "linear_attention" for layer in range(layers)]
 
 
 @dataclass(frozen=True)
@@ -137,7 +158,7 @@ class Cycle:
         return [names[listed[layer % len(listed)]] for layer in range(layers)]
 
 
-Rule = Every | Behind | Same | Indices | Period | Cycle
+Rule = Every | Behind | Same | Indices | Numbered | Period | Cycle
 
 
 def layer_types(view: View, layers: int, rule: Rule) -> list[str]:

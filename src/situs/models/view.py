@@ -49,7 +49,8 @@ class View:
         return f"{self.path}.{key}" if self.path else key
 
     def get(self, *spellings: str, default: Any = None) -> Any:
-        """What is written under any spelling of a key, else its default; null counts as left out.
+        """What is written under any spelling of a key, else its default; null leaves it open, and has none of the
+        model type's.
 
         Raises where two spellings say different things.
         """
@@ -65,6 +66,8 @@ class View:
                         f"setting; got {told(value)} and {told(other)}. Remove one of them."
                     )
             return value
+        if any(key in self.config for key in spellings):
+            return default
         known = (self.defaults[key] for key in spellings if self.defaults.get(key) is not None)
         return next(known, default)
 
@@ -182,9 +185,7 @@ def require_number(
     if not math.isfinite(number) or not low or (most is not None and number > most):
         named = (("at least", least), ("more than", above), ("at most", most))
         bounds = [f"{words} {bound:g}" for words, bound in named if bound is not None]
-        raise ConfigError(
-            f"{name} must be {' and '.join(bounds) or 'finite'}, since {reason}; got {told(value)}."
-        )
+        raise ConfigError(f"{name} must be {' and '.join(bounds) or 'finite'}, since {reason}; got {told(value)}.")
     return number
 
 
@@ -207,4 +208,7 @@ def told(value: object) -> str:
     shown = words[value] if value is None or isinstance(value, bool) else repr(value)
     if len(shown) <= 60:
         return shown
-    return f"a {'string' if isinstance(value, str) else type(value).__name__} that begins {shown[:40]}"
+    if isinstance(value, Mapping):
+        names = list(map(str, value))
+        return f"an object with {', '.join(names[:4])}{' ...' if len(names) > 4 else ''}"[:120]
+    return f"a list of {len(value)}" if isinstance(value, list) else f"{shown[:40]} ..."
