@@ -1,0 +1,2 @@
+"""stub"""
+READERS: dict[str, object] = {}
