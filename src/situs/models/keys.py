@@ -23,7 +23,8 @@ SIZES = frozenset(
     global_attn_indexes pretrain_image_size num_register_tokens memory_attention_hidden_size memory_attention_num_layers
     memory_attention_num_attention_heads memory_attention_downsample_rate memory_attention_rope_feat_sizes
     memory_attention_rope_k_sizes descriptor_dim num_key_value_attention_heads num_first_full_attention_layers
-    num_last_full_attention_layers
+    num_last_full_attention_layers embedding_size input_embedding_size emb_dim scale_embedding attention_heads is_decoder
+    causal num_patches num_conv_pos_embeddings conv_pos_kernel_size num_blocks projection_dim
     """.split()
 )  # fmt: skip
 
@@ -52,7 +53,8 @@ POSITIONS = frozenset(
     max_pos_emb d_rel rel_extent encoder_max_relative_position has_relative_attention_bias max_2d_position_embeddings
     use_relative_position_bias use_absolute_position_embeddings use_shared_relative_position_bias
     use_bidirectional_attention is_causal
-    pos_embed_shift pos_embed_jitter pos_embed_rescale
+    pos_embed_shift pos_embed_jitter pos_embed_rescale sinusoidal_pos_embds sinusoidal_embeddings
+    use_learned_position_embeddings scale_attn_by_inverse_layer_idx
     """.split()
 )  # fmt: skip
 

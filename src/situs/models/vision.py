@@ -18,11 +18,11 @@ from situs.models.families import Family
 from situs.models.positions import Heads, Layer, Lengths, ModelPositions, Note
 from situs.models.rope import read_ladder
 from situs.models.schedule import Every, layer_types
+from situs.models.sizes import CHANNELS, HEADS, LAYERS, PIXELS, grid_of, require, sides
 from situs.models.strict import ConfigError
 from situs.models.view import View, told
 
-CHANNELS, LAYERS, HEADS, CELLS = "it counts channels", "it counts layers", "it counts heads", "it counts patches"
-PIXELS = "images are cut into patches"
+CELLS = "it counts patches"
 BASE = "it is the base of the frequencies"
 
 Table = Literal["image", "pretraining image", "rows", "height and width", "row of the class last", "columns and rows"]
@@ -182,43 +182,6 @@ def read_stack(view: View, model_type: str, family: Family, facts: Facts) -> Mod
         for call, each in zip(called, heads, strict=True)
     )
     return ModelPositions(model_type, input=tables, layers=found, lengths=_lengths(view, stack), notes=tuple(notes))
-
-
-def require(view: View, names: tuple[str, ...], reason: str, *, least: int = 1) -> int:
-    """A size that must be known."""
-    found = view.count(*names, reason=reason, least=least)
-    if found is None:
-        raise ConfigError(f"{view.spelling(*names)} must be given, since {reason}; got none.")
-    return found
-
-
-def sides(view: View, *names: str, reason: str = PIXELS) -> tuple[int, int] | None:
-    """A size in two directions, which may be one number for both."""
-    value = view.get(*names)
-    if value is None:
-        return None
-    both = value if isinstance(value, (list, tuple)) else (value, value)
-    name = view.spelling(*names)
-    if len(both) != 2:
-        raise ConfigError(f"{name} must be a number, or a height and a width, since {reason}; got {told(value)}.")
-    given = View({str(index): each for index, each in enumerate(both)}, path=name)
-    return require(given, ("0",), reason), require(given, ("1",), reason)
-
-
-def grid_of(view: View, image: str = "image_size", patch: str = "patch_size") -> tuple[int, int]:
-    """The patches of an image of the size that a model is made for."""
-    whole, part = sides(view, image), sides(view, patch)
-    for name, each in ((image, whole), (patch, part)):
-        if each is None:
-            raise ConfigError(f"{view.name(name)} must be given, since {PIXELS}; got none.")
-    assert whole is not None
-    assert part is not None
-    if part[0] > whole[0] or part[1] > whole[1]:
-        raise ConfigError(
-            f"{view.name(patch)} must be at most {view.name(image)}, since {PIXELS}; got {told(view.get(patch))} and "
-            f"{told(view.get(image))}."
-        )
-    return whole[0] // part[0], whole[1] // part[1]
 
 
 def _heads(view: View, stack: Stack, layers: int) -> list[Heads]:
