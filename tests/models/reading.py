@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from situs.models import read as reading
-from situs.models import tables, vision
+from situs.models import fixed, tables, vision
 from situs.models.facts import Facts, facts_of
 from situs.models.families import family_of
 from situs.models.positions import ModelPositions
 from situs.models.view import View
 
-READERS = {**vision.READERS, **tables.READERS}
+READERS = {**vision.READERS, **tables.READERS, **fixed.READERS}
 reading.READERS.update(READERS)
 
 

@@ -17,8 +17,11 @@ class Tokens:
     width, depth, heads, length: the settings that hold these sizes; table: that of the table's channels, if another.
     more: rows of a learned table beside those of max_position_embeddings.
     offset: the row of the first token; "padding" for the one behind pad_token_id.
-    padding: what padding gets: a row of its own before the first token's, zeros, or a position as tokens do.
+    padding: what padding gets: a row of its own before the first token's, zeros, or a position as tokens do; a row of
+        zeros is that of pad_token_id, which must lie before the first token's.
     counted: whether positions count padding too.
+    scaled: the setting by which tokens are multiplied by the root of the width, with its default; "" for always.
+    halved: whether head_ratio divides the heads, as a convolution does the other part.
     sines: options of `Sinusoidal`, where the table is not learned; ends: whether that table ends all the same.
     """
 
@@ -30,11 +33,12 @@ class Tokens:
     causal: bool = False
     more: int = 0
     offset: int | Literal["padding"] = 0
-    padding: Literal["row", "zeros", "position"] = "position"
+    padding: Literal["row", "zeros", "row of zeros", "position"] = "position"
     counted: Literal["all", "tokens"] = "all"
     sines: tuple[tuple[str, Any], ...] | None = None
     ends: bool = True
     scaled: tuple[str, bool] | None = None
+    halved: bool = False
     scale: Literal["plain", "one", "gpt2"] = "plain"
     layers: Literal["full", "none", "gpt_neo", "longformer"] = "full"
     notes: tuple[str, ...] = ()
@@ -69,12 +73,14 @@ def _all(names: str, row: Tokens) -> dict[str, Tokens]:
 
 TOKENS: dict[str, Tokens] = {
     **_all(
-        "bert bert-generation ernie megatron-bert mobilebert roc_bert splinter squeezebert visual_bert align_text_model "
+        "bert bert-generation ernie megatron-bert roc_bert splinter squeezebert visual_bert align_text_model "
         "chinese_clip_text_model flava_text_model siglip_text_model siglip2_text_model instructblip_qformer "
         "instructblipvideo_qformer blip_text_model",
         Tokens(),
     ),
-    **_all("albert electra convbert", _EMBEDDED),
+    **_all("albert electra", _EMBEDDED),
+    "convbert": replace(_EMBEDDED, halved=True),
+    "mobilebert": Tokens(("true_hidden_size", "intra_bottleneck_size"), table=("hidden_size",)),
     "rembert": Tokens(table=("input_embedding_size",)),
     "distilbert": Tokens(("dim",), ("n_layers",), ("n_heads",)),
     "fnet": Tokens(layers="none"),
@@ -101,11 +107,20 @@ TOKENS: dict[str, Tokens] = {
     ),
     "ctrl": replace(_GPT2, sines=(("layout", "concatenated"),), scaled=("", True)),
     "opt": _OPT,
-    "biogpt": replace(_OPT, scaled=("scale_embedding", True)),
+    "biogpt": Tokens(causal=True, more=2, offset=2, scaled=("scale_embedding", True)),
     "xglm": Tokens(
         ("d_model", "hidden_size"), ("num_layers", "num_hidden_layers"), ("attention_heads", "num_attention_heads"),
-        causal=True, offset=2, sines=_FAIRSEQ, ends=False, scaled=("scale_embedding", True),
+        causal=True, offset=2, padding="row of zeros", sines=_FAIRSEQ, ends=False, scaled=("scale_embedding", True),
     ),
+    **_all(
+        "kosmos_2_text_model kosmos_2_5_text_model",
+        Tokens(
+            ("embed_dim", "hidden_size"), ("layers", "num_hidden_layers"), ("attention_heads", "num_attention_heads"),
+            causal=True, offset="padding", padding="zeros", counted="tokens", sines=_FAIRSEQ, ends=False,
+            scaled=("scale_embedding", True),
+        ),
+    ),
+    "clvp_decoder": Tokens(causal=True),
     **_all("xlm flaubert", _XLM),
     "tipsv2_text_model": Tokens(sines=_FAIRSEQ),
     "trocr": Tokens(
@@ -148,7 +163,7 @@ def _both(row: Tokens, **decoder: Any) -> Both:
 
 
 _BART = _both(Tokens(more=2, offset=2, scaled=("scale_embedding", False)))
-_M2M = _both(Tokens(offset=2, padding="zeros", counted="tokens", sines=_FAIRSEQ, ends=False,
+_M2M = _both(Tokens(offset="padding", padding="zeros", counted="tokens", sines=_FAIRSEQ, ends=False,
                     scaled=("scale_embedding", True)))  # fmt: skip
 _MARIAN = _both(Tokens(sines=(("layout", "concatenated"),), scaled=("scale_embedding", False)))
 

@@ -72,6 +72,13 @@ def _table(view: View, row: Tokens, length: int, width: int, scaled: bool) -> Ca
     if row.offset == "padding":
         padding_row = require(view, ("pad_token_id",), "its row of the table is for padding", least=0)
         offset = padding_row + 1
+    if row.padding == "row of zeros":
+        pad = view.count("pad_token_id", reason="its row of the table is zeros", least=0)
+        if pad is not None and pad >= offset:
+            raise ConfigError(
+                f"{view.name('pad_token_id')} must be below {offset}, since the row of that number is zeros and would be "
+                f"that of a position; got {pad}."
+            )
     if row.sines is not None:
         return Call.of(
             "Sinusoidal",
@@ -105,7 +112,11 @@ def _layers(view: View, row: Tokens) -> tuple[list[Layer], list[Note]]:
         return [Layer("none")] * count, []
     queries = require(view, row.heads, HEADS)
     keys = 1 if view.flag("multi_query") else queries
-    heads = Heads(queries, keys, width // queries, width // queries)
+    dim = width // queries
+    if row.halved:
+        queries = keys = max(queries // require(view, ("head_ratio",), "heads are divided by it"), 1)
+        dim = width // queries // 2
+    heads = Heads(queries, keys, dim, dim)
     causal = row.causal or view.flag("is_decoder") or view.flag("causal")
     scales = _scales(view, row, heads.dim, count)
     plain = [Layer("full", (), heads, causal=causal, scale=scale) for scale in scales]
