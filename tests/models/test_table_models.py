@@ -19,6 +19,7 @@ from tests.models.hugging_face import config_of, modeling_of
 from tests.models.reading import file_of, read
 
 LENGTH, DIM, HEADS, PAD, PATCH = 40, 32, 4, 3, 4
+COUNTS = (73, 16, 40, 55)  # of tokens, of encoders and decoders, of patches, left out
 TINY: dict[str, Any] = {
     "vocab_size": 60, "pad_token_id": PAD, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2,
     "src_vocab_size": 60, "tgt_vocab_size": 60, "bos_index": 0, "eos_index": 1, "pad_index": PAD, "unk_index": 4,
@@ -87,7 +88,48 @@ def tables_of(model: nn.Module) -> dict[str, nn.Module]:
     return {name: module for name, module in model.named_modules() if TABLE.search(name)}
 
 
-TEXT = {name: row for name, row in TOKENS.items() if "max_source_positions" not in row.length}
+TEXT = {name: row for name, row in TOKENS.items() if "encoder" not in name and "audio" not in name}
+
+NONE = "it has no table: neither attention that needs one, nor a parameter of positions"
+NOT_AT_INPUT = "its table is added within the layers, or to each stage"
+OTHERWISE = "no encoding of Situs makes what it adds"
+LEFT_OUT = {
+    **dict.fromkeys(
+        (
+            "align_vision_model", "blip_2_qformer", "flava_image_codebook", "flava_multimodal_model", "janus_vqgan",
+            "molmo2_adapter", "qwen2_5_omni_bigvgan", "sam3_detr_decoder", "sam3_detr_encoder", "sam3_geometry_encoder",
+            "sam3_lite_text_detr_decoder", "sam3_lite_text_detr_encoder", "sam3_lite_text_geometry_encoder",
+            "sam3_lite_text_mask_decoder", "sam3_mask_decoder",
+        ),
+        NONE,
+    ),
+    **dict.fromkeys(("granite_speech_plus_encoder", "levit", "speecht5"), "its positions are a bias of scores"),
+    **dict.fromkeys(("lw_detr_vit", "pvt", "rf_detr_dinov2", "sam2_hiera_det_model", "hiera"), NOT_AT_INPUT),
+    "bros": f"{OTHERWISE}: sines of boxes",
+    "canary_decoder": f"{OTHERWISE}: sines through the root of the width",
+    "canine": "its characters have a table, and its layers attend to blocks of them",
+    "decision_transformer": "its table is switched off, and the time of a step has another",
+    "kosmos_2_5_vision_model": f"{OTHERWISE}: a row's and a column's vector, counted from 1, of one table each",
+    "pix2struct_vision_model": f"{OTHERWISE}: a row's and a column's vector, counted from 1, of one table each",
+    "lxmert": "its layers are three stacks under names of their own",
+    "mllama_vision_model": f"{OTHERWISE}: tables of tiles behind a gate",
+    "tapas": f"{OTHERWISE}: positions that start again in each cell of a table of text",
+    "vitpose_backbone": f"{OTHERWISE}: the class token's row is added to that of each patch",
+    "yolos": f"{OTHERWISE}: rows of detections behind those of patches, and tables within the layers",
+    "vilt": "it joins text and image in one stack",
+    **dict.fromkeys(("timesformer", "videoprism_vision_model", "vivit", "videomae"), "its grid has time beside both sides"),
+    **dict.fromkeys(
+        ("autoformer", "informer", "patchtsmixer", "patchtst", "time_series_transformer"),
+        "time series, whose length is computed from lags",
+    ),
+    **dict.fromkeys(
+        (
+            "aimv2_vision_model", "audio-spectrogram-transformer", "bridgetower_vision_model", "eomt", "glm_image_vision", "hunyuan_vl_vision",
+            "molmo2_vision", "radio", "sam3_lite_text_text_model", "videomt", "videoprism_text_model",
+        ),
+        "a table under settings of its own, not read yet",
+    ),
+}  # fmt: skip
 
 
 def tokens(row: Tokens) -> tuple[Tensor, Tensor]:
@@ -256,3 +298,61 @@ def require_scales(part: ModelPositions, model: nn.Module) -> None:
     }
     ours = {round(layer.scale, 6) for layer in part.layers if layer.scale is not None}
     assert not found or ours <= found, (found, ours)
+
+
+@pytest.mark.parametrize("model_type", [*RECURRENT, *CONVOLVED])
+def test_models_without_a_table_have_none(model_type: str) -> None:
+    part = read(file_of(config_of(model_type)))
+    assert not part.input
+    assert {layer.kind for layer in part.layers} == {"linear" if model_type in RECURRENT else "full"}
+    assert not any(layer.calls for layer in part.layers)
+    assert bool(part.notes) == (model_type in CONVOLVED)
+
+
+def test_every_table_is_compared_or_left_out() -> None:
+    compared = {*TOKENS, *BOTH, *PATCHES}
+    assert set(READERS) == compared | {*RECURRENT, *CONVOLVED}
+    assert not set(LEFT_OUT) & set(READERS)
+    assert (len(TOKENS), len(BOTH), len(PATCHES), len(LEFT_OUT)) == COUNTS
+
+
+def test_files_that_leave_sizes_out_have_those_of_transformers() -> None:
+    for model_type in READERS:
+        assert read({"model_type": model_type}) == read(file_of(config_of(model_type))), model_type
+
+
+def test_gpt2_divides_scores_by_the_number_of_the_layer() -> None:
+    sizes = {"model_type": "gpt2", "n_layer": 3, "scale_attn_by_inverse_layer_idx": True}
+    assert [layer.scale for layer in read(sizes).layers] == [0.125, 0.125 / 2, 0.125 / 3]
+    assert read(sizes | {"scale_attn_weights": False}).layer(0).scale == 1.0
+
+
+def test_gpt_neo_and_longformer_have_windows() -> None:
+    neo = read({"model_type": "gpt_neo", "num_layers": 3, "attention_layers": ["global", "local", "local"]})
+    assert [(layer.kind, layer.window) for layer in neo.layers] == [("full", None), ("sliding", 256), ("sliding", 256)]
+    longformer = read({"model_type": "longformer", "num_hidden_layers": 2, "attention_window": [8, 16]})
+    assert [layer.window for layer in longformer.layers] == [5, 9]
+
+
+@pytest.mark.parametrize(
+    ("model_type", "settings", "message"),
+    [
+        ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type must be absolute, since "
+         "transformers has bert in no other way and would ignore it; got 'relative_key'."),
+        ("roberta", {"max_position_embeddings": 2}, "max_position_embeddings must be more than 2, since the first 2 rows "
+         "of the table are for no position; got 2."),
+        ("xglm", {"pad_token_id": 5}, "pad_token_id must be below 2, since the row of that number is zeros and would be "
+         "that of a position; got 5."),
+        ("trocr", {"use_learned_position_embeddings": False}, "use_learned_position_embeddings must be true, since trocr "
+         "is read with a learned table alone; got false."),
+        ("gpt_neo", {"attention_types": [[["globe"], 24]]}, "attention_types must name 24 layers, global or local, since "
+         "the model has that many; got a list that begins ['globe', 'globe', 'globe', 'globe', 'gl."),
+        ("longformer", {"attention_window": 7}, "attention_window must be an even number, or 12, one for each layer, "
+         "since half of it lies on each side; got 7."),
+        ("siglip2_vision_model", {"num_patches": 15}, "num_patches must be a square, since it is read as one; got 15."),
+    ],
+)  # fmt: skip
+def test_wrong_settings_are_refused(model_type: str, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        read({"model_type": model_type, **settings})
+    assert str(raised.value) == message

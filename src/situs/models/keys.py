@@ -25,7 +25,7 @@ SIZES = frozenset(
     memory_attention_rope_k_sizes descriptor_dim num_key_value_attention_heads num_first_full_attention_layers
     num_last_full_attention_layers embedding_size input_embedding_size emb_dim scale_embedding attention_heads is_decoder
     causal num_patches num_conv_pos_embeddings conv_pos_kernel_size num_blocks projection_dim
-    head_ratio intra_bottleneck_size layers
+    head_ratio intra_bottleneck_size layers n_cls_tokens
     """.split()
 )  # fmt: skip
 

@@ -19,7 +19,7 @@ class Tokens:
     offset: the row of the first token; "padding" for the one behind pad_token_id.
     padding: what padding gets: a row of its own before the first token's, zeros, or a position as tokens do; a row of
         zeros is that of pad_token_id, which must lie before the first token's.
-    counted: whether positions count padding too.
+    counted: whether positions count padding too, tokens alone, or tokens of each chunk of sound.
     scaled: the setting by which tokens are multiplied by the root of the width, with its default; "" for always.
     halved: whether head_ratio divides the heads, as a convolution does the other part.
     sines: options of `Sinusoidal`, where the table is not learned; ends: whether that table ends all the same.
@@ -34,7 +34,7 @@ class Tokens:
     more: int = 0
     offset: int | Literal["padding"] = 0
     padding: Literal["row", "zeros", "row of zeros", "position"] = "position"
-    counted: Literal["all", "tokens"] = "all"
+    counted: Literal["all", "tokens", "chunks"] = "all"
     sines: tuple[tuple[str, Any], ...] | None = None
     ends: bool = True
     scaled: tuple[str, bool] | None = None
@@ -136,6 +136,10 @@ TOKENS: dict[str, Tokens] = {
     ),
     **_all("audioflamingo3_encoder qwen2_audio_encoder voxtral_encoder moss_transcribe_diarize_audio", _WHISPER),
     **_all("qwen2_5_omni_audio_encoder qwen3_omni_moe_audio_encoder", _AUDIO),
+    "qwen3_asr_encoder": replace(
+        _AUDIO, length=("max_position_embeddings",), counted="chunks",
+        notes=("positions start again in each chunk of 2 n_window frames, of which 13 tokens are made",),
+    ),
 }  # fmt: skip
 
 SIDES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -204,7 +208,7 @@ class Patches:
     when: the setting that switches the table on.
     """
 
-    prefix: int = 1
+    prefix: int | str = 1
     width: tuple[str, ...] = ("hidden_size",)
     depth: tuple[str, ...] = ("num_hidden_layers",)
     heads: tuple[str, ...] = ("num_attention_heads",)
@@ -230,6 +234,7 @@ PATCHES: dict[str, Patches] = {
     "dinov2_with_registers": Patches(notes=(_REGISTERS,)),
     "tipsv2_vision_model": Patches(notes=(_REGISTERS,)),
     "deit": Patches(prefix=2),
+    "pixio": Patches(prefix="n_cls_tokens"),
     "internvl_vision": Patches(when="use_absolute_position_embeddings"),
     "qianfan_ocr_vision": Patches(when="use_absolute_position_embeddings"),
     **dict.fromkeys(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from situs.models.calls import Call
 from situs.models.facts import Facts
@@ -38,13 +37,20 @@ def read_both(view: View, model_type: str, family: Family, facts: Facts) -> Mode
 
 def _stack(view: View, model_type: str, row: Tokens) -> ModelPositions:
     _require_absolute(view, model_type)
+    if not view.flag("use_learned_position_embeddings", default=True):
+        raise ConfigError(
+            f"{view.name('use_learned_position_embeddings')} must be true, since {model_type} is read with a learned "
+            f"table alone; got false."
+        )
     length = require(view, row.length, TABLE)
     width = require(view, row.table or row.width, CHANNELS)
     notes = [Note("", note) for note in row.notes]
     scaled = row.scaled is not None and (not row.scaled[0] or view.flag(row.scaled[0], default=row.scaled[1]))
     call = _table(view, row, length, width, scaled)
     if scaled and row.sines is None:
-        notes.append(Note(row.scaled[0] if row.scaled else "", f"tokens are multiplied by {math.sqrt(width):.6g} before"))
+        notes.append(
+            Note(row.scaled[0] if row.scaled else "", f"tokens are multiplied by {math.sqrt(width):.6g} before")
+        )
     if row.counted == "all":
         notes.append(Note("", "positions count every token, padding too: positions=None"))
     for key in ("sinusoidal_pos_embds", "sinusoidal_embeddings"):
@@ -181,13 +187,14 @@ def _attention_windows(view: View, count: int) -> Sequence[int]:
 def read_patches(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Read a stack of patches whose positions are a learned table."""
     row = PATCHES[model_type]
-    width, count, queries = require(view, row.width, CHANNELS), require(view, row.depth, LAYERS), None
+    width, count = require(view, row.width, CHANNELS), require(view, row.depth, LAYERS)
     queries = require(view, row.heads, HEADS)
     heads = Heads(queries, queries, width // queries, width // queries)
     notes = [Note("", note) for note in row.notes]
     tables: tuple[Call, ...] = ()
     if not row.when or view.flag(row.when, default=True):
-        tables = (Call.of("LearnedGrid", dim=width, size=_grid(view, row), prefix=row.prefix or None),)
+        prefix = require(view, (row.prefix,), SPANS, least=0) if isinstance(row.prefix, str) else row.prefix
+        tables = (Call.of("LearnedGrid", dim=width, size=_grid(view, row), prefix=prefix or None),)
     layer = Layer("full", (), heads, causal=False, scale=heads.dim**-0.5)
     return ModelPositions(model_type, input=tables, layers=(layer,) * count, notes=tuple(notes))
 
@@ -220,7 +227,7 @@ def read_convolved(view: View, model_type: str, family: Family, facts: Facts) ->
     return ModelPositions(model_type, layers=(layer,) * count, notes=notes)
 
 
-READERS: dict[str, Any] = {
+READERS = {
     **dict.fromkeys(TOKENS, read_tokens),
     **dict.fromkeys(BOTH, read_both),
     **dict.fromkeys(PATCHES, read_patches),
