@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from situs.models import read as reading
 from situs.models import fixed, tables, vision
+from situs.models import read as reading
 from situs.models.facts import Facts, facts_of
 from situs.models.families import family_of
 from situs.models.positions import ModelPositions

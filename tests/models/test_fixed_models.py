@@ -95,8 +95,8 @@ def test_esms_table_gives_padding_a_row_of_its_own() -> None:
          "absolute, rotary, since positions are a table or rotations; got 'rotery'. Did you mean 'rotary'?"),
         ("esm", {"max_position_embeddings": 2, "pad_token_id": 1}, "max_position_embeddings must be more than 2, since "
          "the first rows of the table are for no position; got 2."),
-        ("clvp_encoder", {"hidden_size": 96}, "projection_dim must rotate an even number of at most 8 channels, those of "
-         "a head, and rotates 32 or more; got 768, of which 32 are rotated."),
+        ("clvp_encoder", {"hidden_size": 96}, "projection_dim must rotate an even number of at most 8 channels, those "
+         "of a head, and rotates 32 or more; got 768, of which 32 are rotated."),
     ],
 )  # fmt: skip
 def test_wrong_settings_are_refused(model_type: str, settings: dict[str, Any], message: str) -> None:

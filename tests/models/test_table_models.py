@@ -36,7 +36,8 @@ TINY: dict[str, Any] = {
     "max_target_positions": LENGTH, "max_encoder_position_embeddings": LENGTH, "q_groups": 1, "k_groups": 1,
     "max_decoder_position_embeddings": LENGTH, "attention_type": "original_full", "num_experts": 2, "expert_ffn_dim": 8,
     "image_size": 16, "patch_size": PATCH, "num_patches": 16, "entity_vocab_size": 8, "bos_token_box": None,
-    "head_ratio": 2, "embed_dim": DIM, "layers": 2, "default_language": "en_XX", "languages": ["en_XX"], "v_groups": 1, "post_attention_groups": 1, "intermediate_groups": 1, "output_groups": 1,
+    "head_ratio": 2, "embed_dim": DIM, "layers": 2, "default_language": "en_XX", "languages": ["en_XX"],
+    "v_groups": 1, "post_attention_groups": 1, "intermediate_groups": 1, "output_groups": 1,
     "depths": [1, 1, 1], "num_group_tokens": [4, 2, 0], "num_output_groups": [4, 2, 0], "num_mel_bins": 8,
     "xpath_unit_hidden_size": 8, "use_mean_pooling": False, "spatial_merge_size": 1, "num_register_tokens": 2,
 }  # fmt: skip
@@ -91,24 +92,30 @@ def tables_of(model: nn.Module) -> dict[str, nn.Module]:
 TEXT = {name: row for name, row in TOKENS.items() if "encoder" not in name and "audio" not in name}
 
 NONE = "it has no table: neither attention that needs one, nor a parameter of positions"
-NOT_AT_INPUT = "its table is added within the layers, or to each stage"
 OTHERWISE = "no encoding of Situs makes what it adds"
 LEFT_OUT = {
     **dict.fromkeys(
         (
             "align_vision_model", "blip_2_qformer", "flava_image_codebook", "flava_multimodal_model", "janus_vqgan",
-            "molmo2_adapter", "qwen2_5_omni_bigvgan", "sam3_detr_decoder", "sam3_detr_encoder", "sam3_geometry_encoder",
-            "sam3_lite_text_detr_decoder", "sam3_lite_text_detr_encoder", "sam3_lite_text_geometry_encoder",
-            "sam3_lite_text_mask_decoder", "sam3_mask_decoder",
+            "molmo2_adapter", "qwen2_5_omni_bigvgan",
         ),
         NONE,
     ),
+    **dict.fromkeys(
+        (
+            "sam3_detr_decoder", "sam3_detr_encoder", "sam3_geometry_encoder", "sam3_mask_decoder",
+            "sam3_lite_text_detr_decoder", "sam3_lite_text_detr_encoder", "sam3_lite_text_geometry_encoder",
+            "sam3_lite_text_mask_decoder",
+        ),
+        "a part of SAM 3 without a model of its own, which is given sines of boxes and of cells",
+    ),
     **dict.fromkeys(("granite_speech_plus_encoder", "levit", "speecht5"), "its positions are a bias of scores"),
-    **dict.fromkeys(("lw_detr_vit", "pvt", "rf_detr_dinov2", "sam2_hiera_det_model", "hiera"), NOT_AT_INPUT),
+    "pvt": "each of its stages has a table",
+    "sam2_hiera_det_model": f"{OTHERWISE}: a resized table and a window's, as tiles",
     "bros": f"{OTHERWISE}: sines of boxes",
     "canary_decoder": f"{OTHERWISE}: sines through the root of the width",
     "canine": "its characters have a table, and its layers attend to blocks of them",
-    "decision_transformer": "its table is switched off, and the time of a step has another",
+    "decision_transformer": "each token takes the first row of its table, and the time of a step has another",
     "kosmos_2_5_vision_model": f"{OTHERWISE}: a row's and a column's vector, counted from 1, of one table each",
     "pix2struct_vision_model": f"{OTHERWISE}: a row's and a column's vector, counted from 1, of one table each",
     "lxmert": "its layers are three stacks under names of their own",
@@ -117,15 +124,19 @@ LEFT_OUT = {
     "vitpose_backbone": f"{OTHERWISE}: the class token's row is added to that of each patch",
     "yolos": f"{OTHERWISE}: rows of detections behind those of patches, and tables within the layers",
     "vilt": "it joins text and image in one stack",
-    **dict.fromkeys(("timesformer", "videoprism_vision_model", "vivit", "videomae"), "its grid has time beside both sides"),
+    **dict.fromkeys(
+        ("timesformer", "videoprism_vision_model", "vivit", "videomae"), "its grid has time beside both sides"
+    ),
     **dict.fromkeys(
         ("autoformer", "informer", "patchtsmixer", "patchtst", "time_series_transformer"),
         "time series, whose length is computed from lags",
     ),
     **dict.fromkeys(
         (
-            "aimv2_vision_model", "audio-spectrogram-transformer", "bridgetower_vision_model", "eomt", "glm_image_vision", "hunyuan_vl_vision",
-            "molmo2_vision", "radio", "sam3_lite_text_text_model", "videomt", "videoprism_text_model",
+            "aimv2_vision_model", "audio-spectrogram-transformer", "bridgetower_vision_model", "eomt",
+            "glm_image_vision", "hunyuan_vl_vision",
+            "hiera", "lw_detr_vit", "molmo2_vision", "radio", "rf_detr_dinov2",
+            "sam3_lite_text_text_model", "videomt", "videoprism_text_model",
         ),
         "a table under settings of its own, not read yet",
     ),
@@ -231,12 +242,12 @@ def test_tables_of_encoders_and_decoders_add_what_a_model_does(model_type: str) 
 @pytest.mark.parametrize("model_type", PATCHES)
 @torch.no_grad()
 def test_tables_of_patches_add_what_a_model_does(model_type: str) -> None:
-    own = {"mgp-str": {"image_size": (16, 16)}, "vit_mae": {"mask_ratio": 0.0}}.get(model_type, {})
-    config = tiny(model_type, **own)
+    own: dict[str, dict[str, Any]] = {"mgp-str": {"image_size": (16, 16)}, "vit_mae": {"mask_ratio": 0.0}}
+    config = tiny(model_type, **own.get(model_type, {}))
     part = read(file_of(config))
     model = model_of(config)
-    name, parameter = next(
-        (name, each) for name, each in model.named_parameters()
+    parameter = next(
+        each for name, each in model.named_parameters()
         if re.search(r"(position_embeddings?|pos_embed|positional_embedding)(.weight)?$", name)
     )  # fmt: skip
     (call,) = part.input
@@ -256,7 +267,7 @@ def test_tables_of_patches_add_what_a_model_does(model_type: str) -> None:
 
 def embedded(model: Any, config: Any) -> Tensor:
     """What a model makes of an image before its first layer."""
-    name, module = next((name, each) for name, each in model.named_modules() if name.endswith("embeddings"))
+    module = next(each for name, each in model.named_modules() if name.endswith("embeddings"))
     torch.manual_seed(0)
     image = torch.randn(1, 3, 16, 16)
     if config.model_type == "siglip2_vision_model":
@@ -339,16 +350,18 @@ def test_gpt_neo_and_longformer_have_windows() -> None:
     [
         ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type must be absolute, since "
          "transformers has bert in no other way and would ignore it; got 'relative_key'."),
-        ("roberta", {"max_position_embeddings": 2}, "max_position_embeddings must be more than 2, since the first 2 rows "
-         "of the table are for no position; got 2."),
-        ("xglm", {"pad_token_id": 5}, "pad_token_id must be below 2, since the row of that number is zeros and would be "
-         "that of a position; got 5."),
-        ("trocr", {"use_learned_position_embeddings": False}, "use_learned_position_embeddings must be true, since trocr "
-         "is read with a learned table alone; got false."),
-        ("gpt_neo", {"attention_types": [[["globe"], 24]]}, "attention_types must name 24 layers, global or local, since "
-         "the model has that many; got a list that begins ['globe', 'globe', 'globe', 'globe', 'gl."),
+        ("roberta", {"max_position_embeddings": 2}, "max_position_embeddings must be more than 2, since the first 2 "
+         "rows of the table are for no position; got 2."),
+        ("xglm", {"pad_token_id": 5}, "pad_token_id must be below 2, since the row of that number is zeros and would "
+         "be that of a position; got 5."),
+        ("trocr", {"use_learned_position_embeddings": False}, "use_learned_position_embeddings must be true, since "
+         "trocr is read with a learned table alone; got false."),
+        ("gpt_neo", {"attention_types": [[["globe"], 24]]}, "attention_types must name 24 layers, global or local, "
+         "since the model has that many; got a list that begins ['globe', 'globe', 'globe', 'globe', 'gl."),
         ("longformer", {"attention_window": 7}, "attention_window must be an even number, or 12, one for each layer, "
          "since half of it lies on each side; got 7."),
+        ("vit", {"hidden_size": 770}, "hidden_size must be a multiple of 12, since so many heads share its channels; "
+         "got 770."),
         ("siglip2_vision_model", {"num_patches": 15}, "num_patches must be a square, since it is read as one; got 15."),
     ],
 )  # fmt: skip

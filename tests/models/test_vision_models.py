@@ -78,7 +78,7 @@ def model_class(config: Any) -> type[Any]:
         return getattr(module, MODELS[config.model_type])  # type: ignore[no-any-return]
     found = [each for name, each in vars(module).items() if inspect.isclass(each) and name.endswith("VisionModel")]
     (only,) = (each for each in found if each.__module__ == module.__name__)
-    return only  # type: ignore[no-any-return]
+    return only
 
 
 def tiny(model_type: str, **settings: Any) -> Any:
@@ -263,7 +263,7 @@ def tables_of(model_type: str, ours: list[Any]) -> Callable[[Tensor], Tensor]:
     """The tables for the image that is seen, resized where it is not the one they are made for."""
     if model_type == "gemma4_vision":
         columns, rows = Positions.grid(HEIGHT, WIDTH).ids.flip(-1).unbind(-1)
-        return lambda x: ours[1](ours[0](x, Positions.explicit(columns)), Positions.explicit(rows))  # type: ignore[no-any-return]
+        return lambda x: ours[1](ours[0](x, Positions.explicit(columns)), Positions.explicit(rows))
     if model_type in ("llama4_vision_model", "sam3_vit_model"):
         return ours[0]  # type: ignore[no-any-return]
     options = STACKS[model_type].resized

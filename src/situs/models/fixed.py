@@ -1,4 +1,4 @@
-"""Models that rotate without rope parameters: GPT-J, CodeGen, RoFormer, ESM and CLVP, whose base is fixed or a setting."""
+"""Models that rotate without rope parameters: GPT-J, CodeGen, RoFormer, ESM and CLVP."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from situs.models.calls import Call
 from situs.models.facts import Facts
 from situs.models.families import Family
 from situs.models.positions import Heads, Layer, Lengths, ModelPositions, Note
-from situs.models.sizes import CHANNELS, HEADS, LAYERS, require
+from situs.models.sizes import CHANNELS, HEADS, LAYERS, require, shared
 from situs.models.strict import ConfigError
 from situs.models.view import View, told
 
@@ -28,7 +28,6 @@ def read_gptj(view: View, model_type: str, family: Family, facts: Facts) -> Mode
         pairing="interleaved",
     )  # fmt: skip
     length = require(view, ("max_position_embeddings", "n_positions"), "it counts tokens")
-    view.get("n_ctx")  # says the same, and is not read
     layer = Layer("full", (call,), heads, scale=heads.dim**-0.5)
     return ModelPositions(model_type, layers=(layer,) * count, lengths=_ending(length))
 
@@ -37,7 +36,7 @@ def read_roformer(view: View, model_type: str, family: Family, facts: Facts) -> 
     """Read RoFormer: neighbours of all channels, of values too where rotary_value says so."""
     heads, count = _heads(view), require(view, ("num_hidden_layers",), LAYERS)
     call = Call.of("Rotary", head_dim=heads.dim, base=10000.0, pairing="interleaved")
-    calls = (call,)
+    calls: tuple[Call, ...] = (call,)
     if view.flag("rotary_value"):
         calls += (Call.of("RotaryValue", head_dim=heads.dim, base=10000.0, pairing="interleaved", rotate_back=False),)
     length = require(view, ("max_position_embeddings",), "it counts tokens")
@@ -62,8 +61,8 @@ def read_esm(view: View, model_type: str, family: Family, facts: Facts) -> Model
     row = require(view, ("pad_token_id",), "its row of the table is for padding", least=0)
     if row + 1 >= length:
         raise ConfigError(
-            f"{view.name('max_position_embeddings')} must be more than {row + 1}, since the first rows of the table are "
-            f"for no position; got {length}."
+            f"{view.name('max_position_embeddings')} must be more than {row + 1}, since the first rows of the table "
+            f"are for no position; got {length}."
         )
     width = require(view, ("hidden_size",), CHANNELS)
     table = Call.of("Learned", dim=width, max_length=length, offset=row + 1, padding_row=row)
@@ -96,7 +95,7 @@ def read_clvp(view: View, model_type: str, family: Family, facts: Facts) -> Mode
 
 def _heads(view: View) -> Heads:
     queries = require(view, ("num_attention_heads", "n_head"), HEADS)
-    dim = require(view, ("hidden_size", "n_embd"), CHANNELS) // queries
+    dim = shared(view, ("hidden_size", "n_embd"), queries)
     return Heads(queries, queries, dim, dim)
 
 

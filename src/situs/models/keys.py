@@ -55,7 +55,8 @@ POSITIONS = frozenset(
     use_relative_position_bias use_absolute_position_embeddings use_shared_relative_position_bias
     use_bidirectional_attention is_causal
     pos_embed_shift pos_embed_jitter pos_embed_rescale sinusoidal_pos_embds sinusoidal_embeddings
-    use_learned_position_embeddings scale_attn_by_inverse_layer_idx
+    use_learned_position_embeddings scale_attn_by_inverse_layer_idx rotary static_position_embeddings
+    extra_pos_embeddings
     """.split()
 )  # fmt: skip
 

@@ -17,6 +17,17 @@ def require(view: View, names: tuple[str, ...], reason: str, *, least: int = 1) 
     return found
 
 
+def shared(view: View, names: tuple[str, ...], heads: int) -> int:
+    """The channels of a head, which share those of the stack."""
+    width = require(view, names, CHANNELS)
+    if width % heads:
+        raise ConfigError(
+            f"{view.spelling(*names)} must be a multiple of {heads}, since so many heads share its channels; got "
+            f"{width}."
+        )
+    return width // heads
+
+
 def sides(view: View, *names: str, reason: str = PIXELS) -> tuple[int, int] | None:
     """A size in two directions, which may be one number for both."""
     value = view.get(*names)

@@ -51,7 +51,7 @@ _GPT2 = Tokens(
     width=("hidden_size", "n_embd"),
     depth=("num_hidden_layers", "n_layer"),
     heads=("num_attention_heads", "n_head"),
-    length=("max_position_embeddings", "n_positions", "n_ctx"),
+    length=("max_position_embeddings", "n_positions"),
     causal=True,
 )
 _OPT = Tokens(causal=True, more=2, offset=2, padding="row", counted="tokens")
@@ -142,7 +142,7 @@ TOKENS: dict[str, Tokens] = {
     ),
 }  # fmt: skip
 
-SIDES: dict[str, dict[str, tuple[str, ...]]] = {
+SIDES: dict[str, dict[str, Any]] = {
     side: {
         "width": ("d_model", "hidden_size"),
         "depth": (f"{side}_layers",),
@@ -188,7 +188,8 @@ BOTH: dict[str, Both] = {
     **dict.fromkeys(("m2m_100", "nllb-moe"), _M2M),
     "fsmt": _M2M,
     "speech_to_text": Both(
-        replace(_M2M.encoder, length=("max_source_positions",)), replace(_M2M.decoder, length=("max_target_positions",)),
+        replace(_M2M.encoder, length=("max_source_positions",)),
+        replace(_M2M.decoder, length=("max_target_positions",)),
     ),
     **dict.fromkeys(("marian", "pegasus"), _MARIAN),
     "pegasus_x": _both(Tokens(sines=_FAIRSEQ, ends=False, scaled=("scale_embedding", True))),

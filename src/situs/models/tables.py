@@ -13,7 +13,7 @@ from situs.models.calls import Call
 from situs.models.facts import Facts
 from situs.models.families import Family
 from situs.models.positions import Heads, Layer, Lengths, ModelPositions, Note
-from situs.models.sizes import CHANNELS, HEADS, LAYERS, grid_of, require
+from situs.models.sizes import CHANNELS, HEADS, LAYERS, grid_of, require, shared
 from situs.models.strict import ConfigError
 from situs.models.table_rows import BOTH, CONVOLVED, PATCHES, RECURRENT, TOKENS, Patches, Tokens
 from situs.models.view import View, told
@@ -82,8 +82,8 @@ def _table(view: View, row: Tokens, length: int, width: int, scaled: bool) -> Ca
         pad = view.count("pad_token_id", reason="its row of the table is zeros", least=0)
         if pad is not None and pad >= offset:
             raise ConfigError(
-                f"{view.name('pad_token_id')} must be below {offset}, since the row of that number is zeros and would be "
-                f"that of a position; got {pad}."
+                f"{view.name('pad_token_id')} must be below {offset}, since the row of that number is zeros and "
+                f"would be that of a position; got {pad}."
             )
     if row.sines is not None:
         return Call.of(
@@ -113,15 +113,15 @@ def _lengths(call: Call, row: Tokens, length: int) -> Lengths:
 
 
 def _layers(view: View, row: Tokens) -> tuple[list[Layer], list[Note]]:
-    count, width = require(view, row.depth, LAYERS), require(view, row.width, CHANNELS)
+    count = require(view, row.depth, LAYERS)
     if row.layers == "none":
         return [Layer("none")] * count, []
     queries = require(view, row.heads, HEADS)
     keys = 1 if view.flag("multi_query") else queries
-    dim = width // queries
+    dim = shared(view, row.width, queries)
     if row.halved:
         queries = keys = max(queries // require(view, ("head_ratio",), "heads are divided by it"), 1)
-        dim = width // queries // 2
+        dim = shared(view, row.width, queries) // 2
     heads = Heads(queries, keys, dim, dim)
     causal = row.causal or view.flag("is_decoder") or view.flag("causal")
     scales = _scales(view, row, heads.dim, count)
@@ -189,7 +189,8 @@ def read_patches(view: View, model_type: str, family: Family, facts: Facts) -> M
     row = PATCHES[model_type]
     width, count = require(view, row.width, CHANNELS), require(view, row.depth, LAYERS)
     queries = require(view, row.heads, HEADS)
-    heads = Heads(queries, queries, width // queries, width // queries)
+    dim = shared(view, row.width, queries)
+    heads = Heads(queries, queries, dim, dim)
     notes = [Note("", note) for note in row.notes]
     tables: tuple[Call, ...] = ()
     if not row.when or view.flag(row.when, default=True):
@@ -220,7 +221,7 @@ def read_recurrent(view: View, model_type: str, family: Family, facts: Facts) ->
 def read_convolved(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Read a speech model whose positions come from a convolution at the input, which is no encoding of Situs."""
     count, queries = require(view, ("num_hidden_layers",), LAYERS), require(view, ("num_attention_heads",), HEADS)
-    dim = require(view, ("hidden_size",), CHANNELS) // queries
+    dim = shared(view, ("hidden_size",), queries)
     layer = Layer("full", (), Heads(queries, queries, dim, dim), causal=False, scale=dim**-0.5)
     span = require(view, (CONVOLVED[model_type],), "so many tokens are convolved")
     notes = (Note(CONVOLVED[model_type], f"positions come from a convolution over {span} tokens, which Situs has not"),)
