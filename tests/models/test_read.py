@@ -103,8 +103,8 @@ def test_metas_own_file_pairs_neighbours() -> None:
         ),
         (
             llama(model_type="qwen3", rope_parameters=YARN),
-            "rope_parameters.rope_theta must be given, since it is the base of the frequencies and rope parameters that "
-            "replace others take it along; got none. Repeat the model's own, such as 10000.0.",
+            "rope_parameters.rope_theta must be given, since it is the base of the frequencies, and rope parameters "
+            "that replace others take it along; got none. Repeat the model's own, such as 10000.0.",
         ),
         (
             {"model_type": "qwen3_vl", "text_config": {"model_type": "qwen3_vl_text"}, "rope_parameters": YARN},
@@ -151,7 +151,10 @@ def test_metas_own_file_pairs_neighbours() -> None:
             "rope_theta must be more than 0, since it is the base of the frequencies; got nan.",
         ),
         (llama(num_hidden_layers="4"), "num_hidden_layers must be a whole number, since it counts layers; got '4'."),
-        ({"hidden_size": 8}, "model_type must name a model type, since settings mean different things by it; got null."),
+        (
+            {"hidden_size": 8},
+            "model_type must name a model type, since settings mean different things by it; got null.",
+        ),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(config: dict[str, Any], said: str) -> None:

@@ -1,4 +1,4 @@
-"""The call that makes an encoding, as data: known before torch is loaded, equal where encodings are, printed as code."""
+"""The call that makes an encoding, as data: known before torch is loaded, equal where encodings are, shown as code."""
 
 from __future__ import annotations
 

@@ -16,6 +16,9 @@ from situs.models.schedule import Behind, Cycle, Every, Indices, Numbered, Perio
 Rotates = Literal["all", "sliding", "sliding, or all without a window", "no_rope_layers", "layer_rope_theta", "none"]
 
 
+_ALIKE = Same()
+
+
 @dataclass(frozen=True)
 class Family:
     """Hold what is particular to some model types.
@@ -46,7 +49,7 @@ class Family:
     wide: int | None = None
     layers: tuple[str, int] = ("num_hidden_layers", 1)
     inner: bool = False
-    schedule: Rule = Same()
+    schedule: Rule = _ALIKE
     rotates: Rotates = "all"
     when: tuple[str, Any] | None = None
     by_type: bool = False
@@ -149,11 +152,17 @@ FAMILIES = _rows(
         "gemma4_text gemma4_unified_text diffusion_gemma_text",
         {"schedule": Every(6, also=(-1,)), "by_type": True, "scale": 1.0},
     ),
-    ("embedding_gemma2_text", {"schedule": Every(6, _PATTERN, also=(-1,)), "by_type": True, "scale": 1.0, "causal": False}),
+    (
+        "embedding_gemma2_text",
+        {"schedule": Every(6, _PATTERN, also=(-1,)), "by_type": True, "scale": 1.0, "causal": False},
+    ),
     ("gemma4_text gemma4_unified_text diffusion_gemma_text embedding_gemma2_text", {"wide": 512}),
     ("gpt_oss", {"schedule": Every(2), "sinks": True}),
     ("laguna mellum step3p5", {"schedule": Same("full_attention"), "by_type": True}),
-    ("mimo_v2_flash", {"schedule": Every(6, also=(0,)), "by_type": True, "window": ("sliding_window", "sliding_window_size")}),
+    (
+        "mimo_v2_flash",
+        {"schedule": Every(6, also=(0,)), "by_type": True, "window": ("sliding_window", "sliding_window_size")},
+    ),
     ("minimax", {"schedule": Every(2, rest="linear_attention", at=0)}),
     ("ministral", {"schedule": Same("sliding_attention")}),
     (
@@ -237,7 +246,7 @@ FAMILIES = _rows(
         "mistral_large4_text",
         {"learned": True, "temperature": "learned", "rotates": "no_rope_layers", "schedule": Same("indexed_attention")},
     ),
-    ("cohere_compass_text", {"schedule": Same("full_attention"), "by_type": True, "sections": ("interleaved", (24, 20, 20))}),
+    ("cohere_compass_text", {"schedule": Same("full_attention"), "by_type": True}),
     ("hunyuan_vl_text", {"sections": ("contiguous", ())}),
     # which see what comes later
     (
@@ -246,9 +255,15 @@ FAMILIES = _rows(
         {"causal": False},
     ),
     # coordinates of images beside text
-    ("qwen2_vl_text qwen2_5_vl_text qwen2_5_omni_text qwen2_5_omni_talker paddleocr_vl_text", {"sections": ("contiguous", (16, 24, 24))}),
+    (
+        "qwen2_vl_text qwen2_5_vl_text qwen2_5_omni_text qwen2_5_omni_talker paddleocr_vl_text",
+        {"sections": ("contiguous", (16, 24, 24))},
+    ),
     ("glm4v_text glm4v_moe_text glm_ocr_text glm_image_text", {"sections": ("contiguous", (8, 12, 12))}),
-    ("qwen3_vl_text qwen3_vl_moe_text qwen3_omni_moe_text cosmos3_edge_text", {"sections": ("interleaved", (24, 20, 20))}),
+    (
+        "qwen3_vl_text qwen3_vl_moe_text qwen3_omni_moe_text cosmos3_edge_text cohere_compass_text",
+        {"sections": ("interleaved", (24, 20, 20))},
+    ),
     ("qwen3_5_text qwen3_5_moe_text qwen4_exp_text", {"sections": ("interleaved", (11, 11, 10))}),
     ("ernie4_5_vl_moe_text", {"sections": ("ernie", (22, 22, 20))}),
 )  # fmt: skip

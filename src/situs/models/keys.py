@@ -18,6 +18,13 @@ _SIZES = """
     temporal_patch_size qk_rope_head_dim qk_nope_head_dim qk_head_dim v_head_dim kv_lora_rank global_head_dim
     num_global_key_value_heads swa_head_dim swa_v_head_dim swa_num_attention_heads swa_num_key_value_heads
     num_attention_heads_per_layer attention_hidden_size tie_word_embeddings is_encoder_decoder vocab_size pad_token_id
+    num_position_embeddings pos_emb_height pos_emb_width pos_emb_time position_embedding_size fullatt_block_indexes
+    global_attn_indexes pretrain_image_size num_register_tokens memory_attention_hidden_size memory_attention_num_layers
+    memory_attention_num_attention_heads memory_attention_downsample_rate memory_attention_rope_feat_sizes
+    memory_attention_rope_k_sizes descriptor_dim num_key_value_attention_heads num_first_full_attention_layers
+    num_last_full_attention_layers embedding_size input_embedding_size emb_dim scale_embedding attention_heads
+    is_decoder causal num_patches num_conv_pos_embeddings conv_pos_kernel_size num_blocks projection_dim
+    head_ratio intra_bottleneck_size layers n_cls_tokens
     """
 
 _POSITIONS = """
@@ -45,6 +52,9 @@ _POSITIONS = """
     max_pos_emb d_rel rel_extent encoder_max_relative_position has_relative_attention_bias max_2d_position_embeddings
     use_relative_position_bias use_absolute_position_embeddings use_shared_relative_position_bias
     use_bidirectional_attention is_causal per_layer_config
+    pos_embed_shift pos_embed_jitter pos_embed_rescale sinusoidal_pos_embds sinusoidal_embeddings
+    use_learned_position_embeddings scale_attn_by_inverse_layer_idx rotary static_position_embeddings
+    extra_pos_embeddings
     """
 
 SIZES = frozenset(_SIZES.split())

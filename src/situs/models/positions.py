@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from situs.encodings.base import Encoding
 
 Kind = Literal["full", "sliding", "chunked", "linear", "none"]
-"""Attention to all tokens, to a window, within chunks; linear attention or a state space, which has an order of its own;
+"""Attention to all tokens, to a window, within chunks; linear attention or a state space, which has its own order;
 no attention, as in convolutions."""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
+from situs.models import fixed, tables, vision
 from situs.models.facts import Facts, facts_of, model_types
 from situs.models.families import FAMILIES, GENERAL, Family, family_of
 from situs.models.keys import POSITIONS, is_positional
@@ -26,8 +27,8 @@ Reader = Callable[[View, str, Family, Facts], ModelPositions]
 
 ROTARY = ("rope_parameters", "rope_scaling", "rope_theta")
 
-READERS: dict[str, Reader] = {}
-"""Of model types that are not rotary; the others are read by `read_rotary`."""
+READERS: dict[str, Reader] = {**vision.READERS, **tables.READERS, **fixed.READERS}
+"""Of model types whose positions are told otherwise than by rope parameters; the others are read by `read_rotary`."""
 
 
 def read(source: object, *, engine: Engine = "transformers") -> ModelPositions:
@@ -52,7 +53,7 @@ def read_config(
     known = facts or Facts()
     view = View(config, path=path, defaults=known.keys, renamed=known.renamed)
     submodels = _submodels(view, known)
-    if submodels and not view.says("num_hidden_layers"):
+    if submodels and name not in READERS and not view.says("num_hidden_layers"):
         found = ModelPositions(name)
         _require_no_override(view, name, submodels)
     else:
@@ -62,7 +63,8 @@ def read_config(
             return ModelPositions(name, verified=False, submodels=submodels, notes=(note,))
         found = reader(view, name, family or family_of(name), known)
     notes = tuple(_unread(view, name, verified=facts is not None))
-    return replace(found, verified=facts is not None, submodels=submodels, notes=(*found.notes, *notes))
+    parts = {**found.submodels, **submodels}
+    return replace(found, verified=facts is not None, submodels=parts, notes=(*found.notes, *notes))
 
 
 def _reader(view: View, model_type: str, facts: Facts) -> Reader | None:

@@ -86,8 +86,8 @@ def read_ladder(
     theta = view.number("rope_theta", reason="it is the base of the frequencies", default=base, above=0)
     if theta is None:
         raise ConfigError(
-            f"{view.name('rope_theta')} must be given, since it is the base of the frequencies and rope parameters that "
-            f"replace others take it along; got none. Repeat the model's own, such as 10000.0."
+            f"{view.name('rope_theta')} must be given, since it is the base of the frequencies, and rope parameters "
+            f"that replace others take it along; got none. Repeat the model's own, such as 10000.0."
         )
     share = view.number("partial_rotary_factor", reason="it is a share of the channels", default=share, above=0)
     notes: list[str] = []

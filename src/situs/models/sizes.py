@@ -1,0 +1,84 @@
+"""Sizes that a stack of layers cannot do without, and images in patches."""
+
+from __future__ import annotations
+
+from situs.models.families import Family
+from situs.models.positions import Heads
+from situs.models.strict import ConfigError
+from situs.models.view import View, told
+
+CHANNELS, LAYERS, HEADS = "it counts channels", "it counts layers", "it counts heads"
+PIXELS = "images are cut into patches"
+
+
+def require(view: View, names: tuple[str, ...], reason: str, *, least: int = 1) -> int:
+    """A size that must be known."""
+    found = view.count(*names, reason=reason, least=least)
+    if found is None:
+        raise ConfigError(f"{view.spelling(*names)} must be given, since {reason}; got none.")
+    return found
+
+
+def shared(view: View, names: tuple[str, ...], heads: int) -> int:
+    """The channels of a head, which share those of the stack."""
+    width = require(view, names, CHANNELS)
+    if width % heads:
+        raise ConfigError(
+            f"{view.spelling(*names)} must be a multiple of {heads}, since so many heads share its channels; got "
+            f"{width}."
+        )
+    return width // heads
+
+
+def sides(view: View, *names: str, reason: str = PIXELS) -> tuple[int, int] | None:
+    """A size in two directions, which may be one number for both."""
+    value = view.get(*names)
+    if value is None:
+        return None
+    both = value if isinstance(value, (list, tuple)) else (value, value)
+    name = view.spelling(*names)
+    if len(both) != 2:
+        raise ConfigError(f"{name} must be a number, or a height and a width, since {reason}; got {told(value)}.")
+    given = View({str(index): each for index, each in enumerate(both)}, path=name)
+    return require(given, ("0",), reason), require(given, ("1",), reason)
+
+
+def grid_of(view: View, image: str = "image_size", patch: str = "patch_size") -> tuple[int, int]:
+    """The patches of an image of the size that a model is made for."""
+    whole, part = sides(view, image), sides(view, patch)
+    for name, each in ((image, whole), (patch, part)):
+        if each is None:
+            raise ConfigError(f"{view.name(name)} must be given, since {PIXELS}; got none.")
+    assert whole is not None
+    assert part is not None
+    if part[0] > whole[0] or part[1] > whole[1]:
+        raise ConfigError(
+            f"{view.name(patch)} must be at most {view.name(image)}, since {PIXELS}; got {told(view.get(patch))} and "
+            f"{told(view.get(image))}."
+        )
+    return whole[0] // part[0], whole[1] // part[1]
+
+
+def heads_of(view: View, family: Family, type_: str = "") -> Heads:
+    """The sizes of a layer's attention."""
+    queries = require(view, ("num_attention_heads",), HEADS)
+    inner = view.part("attn_config") if family.inner else None
+    keys = None if inner is None else inner.count("kv_n_heads", reason=HEADS)
+    keys = keys or view.count("num_key_value_heads", reason=HEADS) or queries
+    if family.latent:
+        nope = view.count("qk_nope_head_dim", reason=CHANNELS, least=0) or 0
+        rope = view.count("qk_rope_head_dim", reason=CHANNELS, least=0) or 0
+        for key in ("head_dim", "qk_head_dim"):  # what both add up to, and what is rotated of it
+            view.get(key)
+        values = view.count("v_head_dim", reason=CHANNELS) or nope + rope
+        latent = view.count("kv_lora_rank", reason=CHANNELS)
+        return Heads(queries, queries, nope + rope, values, None if latent is None else latent + rope)
+    dim = view.count("head_dim", reason=CHANNELS, least=0) or 0
+    if type_ == "full_attention":
+        wide = view.count("global_head_dim", reason=CHANNELS, default=family.wide)
+        dim = (None if "per_layer_config" in view else wide) or dim
+        keys = view.count("num_global_key_value_heads", reason=HEADS) or keys
+    if not dim:
+        dim = require(view, ("hidden_size",), "heads share its channels") // queries
+    values = view.count("v_head_dim", reason=CHANNELS) or dim
+    return Heads(queries, keys, dim, values)
