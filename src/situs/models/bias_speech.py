@@ -97,7 +97,10 @@ def read_gemma_audio(view: View, model_type: str, family: Family, facts: Facts) 
     dim = needed(view, "hidden_size", reason=CHANNELS)
     term = Call.of("TransformerXL", dim=dim, num_heads=heads.queries, head_dim=heads.dim, spacing="inclusive",
                    biases=False)  # fmt: skip
-    layer = Layer("sliding", (term,), heads, window=left, causal=True, scale=1.0, softcap=cap)
+    window = left if before else left - 1  # Gemma 4's mask leaves out the farthest frame of the context
+    if window < 1:
+        raise refused(view, "attention_context_left", "2 or more", "a frame sees one less, itself among them")
+    layer = Layer("sliding", (term,), heads, window=window, causal=True, scale=1.0, softcap=cap)
     note = Note("", "queries and keys bring factors of their own, learned for each channel: the softmax scale is 1 after that")  # fmt: skip
     count = needed(view, f"{before}num_hidden_layers", reason="it counts layers")
     return ModelPositions(model_type, layers=(layer,) * count, notes=(note,))

@@ -81,7 +81,7 @@ def read_t5_decoder(view: View, model_type: str, family: Family, facts: Facts) -
     heads = equal_heads(view, dim=needed(view, "d_kv", reason=CHANNELS))
     count = needed(view, "num_hidden_layers", reason="it counts layers")
     bias = t5_bias(view, heads.queries, *T5_BUCKETS, bidirectional=False)
-    layers = stacked(count, heads, bias, causal=True, scale=1.0)
+    layers = stacked(count, heads, bias, causal=view.flag("is_decoder", default=True), scale=1.0)
     return ModelPositions(model_type, layers=layers, notes=(SHARED, CROSS))
 
 
@@ -135,6 +135,10 @@ def _mpt(view: View) -> tuple[float | None, list[Note]]:
             part, "alibi_bias_max", "8", "transformers makes the slopes of 8 whatever it says, and the model was "
             "trained with others",
         )  # fmt: skip
+    if part.choice("attn_type", choices=("multihead_attention", "multiquery_attention"), reason="MPT has these") not in (
+        None, "multihead_attention",
+    ):  # fmt: skip
+        raise refused(part, "attn_type", "multihead_attention", "transformers makes as many keys as queries")
     if part.flag("prefix_lm"):
         raise refused(part, "prefix_lm", "false", "transformers has no attention of a prefix to what follows it")
     for key, value in part.unread().items():
@@ -149,6 +153,8 @@ def _mpt(view: View) -> tuple[float | None, list[Note]]:
 def read_falcon_alibi(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Falcon with ALiBi, whose slopes are divided by sqrt(head_dim) together with the scores."""
     heads = equal_heads(view)
+    for key in ("rope_parameters", "rope_theta"):  # which say nothing here
+        view.get(key)
     many = view.count("num_kv_heads", reason="it counts heads")
     shared = view.flag("multi_query", default=True)
     keys = (many or heads.queries) if view.flag("new_decoder_architecture") else 1 if shared else heads.queries
@@ -156,9 +162,12 @@ def read_falcon_alibi(view: View, model_type: str, family: Family, facts: Facts)
     length = view.count("max_position_embeddings", reason=TOKENS)
     bias = Call.of("ALiBi", num_heads=heads.queries, factor=heads.dim**-0.5)
     layers = stacked(needed(view, "num_hidden_layers", reason="it counts layers"), heads, bias, causal=True)
-    note = Note("alibi", "transformers multiplies slopes rounded to bfloat16 by the key's index, which merges neighbours"
-                " from position 257 on; Situs does not round")  # fmt: skip
-    return ModelPositions(model_type, layers=layers, lengths=Lengths(length), notes=(note,))
+    notes = (
+        Note("alibi", "transformers multiplies slopes rounded to bfloat16 by the key's index, which merges neighbours "
+             "from position 257 on; Situs does not round"),
+        Note("alibi", "transformers adds the bias twice where attn_implementation is eager; this is sdpa's"),
+    )  # fmt: skip
+    return ModelPositions(model_type, layers=layers, lengths=Lengths(length), notes=notes)
 
 
 def read_falcon(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
@@ -332,7 +341,7 @@ def _inkling_layer(view: View, *, sliding: bool) -> Layer:
     window = needed(view, "sliding_window", reason="it counts the keys that a query sees")
     extent = needed(view, "rel_extent", reason="it counts distances that have a bias")
     rank = needed(view, "d_rel", reason="it counts profiles of distance")
-    floor = view.number("log_scaling_n_floor", reason="a temperature grows from there on", above=0)
+    floor = view.count("log_scaling_n_floor", reason="a temperature grows from there on")
     factor = view.number("log_scaling_alpha", reason="queries are multiplied by its logarithm", default=0.1)
     tempered = floor is not None and not sliding
     bias = Call.of("ProjectedBias", num_heads=queries, distances=window if sliding else extent, rank=rank,

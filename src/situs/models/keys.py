@@ -22,7 +22,8 @@ SIZES = frozenset(
     block_repeats num_encoder_layers num_encoder_attention_heads num_decoder_attention_heads speech_encoder_layers
     speech_encoder_attention_heads conf_num_attention_heads conf_num_hidden_layers dim_head d_latents qk_channels
     num_blocks num_self_attends_per_block num_self_attention_heads embedding_size channel_shrink_ratio
-    subsample_layers attention_type context_size mem_len same_length separate_cls pretrain_image_size tie_word_embeddings is_encoder_decoder vocab_size pad_token_id
+    subsample_layers attention_type context_size mem_len same_length separate_cls pretrain_image_size
+    num_conv_pos_embeddings num_conv_pos_embedding_groups tie_word_embeddings is_encoder_decoder vocab_size pad_token_id
     """.split()
 )  # fmt: skip
 
@@ -51,13 +52,12 @@ POSITIONS = frozenset(
     max_pos_emb d_rel rel_extent encoder_max_relative_position has_relative_attention_bias max_2d_position_embeddings
     use_relative_position_bias use_absolute_position_embeddings use_shared_relative_position_bias
     use_bidirectional_attention is_causal
-    encoder_attention_type local_radius learned_pos_emb
-    local_layer_ids has_spatial_attention_bias num_conv_pos_embeddings
-    num_conv_pos_embedding_groups default_num_lookahead_tokens conf_attention_chunk_size
-    conf_attention_context_left conf_attention_context_right conf_attention_logit_cap attention_context_left
-    attention_context_right attention_logit_cap speech_encoder_chunk_size speech_encoder_left_chunk_num
-    t2u_max_position_embeddings use_absolute_embeddings pretrained_window_sizes use_rel_pos use_abs_pos
-    global_attn_indexes window_block_indices use_relative_position_embeddings
+    encoder_attention_type local_radius learned_pos_emb local_layer_ids has_spatial_attention_bias
+    default_num_lookahead_tokens conf_attention_chunk_size conf_attention_context_left conf_attention_context_right
+    conf_attention_logit_cap attention_context_left attention_context_right attention_logit_cap
+    speech_encoder_chunk_size speech_encoder_left_chunk_num t2u_max_position_embeddings use_absolute_embeddings
+    pretrained_window_sizes use_rel_pos use_abs_pos global_attn_indexes window_block_indices
+    use_relative_position_embeddings
     """.split()
 )  # fmt: skip
 
