@@ -29,14 +29,15 @@ class Swin:
     """Whether a stage has half of the cells each way, and twice the channels, of the one before."""
     network: bool = False
     """Whether the bias comes from a network, and scores are cosines: version 2."""
-    absolute: str | None = "use_absolute_embeddings"
+    absolute: bool = False
+    """Whether a table of the input works: others make it a row too long for their patches, and fail."""
 
 
 SWINS = {
-    "swin": Swin(),
+    "swin": Swin(absolute=True),
     "donut-swin": Swin(),
     "maskformer-swin": Swin(),
-    "clap_audio_model": Swin(width="patch_embeds_hidden_size", image="spec_size", absolute=None),
+    "clap_audio_model": Swin(width="patch_embeds_hidden_size", image="spec_size"),
     "swinv2": Swin(network=True),
     "swin2sr": Swin(network=True, halved=False),
 }
@@ -105,7 +106,9 @@ def read_swin(view: View, model_type: str, family: Family, facts: Facts) -> Mode
     cells = grid(view, row.image)
     trained = (0,) * len(depths)
     if model_type == "swinv2":
-        trained = _list(view, "pretrained_window_sizes", "each stage was trained with one", least=0, length=len(depths))
+        trained = _list(view, "pretrained_window_sizes", "each stage was trained with one", least=0)[: len(depths)]
+        if len(trained) < len(depths):
+            raise refused(view, "pretrained_window_sizes", f"a list of {len(depths)} numbers", "each stage has one")
     layers: list[Layer] = []
     for stage, (depth, heads, before) in enumerate(zip(depths, many, trained, strict=True)):
         times = 2**stage if row.halved else 1
@@ -124,7 +127,12 @@ def read_swin(view: View, model_type: str, family: Family, facts: Facts) -> Mode
     if row.network:
         notes.append(Note("", "queries and keys are normalised, and queries multiplied by a learned factor: the softmax scale is 1 after that"))  # fmt: skip
     tables = ()
-    if row.absolute and view.flag(row.absolute):
+    if model_type != "clap_audio_model" and view.flag("use_absolute_embeddings"):
+        if not row.absolute:
+            raise refused(
+                view, "use_absolute_embeddings", "false",
+                "transformers makes the table a row longer than there are patches, and fails",
+            )  # fmt: skip
         tables = (Call.of("LearnedGrid", dim=width, size=cells),)
     return ModelPositions(model_type, input=tables, layers=tuple(layers), notes=tuple(notes))
 
@@ -133,6 +141,10 @@ def read_beit(view: View, model_type: str, family: Family, facts: Facts) -> Mode
     """BEiT and Data2Vec of images: Swin's table over the whole image, with rows for [CLS]."""
     heads, cells = equal_heads(view), grid(view)
     own, shared = (view.flag(f"use_{name}relative_position_bias") for name in ("", "shared_"))
+    if (own or shared) and cells[0] != cells[1]:
+        raise refused(
+            view, "image_size", "as high as wide", "transformers exchanges height and width of the table of others"
+        )
     bias = Call.of("SwinBias", num_heads=heads.queries, window=cells, cls=True)
     calls, notes = (bias,) * (own + shared), []
     if shared:
