@@ -115,9 +115,9 @@ def read_swin(view: View, model_type: str, family: Family, facts: Facts) -> Mode
         if (width * times) % heads:
             raise refused(view, "num_attention_heads", f"numbers that divide {width * times} in stage {stage}", "heads share its channels")  # fmt: skip
         dim = width * times // heads
-        window = (side, side)
-        if row.network:  # which makes windows as small as a stage's image
-            window = min(side, max(1, cells[0] // times)), min(side, max(1, cells[1] // times))
+        # version 2 makes windows as small as a stage's image is high
+        cell = min(side, max(1, cells[0] // times)) if row.network else side
+        window = cell, cell
         bias = Call.of("SwinBias", num_heads=heads, window=window, version="v2" if row.network else None,
                        trained_window=(before, before) if before else None)  # fmt: skip
         layer = Layer("chunked", (bias,), Heads(heads, heads, dim, dim), causal=False,

@@ -189,9 +189,9 @@ def read_seamless(view: View, model_type: str, family: Family, facts: Facts) -> 
     layers = stacked(needed(view, "speech_encoder_layers", reason="it counts layers"), heads, *calls, causal=False)
     notes = []
     chunk = view.count("speech_encoder_chunk_size", reason="it counts frames")
-    back = view.count("speech_encoder_left_chunk_num", reason="it counts chunks", least=0)
+    back = view.count("speech_encoder_left_chunk_num", reason="it counts chunks", default=-1, least=-1)
     if chunk is not None:
-        notes.append(Note("speech_encoder_chunk_size", f"a frame sees its chunk of {chunk} frames and the {back} chunks before it, by a mask"))  # fmt: skip
+        notes.append(Note("speech_encoder_chunk_size", f"a frame sees its chunk of {chunk} frames and {'all' if back == -1 else back} chunks before it, by a mask"))  # fmt: skip
     found["speech"] = ModelPositions(model_type, layers=layers, notes=tuple(notes))
     rows = view.count("t2u_max_position_embeddings", reason=TOKENS)
     note = Note("t2u_max_position_embeddings", f"{rows}: the model from text to units, with sinusoids times a learned number, is not read")  # fmt: skip
