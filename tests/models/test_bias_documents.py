@@ -37,8 +37,8 @@ def pages() -> torch.Tensor:
 def test_biases_of_text_and_of_boxes(model_type: str, switched: tuple[bool, bool]) -> None:
     """LayoutLMv2's whole model needs a package that sees; its encoder does not."""
     text, page = switched
-    config: Any = CONFIG_MAPPING[model_type](**BERT, **PAGE, has_relative_attention_bias=text,
-                                             has_spatial_attention_bias=page)  # fmt: skip
+    biases: dict[str, Any] = {"has_relative_attention_bias": text, "has_spatial_attention_bias": page}
+    config: Any = CONFIG_MAPPING[model_type](**BERT, **PAGE, **biases)
     module = modeling_of(config)
     encoder_class = module.LayoutLMv2Encoder if model_type == "layoutlmv2" else module.LayoutLMv3Encoder
     with in_float64(encoder_class):
@@ -106,8 +106,11 @@ def test_tables_of_the_text(model_type: str) -> None:
 
 @torch.no_grad()
 def test_perceivers_text() -> None:
-    config: Any = CONFIG_MAPPING["perceiver"](d_model=12, d_latents=24, num_self_attention_heads=3, num_blocks=2,
-                                              num_self_attends_per_block=4, max_position_embeddings=50)  # fmt: skip
+    sizes: dict[str, Any] = {
+        "d_model": 12, "d_latents": 24, "num_self_attention_heads": 3, "num_blocks": 2, "num_self_attends_per_block": 4,
+        "max_position_embeddings": 50,
+    }  # fmt: skip
+    config: Any = CONFIG_MAPPING["perceiver"](**sizes)
     found = read_config(config)
     text = lively(PerceiverTextPreprocessor(config))
     encoding = found.input[0].build().double()

@@ -48,7 +48,9 @@ def class_of(model_type: str, cls: str) -> Any:
 def attentions(model: nn.Module) -> list[Any]:
     """Window attentions, in the order of the layers."""
     names = ("relative_position_bias_table", "relative_position_bias", "continuous_position_bias_mlp")
-    return [each for each in model.modules() if any(name in each._parameters or name in each._modules for name in names)]
+    return [
+        each for each in model.modules() if any(name in each._parameters or name in each._modules for name in names)
+    ]
 
 
 @pytest.mark.parametrize("model_type", SWINS)
@@ -64,7 +66,11 @@ def test_windows_of_swin(model_type: str) -> None:
             window = layer.calls[0].option("window")
             if hasattr(theirs, "continuous_position_bias_mlp"):
                 network = theirs.continuous_position_bias_mlp
-                state = {"hidden.weight": network[0].weight, "hidden.bias": network[0].bias, "out.weight": network[2].weight}
+                state = {
+                    "hidden.weight": network[0].weight,
+                    "hidden.bias": network[0].bias,
+                    "out.weight": network[2].weight,
+                }
                 assert tuple(theirs.window_size) == window
             else:
                 owner = getattr(theirs, "relative_position_bias", theirs)
@@ -137,7 +143,10 @@ def test_beit(model_type: str, switched: tuple[bool, bool]) -> None:
             probe, block = Projections("layers.1.attention", 8), model.layers[1]
         else:
             names = {"query": "attention.query", "key": "attention.key", "value": "attention.value"}
-            probe, block = Projections("encoder.layer.1.attention", 8, **names, output="output.dense"), model.encoder.layer[1]
+            probe, block = (
+                Projections("encoder.layer.1.attention", 8, **names, output="output.dense"),
+                model.encoder.layer[1],
+            )
         seen = probe(model, lambda: model(torch.randn(2, 3, 20, 20)))
         states = []
         if own:

@@ -102,7 +102,12 @@ def test_nemotrons_frames_see_chunks() -> None:
 @pytest.mark.parametrize("name", ["encoder", "decoder"])
 @torch.no_grad()
 def test_fastspeech(name: str) -> None:
-    options = {"encoder_num_attention_heads": 3, "decoder_num_attention_heads": 2, "encoder_layers": 1, "decoder_layers": 2}
+    options = {
+        "encoder_num_attention_heads": 3,
+        "decoder_num_attention_heads": 2,
+        "encoder_layers": 1,
+        "decoder_layers": 2,
+    }
     config = config_of("fastspeech2_conformer", hidden_size=WIDTH, **options, max_source_positions=20)
     module = modeling_of(config)
     with in_float64(module.FastSpeech2ConformerAttention):
@@ -120,7 +125,8 @@ def test_fastspeech(name: str) -> None:
 @torch.no_grad()
 def test_gemma_3ns_sound() -> None:
     config = config_of("gemma3n_audio", hidden_size=WIDTH, conf_num_attention_heads=HEADS, conf_attention_chunk_size=6,
-                       conf_attention_context_left=5, conf_attention_logit_cap=3.0, conf_num_hidden_layers=2)  # fmt: skip
+                       conf_attention_context_left=5, conf_attention_logit_cap=3.0,
+                       conf_num_hidden_layers=2)  # fmt: skip
     module = modeling_of(config)
     with in_float64(module.Gemma3nAudioAttention):
         theirs = lively(module.Gemma3nAudioAttention(config))
@@ -232,16 +238,18 @@ def test_seamless() -> None:
                        left_max_position_embeddings=6, right_max_position_embeddings=2)  # fmt: skip
     module = modeling_of(config)
     found = read_config(config)
-    assert {name: len(each.layers) for name, each in found.submodels.items()} == {"encoder": 3, "decoder": 1, "speech": 2}
+    assert {name: len(each.layers) for name, each in found.submodels.items()} == {
+        "encoder": 3,
+        "decoder": 1,
+        "speech": 2,
+    }
     with in_float64(module.SeamlessM4Tv2ConformerSelfAttention):
         theirs = lively(module.SeamlessM4Tv2ConformerSelfAttention(config))
         seen = Projections("", DIM, **LINEAR)(theirs, lambda: theirs(heard()))
         layer = found.submodels["speech"].layers[0]
         assert_attends(seen, layer, made(layer, {"key_table": theirs.distance_embedding.weight[None]}))
-        text = module.SeamlessM4Tv2SinusoidalPositionalEmbedding(20, WIDTH, 0)
+        text = module.SeamlessM4Tv2Encoder(config).embed_positions
         ids = torch.randint(3, 30, (2, LENGTH))
         (waves_of_text,) = (call.build() for call in found.submodels["encoder"].input)
         ours = waves_of_text(torch.zeros(2, LENGTH, WIDTH))
-        assert text.offset == 2
-        assert text.padding_idx == 0
         torch.testing.assert_close(ours, text(input_ids=ids), rtol=0, atol=1e-9)

@@ -12,7 +12,6 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.inkling import modeling_inkling as inkling
 
 from situs import Positions
-from situs.models.positions import Layer
 from tests.models.bias_layers import assert_attends, lively, made, read_config
 from tests.models.hugging_face import modeling_of
 from tests.parity.attention_probe import FusedProjection, Projections, as_heads
@@ -49,7 +48,10 @@ T5_MODELS = {
     "t5": ("T5Model", {}),
     "mt5": ("MT5Model", {}),
     "umt5": ("UMT5Model", {}),
-    "switch_transformers": ("SwitchTransformersModel", {"num_experts": 2, "num_sparse_encoder_layers": 0, "num_sparse_decoder_layers": 0}),
+    "switch_transformers": (
+        "SwitchTransformersModel",
+        {"num_experts": 2, "num_sparse_encoder_layers": 0, "num_sparse_decoder_layers": 0},
+    ),
     "longt5": ("LongT5Model", {"local_radius": 6}),
     "pop2piano": ("Pop2PianoForConditionalGeneration", {}),
     "udop": ("UdopModel", {"max_2d_position_embeddings": 64}),
@@ -97,7 +99,9 @@ def test_pix2structs_text() -> None:
         config, model = build("pix2struct_text_model", "Pix2StructTextModel", **options)
         table = model.layer[0].self_attention.attention.relative_attention_bias.weight
         for index, layer in enumerate(read_config(config).layers):
-            probe = Projections(f"layer.{index}.self_attention.attention", DIM, "query", "key", "value", output="output")
+            probe = Projections(
+                f"layer.{index}.self_attention.attention", DIM, "query", "key", "value", output="output"
+            )
             assert_attends(probe(model, lambda: model(input_ids=tokens())), layer, made(layer, {"table": table}))
 
 
@@ -186,7 +190,9 @@ def test_deberta(model_type: str) -> None:
                                      for name in ("query", "key", "value"))  # fmt: skip
         layer = found.layers[1]
         encodings = made(layer, None)
-        assert_attends(Seen(query, key, value, as_heads(out, dim)), layer, [load_deberta(encodings[0], encoder, attention)])
+        assert_attends(
+            Seen(query, key, value, as_heads(out, dim)), layer, [load_deberta(encodings[0], encoder, attention)]
+        )
         if model_type == "deberta":
             assert_table(found.input[0], model.embeddings.position_embeddings.weight, 0, None)
         else:

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from situs.models.calls import Call
 from situs.models.facts import Facts
 from situs.models.families import Family
-from situs.models.positions import Lengths, ModelPositions, Note
+from situs.models.positions import ModelPositions, Note
 from situs.models.stack import (
     CHANNELS,
-    TOKENS,
     bert_table,
     bucket_sizes,
     equal_heads,
+    few,
+    layer_count,
     needed,
     refused,
     roberta_table,
@@ -37,15 +38,19 @@ def read_page(view: View, model_type: str, family: Family, facts: Facts) -> Mode
     heads = equal_heads(view)
     dim = needed(view, "hidden_size", reason=CHANNELS)
     table, lengths = (roberta_table if model_type in ROBERTA else bert_table)(view, dim)
-    count = needed(view, "num_hidden_layers", reason="it counts layers")
+    count = layer_count(view, "num_hidden_layers")
     notes = []
     if model_type != "clap_text_model":
         rows = needed(view, "max_2d_position_embeddings", reason="it counts places across and down a page")
-        notes.append(Note("max_2d_position_embeddings", f"edges, height and width of boxes have learned tables of {rows} rows too, which are not in the text"))  # fmt: skip
+        about = f"edges, height and width of boxes have learned tables of {rows} rows too, which are not in the text"
+        notes.append(Note("max_2d_position_embeddings", about))
     if model_type == "lilt":
         ratio = needed(view, "channel_shrink_ratio", reason="it divides the channels of the layout")
-        notes.append(Note("channel_shrink_ratio", f"scores of the layout, of heads of {heads.dim // ratio} channels with positions of their own, are added to those of the text"))  # fmt: skip
-    bias = _boxes(view, heads.queries, heads.dim, model_type, notes) if model_type in ("layoutlmv2", "layoutlmv3") else []
+        about = f"scores of the layout, whose heads have {heads.dim // ratio} channels, are added to those of the text"
+        notes.append(Note("channel_shrink_ratio", f"{about}, which are not read"))
+    bias = (
+        _boxes(view, heads.queries, heads.dim, model_type, notes) if model_type in ("layoutlmv2", "layoutlmv3") else []
+    )
     layers = stacked(count, heads, *bias, causal=False)
     return ModelPositions(model_type, input=(table,), layers=layers, lengths=lengths, notes=tuple(notes))
 
@@ -55,7 +60,8 @@ def _boxes(view: View, heads: int, dim: int, model_type: str, notes: list[Note])
     third = model_type == "layoutlmv3"
     text, page = (view.flag(f"has_{name}_attention_bias", default=True) for name in ("relative", "spatial"))
     if third and page and not text:
-        notes.append(Note("has_spatial_attention_bias", "true changes nothing: transformers adds it beside has_relative_attention_bias alone"))  # fmt: skip
+        about = "true changes nothing: transformers adds it beside has_relative_attention_bias alone"
+        notes.append(Note("has_spatial_attention_bias", about))
         page = False
     sizes = [bucket_sizes(view, ("rel_pos_bins",), ("max_rel_pos",))] * text
     sizes += [bucket_sizes(view, ("rel_2d_pos_bins",), ("max_rel_2d_pos",))] * 2 * page
@@ -69,8 +75,8 @@ def _boxes(view: View, heads: int, dim: int, model_type: str, notes: list[Note])
 def read_udop(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """UDOP: biases of the text and of boxes in the encoder, T5's in the decoder."""
     heads = equal_heads(view, dim=needed(view, "d_kv", reason=CHANNELS))
-    behind = needed(view, "num_hidden_layers", reason="it counts layers")
-    ahead = view.count("num_decoder_layers", reason="it counts layers") or behind
+    behind = layer_count(view, "num_hidden_layers")
+    ahead = layer_count(view, "num_decoder_layers") if view.get("num_decoder_layers") is not None else behind
     boxes = _udop(view, heads.queries)
     rows = needed(view, "max_2d_position_embeddings", reason="it counts places across and down a page")
     t5 = t5_bias(view, heads.queries, ("relative_attention_num_buckets",), ("relative_attention_max_distance",),
@@ -100,7 +106,7 @@ def _udop(view: View, heads: int) -> list[Call]:
         return []
     axes = []
     for index, each in enumerate(listed):
-        steps, far = AXES[each["type"]]
+        usual_steps, usual_far = AXES[each["type"]]
         known = {"type", "num_heads", "relative_attention_num_buckets", "scaling_factor", "max_distance"}
         silent = {"augmentation", "level", "expand"}  # of training, and of no effect
         for key in sorted(set(each) - known - silent):
@@ -112,36 +118,52 @@ def _udop(view: View, heads: int) -> list[Call]:
         part = f"{name}[{index}]"
         rows = require_count(f"{part}.relative_attention_num_buckets", each.get("relative_attention_num_buckets", 32),
                              "offsets share buckets", least=4)  # fmt: skip
-        far = require_count(f"{part}.max_distance", each.get("max_distance", far), "all beyond share a bucket",
+        far = require_count(f"{part}.max_distance", each.get("max_distance", usual_far), "all beyond share a bucket",
                             least=rows // 4 + 1)  # fmt: skip
-        steps = require_number(f"{part}.scaling_factor", each.get("scaling_factor", steps), "offsets are counted in it")
+        steps = require_number(
+            f"{part}.scaling_factor", each.get("scaling_factor", usual_steps), "offsets are counted in it"
+        )
         if (steps != 1) == (each["type"] == "1d") or steps < 1:
             raise ConfigError(
                 f"{part}.scaling_factor must be {'1' if each['type'] == '1d' else 'more than 1'}, since transformers "
                 f"refuses others; got {told(each['scaling_factor'])}."
             )
         axes.append((rows, far, steps))
-    rows, far, steps = zip(*axes, strict=True)
+    buckets, distances, steps_to = zip(*axes, strict=True)
     return [
-        Call.of("Boxes", num_heads=heads, num_buckets=rows, max_distance=far, resolution=steps, softmax_scale=1.0)
+        Call.of(
+            "Boxes",
+            num_heads=heads,
+            num_buckets=buckets,
+            max_distance=distances,
+            resolution=steps_to,
+            softmax_scale=1.0,
+        )
     ]
 
 
 def read_perceiver(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Perceiver, of text: a table of its tokens; latents have no positions."""
     table, lengths = bert_table(view, needed(view, "d_model", reason=CHANNELS))
+    wide = "qk_channels" if view.get("qk_channels") is not None else "d_latents"
+    width = needed(view, wide, reason=CHANNELS)
     queries = needed(view, "num_self_attention_heads", reason="it counts heads")
-    width = view.count("qk_channels", reason=CHANNELS) or needed(view, "d_latents", reason=CHANNELS)
-    blocks = needed(view, "num_blocks", reason="it counts blocks")
-    count = blocks * needed(view, "num_self_attends_per_block", reason="it counts layers")
+    if width % queries:
+        raise refused(view, wide, f"a multiple of num_self_attention_heads={queries}", "heads share its channels")
     heads = equal_heads(view, layers="num_self_attention_heads", dim=width // queries)
-    note = Note("", "positions of images and sound are those of the model's input, which no setting tells: this is text; layers attend among latents, which have no positions")  # fmt: skip
+    blocks = needed(view, "num_blocks", reason="it counts blocks")
+    count = few(view.name("num_blocks"), blocks * layer_count(view, "num_self_attends_per_block"))
+    note = Note(
+        "",
+        "positions of images and sound depend on the class of the model, which no setting tells: this is text; layers "
+        "attend among latents, which have no positions",
+    )
     layers = stacked(count, heads, causal=False)
     return ModelPositions(model_type, input=(table,), layers=layers, lengths=lengths, notes=(note,))
 
 
 DOCUMENT_READERS: dict[str, Reader] = {
-    **dict.fromkeys("layoutlm layoutlmv2 layoutlmv3 lilt clap_text_model".split(), read_page),
+    **dict.fromkeys(["layoutlm", "layoutlmv2", "layoutlmv3", "lilt", "clap_text_model"], read_page),
     "udop": read_udop,
     "perceiver": read_perceiver,
 }

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from situs.models.calls import Call
 from situs.models.facts import Facts
 from situs.models.families import Family
-from situs.models.positions import Heads, Layer, ModelPositions, Note
-from situs.models.stack import CHANNELS, equal_heads, needed, refused
+from situs.models.positions import Heads, Kind, Layer, ModelPositions, Note
+from situs.models.stack import CHANNELS, equal_heads, few, layer_count, needed, refused
 from situs.models.view import View
 
 Reader = Callable[[View, str, Family, Facts], ModelPositions]
@@ -59,15 +59,24 @@ class Cells:
 
 
 SAMS = {
-    **dict.fromkeys(
-        "sam_vision_model sam_hq_vision_model got_ocr2_vision deepseek_ocr2_sam_vision_model slanext_vision "
-        "unlimited_ocr_sam_vision_model pp_formulanet_vision".split(),
-        Cells(),
+    "sam_vision_model": Cells(),
+    "sam_hq_vision_model": Cells(),
+    "got_ocr2_vision": Cells(),
+    "deepseek_ocr2_sam_vision_model": Cells(),
+    "unlimited_ocr_sam_vision_model": Cells(),
+    "slanext_vision": Cells(),
+    "pp_formulanet_vision": Cells(),
+    "vitdet": Cells(
+        relative="use_relative_position_embeddings",
+        absolute="use_absolute_position_embeddings",
+        whole=None,
+        windows="window_block_indices",
+        learned="pretrain_image_size",
     ),
-    "vitdet": Cells("use_relative_position_embeddings", "use_absolute_position_embeddings", None,
-                    "window_block_indices", "pretrain_image_size"),
-    "seggpt": Cells("use_relative_position_embeddings", None, None, None, "pretrain_image_size"),
-}  # fmt: skip
+    "seggpt": Cells(
+        relative="use_relative_position_embeddings", absolute=None, whole=None, learned="pretrain_image_size"
+    ),
+}
 
 
 def grid(view: View, image: str = "image_size", patch: str = "patch_size") -> tuple[int, int]:
@@ -99,6 +108,7 @@ def read_swin(view: View, model_type: str, family: Family, facts: Facts) -> Mode
     """Swin of either version: a bias within windows, in stages."""
     row = SWINS[model_type]
     depths = _list(view, "depths", "it counts layers of each stage")
+    few(view.name("depths"), sum(depths))
     view.get("num_hidden_layers")
     many = _list(view, "num_attention_heads", "it counts heads of each stage", length=len(depths))
     width = needed(view, row.width, reason=CHANNELS)
@@ -113,7 +123,8 @@ def read_swin(view: View, model_type: str, family: Family, facts: Facts) -> Mode
     for stage, (depth, heads, before) in enumerate(zip(depths, many, trained, strict=True)):
         times = 2**stage if row.halved else 1
         if (width * times) % heads:
-            raise refused(view, "num_attention_heads", f"numbers that divide {width * times} in stage {stage}", "heads share its channels")  # fmt: skip
+            rule = f"numbers that divide {width * times} in stage {stage}"
+            raise refused(view, "num_attention_heads", rule, "heads share its channels")
         dim = width * times // heads
         # version 2 makes windows as small as a stage's image is high
         cell = min(side, max(1, cells[0] // times)) if row.network else side
@@ -125,8 +136,9 @@ def read_swin(view: View, model_type: str, family: Family, facts: Facts) -> Mode
         layers += [layer] * depth
     notes = [Note("", f"windows are rows of a batch; those of every second layer are shifted by {side // 2} cells")]
     if row.network:
-        notes.append(Note("", "queries and keys are normalised, and queries multiplied by a learned factor: the softmax scale is 1 after that"))  # fmt: skip
-    tables = ()
+        about = "queries and keys are normalised, and queries multiplied by a learned factor: the softmax scale is 1"
+        notes.append(Note("", f"{about} after that"))
+    tables: tuple[Call, ...] = ()
     if model_type != "clap_audio_model" and view.flag("use_absolute_embeddings"):
         if not row.absolute:
             raise refused(
@@ -151,11 +163,11 @@ def read_beit(view: View, model_type: str, family: Family, facts: Facts) -> Mode
         notes.append(Note("use_shared_relative_position_bias", "all layers share a table"))
     if own:
         notes.append(Note("use_relative_position_bias", "each layer has a table of its own"))
-    tables = ()
+    tables: tuple[Call, ...] = ()
     if view.flag("use_absolute_position_embeddings"):
         dim = needed(view, "hidden_size", reason=CHANNELS)
         tables = (Call.of("LearnedGrid", dim=dim, size=cells, prefix=1),)
-    count = needed(view, "num_hidden_layers", reason="it counts layers")
+    count = layer_count(view, "num_hidden_layers")
     layers = (Layer("full", calls, heads, causal=False, scale=heads.dim**-0.5),) * count
     return ModelPositions(model_type, input=tables, layers=layers, notes=tuple(notes))
 
@@ -163,7 +175,7 @@ def read_beit(view: View, model_type: str, family: Family, facts: Facts) -> Mode
 def read_sam(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """SAM, ViTDet and SegGPT: queries meet a vector for the offset down and one for the offset across."""
     row, heads, cells = SAMS[model_type], equal_heads(view), grid(view)
-    count = needed(view, "num_hidden_layers", reason="it counts layers")
+    count = layer_count(view, "num_hidden_layers")
     relative = view.flag(row.relative, default=True)
     side = view.count("window_size", reason="it counts cells of a window each way", default=0, least=0) or 0
     listed: tuple[int, ...] = ()
@@ -176,16 +188,18 @@ def read_sam(view: View, model_type: str, family: Family, facts: Facts) -> Model
     for windowed in (False, True):
         window = (side, side) if windowed and side else cells
         term = Call.of("ViTDet", num_heads=heads.queries, head_dim=heads.dim, window=window)
-        kind = "chunked" if windowed and side else "full"
+        kind: Kind = "chunked" if windowed and side else "full"
         made[windowed] = Layer(kind, (term,) * relative, heads, causal=False, scale=heads.dim**-0.5)
-    notes, tables = [], ()
+    notes: list[Note] = []
+    tables: tuple[Call, ...] = ()
     if listed and side:
         notes.append(Note("window_size", "windows are rows of a batch"))
     if row.absolute is None or view.flag(row.absolute, default=True):
         size = grid(view, row.learned)
         tables = (Call.of("LearnedGrid", dim=needed(view, "hidden_size", reason=CHANNELS), size=size),)
         if row.learned != "image_size":
-            notes.append(Note(row.learned, f"the table, whose first row is for [CLS] and is not used, is resized to {cells[0]} x {cells[1]}, bicubically"))  # fmt: skip
+            about = f"the table, whose first row is for [CLS] and not used, is resized to {cells[0]} x {cells[1]}"
+            notes.append(Note(row.learned, f"{about}, bicubically"))
     return ModelPositions(
         model_type, input=tables, layers=tuple(made[layer in listed] for layer in range(count)), notes=tuple(notes)
     )
@@ -196,7 +210,7 @@ def read_clip(view: View, model_type: str, family: Family, facts: Facts) -> Mode
     heads, dim = equal_heads(view), needed(view, "hidden_size", reason=CHANNELS)
     layers = (Layer("full", (), heads, causal=False, scale=heads.dim**-0.5),)
     table = Call.of("LearnedGrid", dim=dim, size=grid(view), prefix=1)
-    count = needed(view, "num_hidden_layers", reason="it counts layers")
+    count = layer_count(view, "num_hidden_layers")
     return ModelPositions(model_type, input=(table,), layers=layers * count)
 
 

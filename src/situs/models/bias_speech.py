@@ -9,7 +9,17 @@ from situs.models.calls import Call
 from situs.models.facts import Facts
 from situs.models.families import Family
 from situs.models.positions import Layer, Lengths, ModelPositions, Note
-from situs.models.stack import CHANNELS, TOKENS, Options, bucket_sizes, equal_heads, needed, refused, stacked
+from situs.models.stack import (
+    CHANNELS,
+    TOKENS,
+    Options,
+    bucket_sizes,
+    equal_heads,
+    layer_count,
+    needed,
+    refused,
+    stacked,
+)
 from situs.models.strict import ConfigError
 from situs.models.view import View
 
@@ -23,7 +33,7 @@ def read_wavlm(view: View, model_type: str, family: Family, facts: Facts) -> Mod
     sizes = bucket_sizes(view, ("num_buckets",), ("max_bucket_distance",))
     options = None if sizes == WAVLM else Options(num_buckets=sizes[0], max_distance=sizes[1])
     bias = Call.of("GatedBias", num_heads=heads.queries, options=options, dim=dim)
-    layers = stacked(needed(view, "num_hidden_layers", reason="it counts layers"), heads, bias, causal=False)
+    layers = stacked(layer_count(view, "num_hidden_layers"), heads, bias, causal=False)
     notes = Note("", "all layers share the table of the first; each has gates of its own"), _convolution(view)
     return ModelPositions(model_type, layers=layers, notes=notes)
 
@@ -62,15 +72,21 @@ def read_conformer(view: View, model_type: str, family: Family, facts: Facts) ->
         lengths = Lengths(length, limit=length, reason=f"transformers refuses more than {length} frames")
         window = needed(view, "sliding_window", reason="it counts frames that a frame sees")
         ahead = needed(view, "default_num_lookahead_tokens", reason="it counts frames that a frame sees ahead", least=0)
-        notes.append(Note("sliding_window", f"a frame sees its chunk of {ahead + 1} frames and the {(window - 1) // (ahead + 1)} chunks before it, by a mask"))  # fmt: skip
+        back = (window - 1) // (ahead + 1)
+        notes.append(_chunks("sliding_window", ahead + 1, back))
     found = {}
     for row in CONFORMERS[model_type]:
         heads = equal_heads(view, layers=row.heads)
-        layers = stacked(needed(view, row.layers, reason="it counts layers"), heads, _waves(view, heads.queries,
+        layers = stacked(layer_count(view, row.layers), heads, _waves(view, heads.queries,
                          heads.dim), causal=False)  # fmt: skip
         kept = tuple(replace(each, kind="chunked") for each in layers) if streams else layers
         found[row.name] = ModelPositions(model_type, layers=kept, lengths=lengths, notes=tuple(notes))
     return found[""] if "" in found else ModelPositions(model_type, lengths=lengths, submodels=found)
+
+
+def _chunks(key: str, frames: int, back: int) -> Note:
+    before = "all" if back == -1 else f"the {back}"
+    return Note(key, f"a frame sees its chunk of {frames} frames and {before} chunks before it, by a mask")
 
 
 def _waves(view: View, heads: int, dim: int) -> Call:
@@ -84,7 +100,8 @@ def read_gemma_audio(view: View, model_type: str, family: Family, facts: Facts) 
     """Gemma 3n and 4 of sound: Transformer-XL's term without biases, in chunks that amount to a sliding window."""
     before = "conf_" if model_type == "gemma3n_audio" else ""
     heads = equal_heads(view, layers=f"{before}num_attention_heads")
-    chunk, left = (needed(view, f"{before}attention_{name}", reason="it counts frames") for name in ("chunk_size", "context_left"))  # fmt: skip
+    chunk = needed(view, f"{before}attention_chunk_size", reason="it counts frames")
+    left = needed(view, f"{before}attention_context_left", reason="it counts frames")
     right = view.count(f"{before}attention_context_right", reason="it counts frames", default=0, least=0)
     if right:
         raise refused(view, f"{before}attention_context_right", "0", "frames ahead would need a mask, not a window")
@@ -101,8 +118,10 @@ def read_gemma_audio(view: View, model_type: str, family: Family, facts: Facts) 
     if window < 1:
         raise refused(view, "attention_context_left", "2 or more", "a frame sees one less, itself among them")
     layer = Layer("sliding", (term,), heads, window=window, causal=True, scale=1.0, softcap=cap)
-    note = Note("", "queries and keys bring factors of their own, learned for each channel: the softmax scale is 1 after that")  # fmt: skip
-    count = needed(view, f"{before}num_hidden_layers", reason="it counts layers")
+    note = Note(
+        "", "queries and keys have factors of their own, learned for each channel: the softmax scale is 1 after that"
+    )
+    count = layer_count(view, f"{before}num_hidden_layers")
     return ModelPositions(model_type, layers=(layer,) * count, notes=(note,))
 
 
@@ -120,14 +139,16 @@ def read_granite(view: View, model_type: str, family: Family, facts: Facts) -> M
             f"more; got {block}."
         )
     if newer and (view.count("num_key_value_heads", reason="it counts heads") or heads.queries) != heads.queries:
-        raise refused(view, "num_key_value_heads", f"{heads.queries}, or left out", "transformers makes as many keys as queries")  # fmt: skip
+        rule = f"{heads.queries}, or left out"
+        raise refused(view, "num_key_value_heads", rule, "transformers makes as many keys as queries")
     term = Call.of("Shaw", num_heads=heads.queries, head_dim=heads.dim, max_distance=farthest, values=False,
                    rows="query_minus_key")  # fmt: skip
     layer = Layer("chunked", (term,), heads, chunk=block, causal=False, scale=heads.dim**-0.5)
-    count = needed(view, "num_hidden_layers", reason="it counts layers")
-    notes = ()
+    count = layer_count(view, "num_hidden_layers")
+    notes: tuple[Note, ...] = ()
     if newer and (halved := view.get("subsample_layers", default=[0, 1])):
-        notes = (Note("subsample_layers", f"frames are halved in layers {', '.join(map(str, halved))}: positions count those that are left"),)  # fmt: skip
+        about = f"frames are halved in layers {', '.join(map(str, halved))}: positions count those that are left"
+        notes = (Note("subsample_layers", about),)
     return ModelPositions(model_type, layers=(layer,) * count, notes=notes)
 
 
@@ -137,8 +158,10 @@ def read_vits(view: View, model_type: str, family: Family, facts: Facts) -> Mode
     window = view.count("window_size", reason="it counts offsets on each side", default=4, least=0)
     calls = []
     if window:
-        calls.append(Call.of("Shaw", num_heads=heads.queries, head_dim=heads.dim, max_distance=window, beyond="nothing"))
-    layers = stacked(needed(view, "num_hidden_layers", reason="it counts layers"), heads, *calls, causal=False)
+        calls.append(
+            Call.of("Shaw", num_heads=heads.queries, head_dim=heads.dim, max_distance=window, beyond="nothing")
+        )
+    layers = stacked(layer_count(view, "num_hidden_layers"), heads, *calls, causal=False)
     return ModelPositions(model_type, layers=layers)
 
 
@@ -154,14 +177,15 @@ def read_wav2vec2(view: View, model_type: str, family: Family, facts: Facts) -> 
                   "rotary_embedding_base"):  # fmt: skip
         view.get(other)  # those of the other kinds
     if kind == "rotary":
-        raise refused(view, key, "relative or relative_key", "hidden states are rotated before queries and keys are made of them, which is no rotation of queries and keys")  # fmt: skip
+        why = "hidden states are rotated before queries and keys are made of them, which rotates neither of these"
+        raise refused(view, key, "relative or relative_key", why)
     calls = []
     if kind == "relative":
         calls.append(_waves(view, heads.queries, heads.dim))
     elif kind == "relative_key":
         calls.append(_vectors(view, heads.queries, heads.dim))
     notes = (_convolution(view),) if model_type == "wav2vec2-conformer" else ()
-    layers = stacked(needed(view, "num_hidden_layers", reason="it counts layers"), heads, *calls, causal=False)
+    layers = stacked(layer_count(view, "num_hidden_layers"), heads, *calls, causal=False)
     return ModelPositions(model_type, layers=layers, notes=notes)
 
 
@@ -175,26 +199,27 @@ def read_seamless(view: View, model_type: str, family: Family, facts: Facts) -> 
     """SeamlessM4T v2: Shaw's vectors in the encoder of speech, sinusoids in those of text."""
     dim = needed(view, "hidden_size", reason=CHANNELS)
     length = view.count("max_position_embeddings", reason=TOKENS)
-    waves = Call.of("Sinusoidal", dim=dim, layout="concatenated", spacing="inclusive", offset=2, padding="zeros")
+    first = needed(view, "pad_token_id", reason="positions are counted from the one behind it", least=0) + 1
+    waves = Call.of("Sinusoidal", dim=dim, layout="concatenated", spacing="inclusive", offset=first, padding="zeros")
     found = {}
     for name, causal in (("encoder", False), ("decoder", True)):
         heads = equal_heads(view, layers=f"{name}_attention_heads")
-        layers = stacked(needed(view, f"{name}_layers", reason="it counts layers"), heads, causal=causal)
+        layers = stacked(layer_count(view, f"{name}_layers"), heads, causal=causal)
         found[name] = ModelPositions(model_type, input=(waves,), layers=layers, lengths=Lengths(length))
     heads = equal_heads(view, layers="speech_encoder_attention_heads")
     kind = view.get("position_embeddings_type")
     calls = [_vectors(view, heads.queries, heads.dim)] if kind == "relative_key" else []
     for key in ("left_max_position_embeddings", "right_max_position_embeddings"):
         view.get(key)
-    layers = stacked(needed(view, "speech_encoder_layers", reason="it counts layers"), heads, *calls, causal=False)
+    layers = stacked(layer_count(view, "speech_encoder_layers"), heads, *calls, causal=False)
     notes = []
     chunk = view.count("speech_encoder_chunk_size", reason="it counts frames")
     back = view.count("speech_encoder_left_chunk_num", reason="it counts chunks", default=-1, least=-1)
     if chunk is not None:
-        notes.append(Note("speech_encoder_chunk_size", f"a frame sees its chunk of {chunk} frames and {'all' if back == -1 else back} chunks before it, by a mask"))  # fmt: skip
+        notes.append(_chunks("speech_encoder_chunk_size", chunk, -1 if back is None else back))
     found["speech"] = ModelPositions(model_type, layers=layers, notes=tuple(notes))
     rows = view.count("t2u_max_position_embeddings", reason=TOKENS)
-    note = Note("t2u_max_position_embeddings", f"{rows}: the model from text to units, with sinusoids times a learned number, is not read")  # fmt: skip
+    note = Note("t2u_max_position_embeddings", f"{rows}: the model from text to units is not read")
     return ModelPositions(model_type, submodels=found, lengths=Lengths(length), notes=(note,))
 
 

@@ -9,10 +9,10 @@ import functools
 from collections.abc import Callable
 from dataclasses import replace
 
+from situs.models.bias_documents import DOCUMENT_READERS
 from situs.models.bias_images import IMAGE_READERS
 from situs.models.bias_speech import SPEECH_READERS
 from situs.models.calls import Call
-from situs.models.bias_documents import DOCUMENT_READERS
 from situs.models.facts import Facts
 from situs.models.families import Family
 from situs.models.keys import is_positional
@@ -25,8 +25,9 @@ from situs.models.stack import (
     SHARED,
     TOKENS,
     bert_table,
-    bucket_sizes,
     equal_heads,
+    few,
+    layer_count,
     needed,
     refused,
     roberta_table,
@@ -52,8 +53,8 @@ LEFT_OUT = {
 def read_t5(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """T5 and its kind: encoder and decoder, each with buckets of its own and a softmax scale of 1."""
     heads = equal_heads(view, dim=needed(view, "d_kv", reason=CHANNELS))
-    behind = needed(view, "num_hidden_layers", reason="it counts layers")
-    ahead = view.count("num_decoder_layers", reason="it counts layers") or behind
+    behind = layer_count(view, "num_hidden_layers")
+    ahead = layer_count(view, "num_decoder_layers") if view.get("num_decoder_layers") is not None else behind
     window = _local(view) if model_type == "longt5" else None
     length = Lengths(view.count("n_positions", reason=TOKENS))
     table = OWN if model_type == "umt5" else SHARED
@@ -79,7 +80,7 @@ def _local(view: View) -> int:
 def read_t5_decoder(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """A decoder as T5's, which a model of images hands its keys to (Pix2Struct)."""
     heads = equal_heads(view, dim=needed(view, "d_kv", reason=CHANNELS))
-    count = needed(view, "num_hidden_layers", reason="it counts layers")
+    count = layer_count(view, "num_hidden_layers")
     bias = t5_bias(view, heads.queries, *T5_BUCKETS, bidirectional=False)
     layers = stacked(count, heads, bias, causal=view.flag("is_decoder", default=True), scale=1.0)
     return ModelPositions(model_type, layers=layers, notes=(SHARED, CROSS))
@@ -97,7 +98,7 @@ def read_mpnet(view: View, model_type: str, family: Family, facts: Facts) -> Mod
         notes.append(Note(view.name(key), f"{rows} rows, of which MPNet reads the first 32"))
     table, lengths = roberta_table(view, needed(view, "hidden_size", reason=CHANNELS), padding=1)
     bias = Call("T5Bias", (("num_heads", heads.queries), ("softmax_scale", None)))
-    layers = stacked(needed(view, "num_hidden_layers", reason="it counts layers"), heads, bias, causal=False)
+    layers = stacked(layer_count(view, "num_hidden_layers"), heads, bias, causal=False)
     return ModelPositions(model_type, input=(table,), layers=layers, lengths=lengths, notes=tuple(notes))
 
 
@@ -108,8 +109,10 @@ def read_alibi(view: View, model_type: str, family: Family, facts: Facts) -> Mod
                                  defaults=view.defaults, renamed=view.renamed))  # fmt: skip
     else:
         heads = equal_heads(view)
-    count = needed(view, "num_hidden_layers", reason="it counts layers")
-    scale, notes, lengths = None, [], Lengths(view.count("seq_length", reason=TOKENS))
+    count = layer_count(view, "num_hidden_layers")
+    scale: float | None = None
+    notes: list[Note] = []
+    lengths = Lengths(view.count("seq_length", reason=TOKENS))
     if model_type == "mpt":
         length = needed(view, "max_seq_len", reason=TOKENS)
         lengths = Lengths(length, limit=length, reason=f"transformers makes a bias for {length} keys")
@@ -135,9 +138,8 @@ def _mpt(view: View) -> tuple[float | None, list[Note]]:
             part, "alibi_bias_max", "8", "transformers makes the slopes of 8 whatever it says, and the model was "
             "trained with others",
         )  # fmt: skip
-    if part.choice("attn_type", choices=("multihead_attention", "multiquery_attention"), reason="MPT has these") not in (
-        None, "multihead_attention",
-    ):  # fmt: skip
+    kinds = ("multihead_attention", "multiquery_attention")
+    if part.choice("attn_type", choices=kinds, reason="MPT has these") == kinds[1]:
         raise refused(part, "attn_type", "multihead_attention", "transformers makes as many keys as queries")
     if part.flag("prefix_lm"):
         raise refused(part, "prefix_lm", "false", "transformers has no attention of a prefix to what follows it")
@@ -161,7 +163,7 @@ def read_falcon_alibi(view: View, model_type: str, family: Family, facts: Facts)
     heads = replace(heads, keys=keys)
     length = view.count("max_position_embeddings", reason=TOKENS)
     bias = Call.of("ALiBi", num_heads=heads.queries, factor=heads.dim**-0.5)
-    layers = stacked(needed(view, "num_hidden_layers", reason="it counts layers"), heads, bias, causal=True)
+    layers = stacked(layer_count(view, "num_hidden_layers"), heads, bias, causal=True)
     notes = (
         Note("alibi", "transformers multiplies slopes rounded to bfloat16 by the key's index, which merges neighbours "
              "from position 257 on; Situs does not round"),
@@ -184,7 +186,10 @@ def read_deberta(view: View, model_type: str, family: Family, facts: Facts) -> M
     heads = equal_heads(view, dim=own)
     terms = _terms(view)
     length = needed(view, "max_position_embeddings", reason=TOKENS)
-    notes, tables, lengths = [], [], Lengths(length)
+    view.get("max_relative_positions")  # which says nothing where positions are not relative
+    notes: list[Note] = []
+    tables: list[Call] = []
+    lengths = Lengths(length)
     if model_type == "sew-d":
         _convolution(view, notes)
     elif view.flag("position_biased_input", default=True):
@@ -200,9 +205,7 @@ def read_deberta(view: View, model_type: str, family: Family, facts: Facts) -> M
     if not first and (view.count("conv_kernel_size", reason="it counts tokens", default=0, least=0) or 0) > 0:
         notes.append(Note("conv_kernel_size", "a convolution beside the first layer tells order too"))
     scale = (heads.dim * (1 + len(terms))) ** -0.5
-    layers = stacked(
-        needed(view, "num_hidden_layers", reason="it counts layers"), heads, *calls, causal=False, scale=scale
-    )
+    layers = stacked(layer_count(view, "num_hidden_layers"), heads, *calls, causal=False, scale=scale)
     return ModelPositions(model_type, input=tuple(tables), layers=layers, lengths=lengths, notes=tuple(notes))
 
 
@@ -274,7 +277,7 @@ def read_xlnet(view: View, model_type: str, family: Family, facts: Facts) -> Mod
     notes = [Note("", "a learned term of segments, which is no position encoding, is added to the scores")]
     if memory:
         notes.append(Note("mem_len", f"{memory} earlier tokens are kept as keys and values"))
-    count = needed(view, "num_hidden_layers", reason="it counts layers")
+    count = layer_count(view, "num_hidden_layers")
     layers = stacked(count, heads, term, causal=kind == "uni")
     return ModelPositions(model_type, layers=layers, notes=tuple(notes))
 
@@ -294,9 +297,12 @@ def read_funnel(view: View, model_type: str, family: Family, facts: Facts) -> Mo
     if view.flag("separate_cls", default=True):
         notes.append(Note("separate_cls", "the first token has no position: Positions.explicit(ids, placed=...)"))
     if len(sizes) > 1:
-        notes.append(Note("block_sizes", "the first layer of a block attends from every second token to all; positions are those of the whole text"))  # fmt: skip
-    count = sum(size * repeat for size, repeat in zip(sizes, repeats, strict=True))
-    stacks = {"encoder": count, "decoder": needed(view, "num_decoder_layers", reason="it counts layers", least=0)}
+        about = (
+            "the first layer of a block attends from every second token to all; positions are those of the whole text"
+        )
+        notes.append(Note("block_sizes", about))
+    count = few(view.name("block_sizes"), sum(size * repeat for size, repeat in zip(sizes, repeats, strict=True)))
+    stacks = {"encoder": count, "decoder": layer_count(view, "num_decoder_layers", least=0)}
     submodels = {
         name: ModelPositions(model_type, layers=stacked(each, heads, term, causal=False))
         for name, each in stacks.items()
@@ -314,7 +320,7 @@ def _counts(view: View, key: str) -> tuple[int, ...]:
 
 def read_inkling(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Inkling: a bias that each token mixes out of profiles, and a temperature on full layers."""
-    count = needed(view, "num_hidden_layers", reason="it counts layers")
+    count = layer_count(view, "num_hidden_layers")
     local = view.get("local_layer_ids")
     types = layer_types(view, count, Every(6, one="hybrid", rest="hybrid_sliding"))
     if local is not None and not view.says("layer_types"):
@@ -360,7 +366,7 @@ def refuse(view: View, model_type: str, family: Family, facts: Facts, *, why: st
 
 
 READERS: dict[str, Reader] = {
-    **dict.fromkeys("t5 mt5 umt5 switch_transformers longt5 pop2piano".split(), read_t5),
+    **dict.fromkeys(["t5", "mt5", "umt5", "switch_transformers", "longt5", "pop2piano"], read_t5),
     "pix2struct_text_model": read_t5_decoder,
     "mpnet": read_mpnet,
     "bloom": read_alibi,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from situs.models.calls import Call
-from situs.models.positions import Heads, Layer, Lengths, Note
+from situs.models.positions import Heads, Kind, Layer, Lengths, Note
 from situs.models.strict import ConfigError
 from situs.models.view import View, told
 
 CHANNELS = "it counts channels"
 TOKENS = "it counts tokens"
+LAYERS = 100_000
 
 
 class Options(dict[str, Any]):
@@ -26,6 +27,18 @@ def needed(view: View, *spellings: str, reason: str, least: int = 1) -> int:
     if found is None:
         raise ConfigError(f"{view.spelling(*spellings)} must be given, since {reason}; got none.")
     return found
+
+
+def layer_count(view: View, *spellings: str, least: int = 1) -> int:
+    """How many layers there are; a model of more than a hundred thousand is a mistake."""
+    return few(view.spelling(*spellings), needed(view, *spellings, reason="it counts layers", least=least))
+
+
+def few(name: str, layers: int) -> int:
+    """Raise for more layers than any model has, which would fill the memory."""
+    if layers > LAYERS:
+        raise ConfigError(f"{name} must be at most {LAYERS:,}, since it counts layers; got {layers:,}.")
+    return layers
 
 
 def equal_heads(view: View, *, layers: str = "num_attention_heads", dim: int | None = None) -> Heads:
@@ -46,7 +59,7 @@ def stacked(
     count: int, heads: Heads, *calls: Call, causal: bool, scale: float | None = None, window: int | None = None
 ) -> tuple[Layer, ...]:
     """Layers that are all alike; the scale is 1 / sqrt(head_dim) where none is given."""
-    kind = "full" if window is None else "sliding"
+    kind: Kind = "full" if window is None else "sliding"
     scale = heads.dim**-0.5 if scale is None else scale
     return (Layer(kind, calls, heads, window=window, causal=causal, scale=scale),) * count
 
@@ -70,7 +83,8 @@ def roberta_table(view: View, dim: int, padding: int | None = None) -> tuple[Cal
             f"row {padding + 1} on; got {rows}."
         )
     call = Call.of("Learned", dim=dim, max_length=rows, offset=padding + 1, padding_row=padding)
-    return call, Lengths(rows, limit=usable, reason=f"the table of positions has {rows} rows, the first {padding + 1} of them for other uses")  # fmt: skip
+    reason = f"the table of positions has {rows} rows, the first {padding + 1} of them for other uses"
+    return call, Lengths(rows, limit=usable, reason=reason)
 
 
 def t5_bias(
