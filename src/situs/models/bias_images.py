@@ -178,12 +178,11 @@ def read_sam(view: View, model_type: str, family: Family, facts: Facts) -> Model
     count = layer_count(view, "num_hidden_layers")
     relative = view.flag(row.relative, default=True)
     side = view.count("window_size", reason="it counts cells of a window each way", default=0, least=0) or 0
-    listed: tuple[int, ...] = ()
+    listed: frozenset[int] = frozenset()
     if row.windows is not None:
-        listed = _list(view, row.windows, "those layers have windows", least=0)
+        listed = frozenset(_list(view, row.windows, "those layers have windows", least=0))
     elif row.whole is not None:
-        whole = _list(view, row.whole, "those layers see the whole image", least=0)
-        listed = tuple(layer for layer in range(count) if layer not in whole)
+        listed = frozenset(range(count)) - set(_list(view, row.whole, "those layers see the whole image", least=0))
     made = {}
     for windowed in (False, True):
         window = (side, side) if windowed and side else cells

@@ -11,7 +11,7 @@ from situs.models.view import View, told
 
 CHANNELS = "it counts channels"
 TOKENS = "it counts tokens"
-LAYERS = 100_000
+LAYERS = 10_000
 
 
 class Options(dict[str, Any]):
@@ -30,7 +30,7 @@ def needed(view: View, *spellings: str, reason: str, least: int = 1) -> int:
 
 
 def layer_count(view: View, *spellings: str, least: int = 1) -> int:
-    """How many layers there are; a model of more than a hundred thousand is a mistake."""
+    """How many layers there are; a model of more than ten thousand is a mistake."""
     return few(view.spelling(*spellings), needed(view, *spellings, reason="it counts layers", least=least))
 
 
