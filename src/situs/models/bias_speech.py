@@ -146,9 +146,13 @@ def read_granite(view: View, model_type: str, family: Family, facts: Facts) -> M
     layer = Layer("chunked", (term,), heads, chunk=block, causal=False, scale=heads.dim**-0.5)
     count = layer_count(view, "num_hidden_layers")
     notes: tuple[Note, ...] = ()
-    if newer and (halved := view.get("subsample_layers", default=[0, 1])):
-        about = f"frames are halved in layers {', '.join(map(str, halved))}: positions count those that are left"
-        notes = (Note("subsample_layers", about),)
+    if newer:
+        halved = view.get("subsample_layers", default=[0, 1])
+        if not isinstance(halved, (list, tuple)) or any(type(each) is not int for each in halved):
+            raise refused(view, "subsample_layers", "a list of layers, by number", "those halve the frames")
+        if halved:
+            about = f"frames are halved in layers {', '.join(map(str, halved))}: positions count those that are left"
+            notes = (Note("subsample_layers", about),)
     return ModelPositions(model_type, layers=(layer,) * count, notes=notes)
 
 
