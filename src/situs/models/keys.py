@@ -17,14 +17,18 @@ _SIZES = """
     attention_head_dim attention_head_size embed_dim hidden_dim depth patch_size image_size spatial_merge_size
     temporal_patch_size qk_rope_head_dim qk_nope_head_dim qk_head_dim v_head_dim kv_lora_rank global_head_dim
     num_global_key_value_heads swa_head_dim swa_v_head_dim swa_num_attention_heads swa_num_key_value_heads
-    num_attention_heads_per_layer attention_hidden_size tie_word_embeddings is_encoder_decoder vocab_size pad_token_id
-    num_position_embeddings pos_emb_height pos_emb_width pos_emb_time position_embedding_size fullatt_block_indexes
-    global_attn_indexes pretrain_image_size num_register_tokens memory_attention_hidden_size memory_attention_num_layers
-    memory_attention_num_attention_heads memory_attention_downsample_rate memory_attention_rope_feat_sizes
-    memory_attention_rope_k_sizes descriptor_dim num_key_value_attention_heads num_first_full_attention_layers
-    num_last_full_attention_layers embedding_size input_embedding_size emb_dim scale_embedding attention_heads
-    is_decoder causal num_patches num_conv_pos_embeddings conv_pos_kernel_size num_blocks projection_dim
-    head_ratio intra_bottleneck_size layers n_cls_tokens
+    num_attention_heads_per_layer attention_hidden_size tie_word_embeddings is_encoder_decoder vocab_size
+    pad_token_id num_position_embeddings pos_emb_height pos_emb_width pos_emb_time position_embedding_size
+    fullatt_block_indexes pretrain_image_size num_register_tokens memory_attention_hidden_size
+    memory_attention_num_layers memory_attention_num_attention_heads memory_attention_downsample_rate
+    memory_attention_rope_feat_sizes memory_attention_rope_k_sizes descriptor_dim num_key_value_attention_heads
+    num_first_full_attention_layers num_last_full_attention_layers embedding_size input_embedding_size emb_dim
+    scale_embedding attention_heads is_decoder causal num_patches num_conv_pos_embeddings conv_pos_kernel_size
+    num_blocks projection_dim head_ratio intra_bottleneck_size layers n_cls_tokens depths patch_embeds_hidden_size
+    spec_size block_sizes block_repeats num_encoder_layers num_encoder_attention_heads num_decoder_attention_heads
+    speech_encoder_layers speech_encoder_attention_heads conf_num_attention_heads conf_num_hidden_layers dim_head
+    d_latents qk_channels num_self_attends_per_block num_self_attention_heads channel_shrink_ratio subsample_layers
+    attention_type context_size mem_len same_length separate_cls num_conv_pos_embedding_groups
     """
 
 _POSITIONS = """
@@ -51,10 +55,14 @@ _POSITIONS = """
     position_biased_input clamp_len bi_data attn_type left_max_position_embeddings right_max_position_embeddings
     max_pos_emb d_rel rel_extent encoder_max_relative_position has_relative_attention_bias max_2d_position_embeddings
     use_relative_position_bias use_absolute_position_embeddings use_shared_relative_position_bias
-    use_bidirectional_attention is_causal per_layer_config
-    pos_embed_shift pos_embed_jitter pos_embed_rescale sinusoidal_pos_embds sinusoidal_embeddings
-    use_learned_position_embeddings scale_attn_by_inverse_layer_idx rotary static_position_embeddings
-    extra_pos_embeddings
+    use_bidirectional_attention is_causal per_layer_config pos_embed_shift pos_embed_jitter pos_embed_rescale
+    sinusoidal_pos_embds sinusoidal_embeddings use_learned_position_embeddings scale_attn_by_inverse_layer_idx
+    rotary static_position_embeddings extra_pos_embeddings encoder_attention_type local_radius learned_pos_emb
+    local_layer_ids has_spatial_attention_bias default_num_lookahead_tokens conf_attention_chunk_size
+    conf_attention_context_left conf_attention_context_right conf_attention_logit_cap attention_context_left
+    attention_context_right attention_logit_cap speech_encoder_chunk_size speech_encoder_left_chunk_num
+    t2u_max_position_embeddings use_absolute_embeddings pretrained_window_sizes use_rel_pos use_abs_pos
+    global_attn_indexes window_block_indices use_relative_position_embeddings
     """
 
 SIZES = frozenset(_SIZES.split())

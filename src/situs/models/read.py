@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from situs.models import fixed, tables, vision
+from situs.models import biases, fixed, tables, vision
 from situs.models.facts import Facts, facts_of, model_types
 from situs.models.families import FAMILIES, GENERAL, Family, family_of
 from situs.models.keys import POSITIONS, is_positional
@@ -27,7 +27,7 @@ Reader = Callable[[View, str, Family, Facts], ModelPositions]
 
 ROTARY = ("rope_parameters", "rope_scaling", "rope_theta")
 
-READERS: dict[str, Reader] = {**vision.READERS, **tables.READERS, **fixed.READERS}
+READERS: dict[str, Reader] = {**vision.READERS, **tables.READERS, **fixed.READERS, **biases.READERS}
 """Of model types whose positions are told otherwise than by rope parameters; the others are read by `read_rotary`."""
 
 
