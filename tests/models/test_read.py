@@ -38,7 +38,7 @@ def test_a_model_says_what_each_layer_does() -> None:
     )
     layer = model.layer(2)
     assert (layer.kind, layer.window, layer.scale, layer.softcap) == ("sliding", 8, 1 / 12, 50.0)
-    assert layer.encodings[0].base == 10000.0  # type: ignore[attr-defined]
+    assert layer.encodings[0].base == 10000.0
     assert layer.encodings is layer.encodings
     assert model.schedule() == ("sliding", "full", "sliding", "full")
     assert json.loads(model.to_json())["groups"][0]["layers"] == "0, 2"
@@ -173,8 +173,9 @@ def test_what_transformers_ignores_is_read_and_told() -> None:
     dbrx = {"model_type": "dbrx", "d_model": 64, "n_heads": 4, "n_layers": 2}
     model = read({**dbrx, "attn_config": {"rope_theta": 500000.0, "kv_n_heads": 2}})
     assert model.layer(0).calls[0].option("base") == 500000.0
-    assert model.layer(0).heads is not None
-    assert model.layer(0).heads.keys == 2
+    heads = model.layer(0).heads
+    assert heads is not None
+    assert heads.keys == 2
     assert [str(note) for note in model.notes] == [
         "attn_config.rope_theta: transformers 5.22 ignores it, and takes 10,000"
     ]

@@ -57,6 +57,7 @@ ROTARY = sorted(
 )
 
 
+@pytest.mark.thin(4)
 @pytest.mark.parametrize("model_type", ROTARY)
 def test_scores_are_those_of_transformers(model_type: str) -> None:
     config = config_of(model_type, **SETTINGS.get(model_type, {}))
@@ -108,7 +109,8 @@ def _scores(config: Any, ours: Any, query: Tensor, key: Tensor, cosines: Any) ->
         q, k = module.apply_rotary_emb(q, k, cosines)
         q, k = (each.transpose(1, 2) if behind else each for each in (q, k))
     plain = query[..., rest] @ key[..., rest].transpose(-2, -1)
-    return q.double() @ k.double().transpose(-2, -1) + plain
+    scores: Tensor = q.double() @ k.double().transpose(-2, -1) + plain
+    return scores
 
 
 def _laid_out(config: Any, exact: Tensor) -> Tensor:

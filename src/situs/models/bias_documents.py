@@ -8,19 +8,8 @@ from situs.models.calls import Call
 from situs.models.facts import Facts
 from situs.models.families import Family
 from situs.models.positions import ModelPositions, Note
-from situs.models.stack import (
-    CHANNELS,
-    bert_table,
-    bucket_sizes,
-    equal_heads,
-    few,
-    layer_count,
-    needed,
-    refused,
-    roberta_table,
-    stacked,
-    t5_bias,
-)
+from situs.models.sizes import few, layer_count
+from situs.models.stack import CHANNELS, bert_table, bucket_sizes, equal_heads, refused, roberta_table, stacked, t5_bias
 from situs.models.strict import ConfigError
 from situs.models.view import View, require_count, require_number, told
 
@@ -36,16 +25,16 @@ AXES = {"1d": (1, 128), "horizontal": (100, 100), "vertical": (100, 100)}
 def read_page(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """A table of the text, tables of boxes, and in LayoutLMv2 and v3 biases of both."""
     heads = equal_heads(view)
-    dim = needed(view, "hidden_size", reason=CHANNELS)
+    dim = view.require("hidden_size", reason=CHANNELS)
     table, lengths = (roberta_table if model_type in ROBERTA else bert_table)(view, dim)
     count = layer_count(view, "num_hidden_layers")
     notes = []
     if model_type != "clap_text_model":
-        rows = needed(view, "max_2d_position_embeddings", reason="it counts places across and down a page")
+        rows = view.require("max_2d_position_embeddings", reason="it counts places across and down a page")
         about = f"edges, height and width of boxes have learned tables of {rows} rows too, which are not in the text"
         notes.append(Note("max_2d_position_embeddings", about))
     if model_type == "lilt":
-        ratio = needed(view, "channel_shrink_ratio", reason="it divides the channels of the layout")
+        ratio = view.require("channel_shrink_ratio", reason="it divides the channels of the layout")
         about = f"scores of the layout, whose heads have {heads.dim // ratio} channels, are added to those of the text"
         notes.append(Note("channel_shrink_ratio", f"{about}, which are not read"))
     bias = (
@@ -74,11 +63,11 @@ def _boxes(view: View, heads: int, dim: int, model_type: str, notes: list[Note])
 
 def read_udop(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """UDOP: biases of the text and of boxes in the encoder, T5's in the decoder."""
-    heads = equal_heads(view, dim=needed(view, "d_kv", reason=CHANNELS))
+    heads = equal_heads(view, dim=view.require("d_kv", reason=CHANNELS))
     behind = layer_count(view, "num_hidden_layers")
     ahead = layer_count(view, "num_decoder_layers") if view.get("num_decoder_layers") is not None else behind
     boxes = _udop(view, heads.queries)
-    rows = needed(view, "max_2d_position_embeddings", reason="it counts places across and down a page")
+    rows = view.require("max_2d_position_embeddings", reason="it counts places across and down a page")
     t5 = t5_bias(view, heads.queries, ("relative_attention_num_buckets",), ("relative_attention_max_distance",),
                  bidirectional=False)  # fmt: skip
     page = Note("max_2d_position_embeddings", f"edges of boxes have learned tables of {rows} rows too")
@@ -144,14 +133,14 @@ def _udop(view: View, heads: int) -> list[Call]:
 
 def read_perceiver(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Perceiver, of text: a table of its tokens; latents have no positions."""
-    table, lengths = bert_table(view, needed(view, "d_model", reason=CHANNELS))
+    table, lengths = bert_table(view, view.require("d_model", reason=CHANNELS))
     wide = "qk_channels" if view.get("qk_channels") is not None else "d_latents"
-    width = needed(view, wide, reason=CHANNELS)
-    queries = needed(view, "num_self_attention_heads", reason="it counts heads")
+    width = view.require(wide, reason=CHANNELS)
+    queries = view.require("num_self_attention_heads", reason="it counts heads")
     if width % queries:
         raise refused(view, wide, f"a multiple of num_self_attention_heads={queries}", "heads share its channels")
     heads = equal_heads(view, layers="num_self_attention_heads", dim=width // queries)
-    blocks = needed(view, "num_blocks", reason="it counts blocks")
+    blocks = view.require("num_blocks", reason="it counts blocks")
     count = few(view.name("num_blocks"), blocks * layer_count(view, "num_self_attends_per_block"))
     note = Note(
         "",

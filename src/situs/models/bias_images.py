@@ -12,7 +12,8 @@ from situs.models.calls import Call
 from situs.models.facts import Facts
 from situs.models.families import Family
 from situs.models.positions import Heads, Kind, Layer, ModelPositions, Note
-from situs.models.stack import CHANNELS, equal_heads, few, layer_count, needed, refused
+from situs.models.sizes import few, layer_count
+from situs.models.stack import CHANNELS, equal_heads, refused
 from situs.models.view import View
 
 Reader = Callable[[View, str, Family, Facts], ModelPositions]
@@ -111,8 +112,8 @@ def read_swin(view: View, model_type: str, family: Family, facts: Facts) -> Mode
     few(view.name("depths"), sum(depths))
     view.get("num_hidden_layers")
     many = _list(view, "num_attention_heads", "it counts heads of each stage", length=len(depths))
-    width = needed(view, row.width, reason=CHANNELS)
-    side = needed(view, "window_size", reason="it counts cells of a window each way")
+    width = view.require(row.width, reason=CHANNELS)
+    side = view.require("window_size", reason="it counts cells of a window each way")
     cells = grid(view, row.image)
     trained = (0,) * len(depths)
     if model_type == "swinv2":
@@ -165,7 +166,7 @@ def read_beit(view: View, model_type: str, family: Family, facts: Facts) -> Mode
         notes.append(Note("use_relative_position_bias", "each layer has a table of its own"))
     tables: tuple[Call, ...] = ()
     if view.flag("use_absolute_position_embeddings"):
-        dim = needed(view, "hidden_size", reason=CHANNELS)
+        dim = view.require("hidden_size", reason=CHANNELS)
         tables = (Call.of("LearnedGrid", dim=dim, size=cells, prefix=1),)
     count = layer_count(view, "num_hidden_layers")
     layers = (Layer("full", calls, heads, causal=False, scale=heads.dim**-0.5),) * count
@@ -195,7 +196,7 @@ def read_sam(view: View, model_type: str, family: Family, facts: Facts) -> Model
         notes.append(Note("window_size", "windows are rows of a batch"))
     if row.absolute is None or view.flag(row.absolute, default=True):
         size = grid(view, row.learned)
-        tables = (Call.of("LearnedGrid", dim=needed(view, "hidden_size", reason=CHANNELS), size=size),)
+        tables = (Call.of("LearnedGrid", dim=view.require("hidden_size", reason=CHANNELS), size=size),)
         if row.learned != "image_size":
             about = f"the table, whose first row is for [CLS] and not used, is resized to {cells[0]} x {cells[1]}"
             notes.append(Note(row.learned, f"{about}, bicubically"))
@@ -206,7 +207,7 @@ def read_sam(view: View, model_type: str, family: Family, facts: Facts) -> Model
 
 def read_clip(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """A table of the patches and of [CLS], and nothing else, as in CLIP."""
-    heads, dim = equal_heads(view), needed(view, "hidden_size", reason=CHANNELS)
+    heads, dim = equal_heads(view), view.require("hidden_size", reason=CHANNELS)
     layers = (Layer("full", (), heads, causal=False, scale=heads.dim**-0.5),)
     table = Call.of("LearnedGrid", dim=dim, size=grid(view), prefix=1)
     count = layer_count(view, "num_hidden_layers")

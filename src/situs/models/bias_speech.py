@@ -9,17 +9,8 @@ from situs.models.calls import Call
 from situs.models.facts import Facts
 from situs.models.families import Family
 from situs.models.positions import Layer, Lengths, ModelPositions, Note
-from situs.models.stack import (
-    CHANNELS,
-    TOKENS,
-    Options,
-    bucket_sizes,
-    equal_heads,
-    layer_count,
-    needed,
-    refused,
-    stacked,
-)
+from situs.models.sizes import layer_count
+from situs.models.stack import CHANNELS, TOKENS, Options, bucket_sizes, equal_heads, refused, stacked
 from situs.models.strict import ConfigError
 from situs.models.view import View
 
@@ -29,7 +20,7 @@ WAVLM = (320, 800)
 
 def read_wavlm(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """WavLM: T5's bias, which each token multiplies by a gate."""
-    heads, dim = equal_heads(view), needed(view, "hidden_size", reason=CHANNELS)
+    heads, dim = equal_heads(view), view.require("hidden_size", reason=CHANNELS)
     sizes = bucket_sizes(view, ("num_buckets",), ("max_bucket_distance",))
     options = None if sizes == WAVLM else Options(num_buckets=sizes[0], max_distance=sizes[1])
     bias = Call.of("GatedBias", num_heads=heads.queries, options=options, dim=dim)
@@ -39,7 +30,7 @@ def read_wavlm(view: View, model_type: str, family: Family, facts: Facts) -> Mod
 
 
 def _convolution(view: View) -> Note:
-    width = needed(view, "num_conv_pos_embeddings", reason="it counts frames")
+    width = view.require("num_conv_pos_embeddings", reason="it counts frames")
     view.count("num_conv_pos_embedding_groups", reason="it counts groups of channels")
     return Note("num_conv_pos_embeddings", f"a convolution over {width} frames is added to the input")
 
@@ -70,8 +61,8 @@ def read_conformer(view: View, model_type: str, family: Family, facts: Facts) ->
     lengths, notes = Lengths(length), []
     if streams:
         lengths = Lengths(length, limit=length, reason=f"transformers refuses more than {length} frames")
-        window = needed(view, "sliding_window", reason="it counts frames that a frame sees")
-        ahead = needed(view, "default_num_lookahead_tokens", reason="it counts frames that a frame sees ahead", least=0)
+        window = view.require("sliding_window", reason="it counts frames that a frame sees")
+        ahead = view.require("default_num_lookahead_tokens", reason="it counts frames that a frame sees ahead", least=0)
         back = (window - 1) // (ahead + 1)
         notes.append(_chunks("sliding_window", ahead + 1, back))
     found = {}
@@ -90,7 +81,7 @@ def _chunks(key: str, frames: int, back: int) -> Note:
 
 
 def _waves(view: View, heads: int, dim: int) -> Call:
-    width = needed(view, "hidden_size", reason=CHANNELS)
+    width = view.require("hidden_size", reason=CHANNELS)
     if width % 2:
         raise refused(view, "hidden_size", "even", "every frequency has a sine and a cosine")
     return Call.of("TransformerXL", dim=width, num_heads=heads, head_dim=dim, layout="interleaved")
@@ -100,8 +91,8 @@ def read_gemma_audio(view: View, model_type: str, family: Family, facts: Facts) 
     """Gemma 3n and 4 of sound: Transformer-XL's term without biases, in chunks that amount to a sliding window."""
     before = "conf_" if model_type == "gemma3n_audio" else ""
     heads = equal_heads(view, layers=f"{before}num_attention_heads")
-    chunk = needed(view, f"{before}attention_chunk_size", reason="it counts frames")
-    left = needed(view, f"{before}attention_context_left", reason="it counts frames")
+    chunk = view.require(f"{before}attention_chunk_size", reason="it counts frames")
+    left = view.require(f"{before}attention_context_left", reason="it counts frames")
     right = view.count(f"{before}attention_context_right", reason="it counts frames", default=0, least=0)
     if right:
         raise refused(view, f"{before}attention_context_right", "0", "frames ahead would need a mask, not a window")
@@ -111,7 +102,7 @@ def read_gemma_audio(view: View, model_type: str, family: Family, facts: Facts) 
             f"distances than they have where it is not attention_context_left - 1; got {chunk}."
         )
     cap = view.number(f"{before}attention_logit_cap", reason="it bounds scores", above=0)
-    dim = needed(view, "hidden_size", reason=CHANNELS)
+    dim = view.require("hidden_size", reason=CHANNELS)
     term = Call.of("TransformerXL", dim=dim, num_heads=heads.queries, head_dim=heads.dim, spacing="inclusive",
                    biases=False)  # fmt: skip
     window = left if before else left - 1  # Gemma 4's mask leaves out the farthest frame of the context
@@ -131,8 +122,8 @@ def read_granite(view: View, model_type: str, family: Family, facts: Facts) -> M
     own = view.count("head_dim" if newer else "dim_head", reason=CHANNELS)
     heads = equal_heads(view, dim=own)
     far = "max_position_embeddings" if newer else "max_pos_emb"
-    farthest = needed(view, far, reason="it counts offsets on each side")
-    block = needed(view, "context_size", reason="it counts frames of a block")
+    farthest = view.require(far, reason="it counts offsets on each side")
+    block = view.require("context_size", reason="it counts frames of a block")
     if block > farthest:
         raise ConfigError(
             f"{view.name('context_size')} must be at most {view.name(far)}={farthest}, since transformers refuses "
@@ -194,16 +185,16 @@ def read_wav2vec2(view: View, model_type: str, family: Family, facts: Facts) -> 
 
 
 def _vectors(view: View, heads: int, dim: int) -> Call:
-    left = needed(view, "left_max_position_embeddings", reason="it counts offsets behind")
-    right = needed(view, "right_max_position_embeddings", reason="it counts offsets ahead", least=0)
+    left = view.require("left_max_position_embeddings", reason="it counts offsets behind")
+    right = view.require("right_max_position_embeddings", reason="it counts offsets ahead", least=0)
     return Call.of("Shaw", num_heads=heads, head_dim=dim, max_distance=left, max_ahead=right, values=False)
 
 
 def read_seamless(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """SeamlessM4T v2: Shaw's vectors in the encoder of speech, sinusoids in those of text."""
-    dim = needed(view, "hidden_size", reason=CHANNELS)
+    dim = view.require("hidden_size", reason=CHANNELS)
     length = view.count("max_position_embeddings", reason=TOKENS)
-    first = needed(view, "pad_token_id", reason="positions are counted from the one behind it", least=0) + 1
+    first = view.require("pad_token_id", reason="positions are counted from the one behind it", least=0) + 1
     waves = Call.of("Sinusoidal", dim=dim, layout="concatenated", spacing="inclusive", offset=first, padding="zeros")
     found = {}
     for name, causal in (("encoder", False), ("decoder", True)):

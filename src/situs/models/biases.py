@@ -19,6 +19,7 @@ from situs.models.keys import is_positional
 from situs.models.positions import Heads, Layer, Lengths, ModelPositions, Note
 from situs.models.rotary import read_rotary
 from situs.models.schedule import KINDS, Every, layer_types
+from situs.models.sizes import few, layer_count
 from situs.models.stack import (
     CHANNELS,
     OWN,
@@ -26,9 +27,6 @@ from situs.models.stack import (
     TOKENS,
     bert_table,
     equal_heads,
-    few,
-    layer_count,
-    needed,
     refused,
     roberta_table,
     stacked,
@@ -52,7 +50,7 @@ LEFT_OUT = {
 
 def read_t5(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """T5 and its kind: encoder and decoder, each with buckets of its own and a softmax scale of 1."""
-    heads = equal_heads(view, dim=needed(view, "d_kv", reason=CHANNELS))
+    heads = equal_heads(view, dim=view.require("d_kv", reason=CHANNELS))
     behind = layer_count(view, "num_hidden_layers")
     ahead = layer_count(view, "num_decoder_layers") if view.get("num_decoder_layers") is not None else behind
     window = _local(view) if model_type == "longt5" else None
@@ -74,12 +72,12 @@ def _local(view: View) -> int:
             view, "encoder_attention_type", "local",
             "transient-global attention adds a key for every block of tokens, with buckets of its own",
         )  # fmt: skip
-    return needed(view, "local_radius", reason=TOKENS) + 1
+    return view.require("local_radius", reason=TOKENS) + 1
 
 
 def read_t5_decoder(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """A decoder as T5's, which a model of images hands its keys to (Pix2Struct)."""
-    heads = equal_heads(view, dim=needed(view, "d_kv", reason=CHANNELS))
+    heads = equal_heads(view, dim=view.require("d_kv", reason=CHANNELS))
     count = layer_count(view, "num_hidden_layers")
     bias = t5_bias(view, heads.queries, *T5_BUCKETS, bidirectional=False)
     layers = stacked(count, heads, bias, causal=view.flag("is_decoder", default=True), scale=1.0)
@@ -90,13 +88,13 @@ def read_mpnet(view: View, model_type: str, family: Family, facts: Facts) -> Mod
     """MPNet: T5's bias beside a table, and the usual softmax scale. Its buckets are always 32, up to 128."""
     heads = equal_heads(view)
     key = "relative_attention_num_buckets"
-    rows = needed(view, key, reason="it sizes a table of which 32 rows are used")
+    rows = view.require(key, reason="it sizes a table of which 32 rows are used")
     if rows < 32:
         raise refused(view, key, "32 or more", "MPNet looks up buckets 0 .. 31 whatever it says")
     notes = [SHARED]
     if rows > 32:
         notes.append(Note(view.name(key), f"{rows} rows, of which MPNet reads the first 32"))
-    table, lengths = roberta_table(view, needed(view, "hidden_size", reason=CHANNELS), padding=1)
+    table, lengths = roberta_table(view, view.require("hidden_size", reason=CHANNELS), padding=1)
     bias = Call("T5Bias", (("num_heads", heads.queries), ("softmax_scale", None)))
     layers = stacked(layer_count(view, "num_hidden_layers"), heads, bias, causal=False)
     return ModelPositions(model_type, input=(table,), layers=layers, lengths=lengths, notes=tuple(notes))
@@ -114,7 +112,7 @@ def read_alibi(view: View, model_type: str, family: Family, facts: Facts) -> Mod
     notes: list[Note] = []
     lengths = Lengths(view.count("seq_length", reason=TOKENS))
     if model_type == "mpt":
-        length = needed(view, "max_seq_len", reason=TOKENS)
+        length = view.require("max_seq_len", reason=TOKENS)
         lengths = Lengths(length, limit=length, reason=f"transformers makes a bias for {length} keys")
         scale, notes = _mpt(view)
     layers = stacked(count, heads, Call.of("ALiBi", num_heads=heads.queries), causal=True, scale=scale)
@@ -181,11 +179,11 @@ def read_falcon(view: View, model_type: str, family: Family, facts: Facts) -> Mo
 def read_deberta(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """DeBERTa of all versions, and SEW-D, which is one of them behind a convolution."""
     first = model_type == "deberta"
-    dim = needed(view, "hidden_size", reason=CHANNELS)
+    dim = view.require("hidden_size", reason=CHANNELS)
     own = None if first else view.count("attention_head_size", reason=CHANNELS)
     heads = equal_heads(view, dim=own)
     terms = _terms(view)
-    length = needed(view, "max_position_embeddings", reason=TOKENS)
+    length = view.require("max_position_embeddings", reason=TOKENS)
     view.get("max_relative_positions")  # which says nothing where positions are not relative
     notes: list[Note] = []
     tables: list[Call] = []
@@ -254,7 +252,7 @@ def _disentangled(view: View, heads: Heads, dim: int, terms: tuple[str, ...], le
 
 
 def _convolution(view: View, notes: list[Note]) -> None:
-    width = needed(view, "num_conv_pos_embeddings", reason="it counts frames")
+    width = view.require("num_conv_pos_embeddings", reason="it counts frames")
     view.count("num_conv_pos_embedding_groups", reason="it counts groups of channels")
     notes.append(Note("num_conv_pos_embeddings", f"a convolution over {width} frames is added to the input"))
 
@@ -270,7 +268,7 @@ def read_xlnet(view: View, model_type: str, family: Family, facts: Facts) -> Mod
         if view.flag(key):
             raise refused(view, key, "false", reason)
     bound = view.count("clamp_len", reason="distances beyond it count as it", default=-1, least=-(2**53))
-    dim = needed(view, "hidden_size", reason=CHANNELS)
+    dim = view.require("hidden_size", reason=CHANNELS)
     term = Call.of("TransformerXL", dim=dim, num_heads=heads.queries, head_dim=heads.dim,
                    clamp_len=bound if bound and bound > 0 else None)  # fmt: skip
     memory = view.count("mem_len", reason=TOKENS, least=0)
@@ -288,8 +286,8 @@ def read_funnel(view: View, model_type: str, family: Family, facts: Facts) -> Mo
     repeats = _counts(view, "block_repeats") if view.says("block_repeats") else (1,) * len(sizes)
     if len(repeats) != len(sizes):
         raise refused(view, "block_repeats", f"a list of {len(sizes)}", "each block of block_sizes is repeated")
-    heads = equal_heads(view, dim=needed(view, "d_head", reason=CHANNELS))
-    dim = needed(view, "hidden_size", reason=CHANNELS)
+    heads = equal_heads(view, dim=view.require("d_head", reason=CHANNELS))
+    dim = view.require("hidden_size", reason=CHANNELS)
     # both compute the same numbers
     view.choice("attention_type", choices=("relative_shift", "factorized"), reason="Funnel has these")
     term = Call.of("TransformerXL", dim=dim, num_heads=heads.queries, head_dim=heads.dim)
@@ -343,10 +341,10 @@ def read_inkling(view: View, model_type: str, family: Family, facts: Facts) -> M
 def _inkling_layer(view: View, *, sliding: bool) -> Layer:
     before = "swa_" if sliding else ""
     names = [f"{before}{name}" for name in ("num_attention_heads", "num_key_value_heads", "head_dim")]
-    queries, keys, dim = (needed(view, name, reason="it sizes attention") for name in names)
-    window = needed(view, "sliding_window", reason="it counts the keys that a query sees")
-    extent = needed(view, "rel_extent", reason="it counts distances that have a bias")
-    rank = needed(view, "d_rel", reason="it counts profiles of distance")
+    queries, keys, dim = (view.require(name, reason="it sizes attention") for name in names)
+    window = view.require("sliding_window", reason="it counts the keys that a query sees")
+    extent = view.require("rel_extent", reason="it counts distances that have a bias")
+    rank = view.require("d_rel", reason="it counts profiles of distance")
     floor = view.count("log_scaling_n_floor", reason="a temperature grows from there on")
     factor = view.number("log_scaling_alpha", reason="queries are multiplied by its logarithm", default=0.1)
     tempered = floor is not None and not sliding

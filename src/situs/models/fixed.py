@@ -6,7 +6,7 @@ from situs.models.calls import Call
 from situs.models.facts import Facts
 from situs.models.families import Family
 from situs.models.positions import Heads, Layer, Lengths, ModelPositions, Note
-from situs.models.sizes import CHANNELS, HEADS, LAYERS, require, shared
+from situs.models.sizes import CHANNELS, HEADS, LAYERS, shared
 from situs.models.strict import ConfigError
 from situs.models.view import View, told
 
@@ -16,8 +16,8 @@ BASE = "it is the base of the frequencies"
 
 def read_gptj(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Read GPT-J and CodeGen: neighbours of the first rotary_dim channels, from a table that ends."""
-    heads, count = _heads(view), require(view, ("num_hidden_layers", "n_layer"), LAYERS)
-    rotated = require(view, ("rotary_dim",), ROTATED, least=2)
+    heads, count = _heads(view), view.require("num_hidden_layers", "n_layer", reason=LAYERS)
+    rotated = view.require("rotary_dim", reason=ROTATED, least=2)
     if rotated % 2 or rotated > heads.dim:
         raise ConfigError(
             f"{view.name('rotary_dim')} must be even and at most {heads.dim}, the channels of a head, since pairs are "
@@ -27,44 +27,44 @@ def read_gptj(view: View, model_type: str, family: Family, facts: Facts) -> Mode
         "Rotary", head_dim=heads.dim, base=10000.0, rotary_dim=rotated if rotated < heads.dim else None,
         pairing="interleaved",
     )  # fmt: skip
-    length = require(view, ("max_position_embeddings", "n_positions"), "it counts tokens")
+    length = view.require("max_position_embeddings", "n_positions", reason="it counts tokens")
     layer = Layer("full", (call,), heads, scale=heads.dim**-0.5)
     return ModelPositions(model_type, layers=(layer,) * count, lengths=_ending(length))
 
 
 def read_roformer(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Read RoFormer: neighbours of all channels, of values too where rotary_value says so."""
-    heads, count = _heads(view), require(view, ("num_hidden_layers",), LAYERS)
+    heads, count = _heads(view), view.require("num_hidden_layers", reason=LAYERS)
     call = Call.of("Rotary", head_dim=heads.dim, base=10000.0, pairing="interleaved")
     calls: tuple[Call, ...] = (call,)
     if view.flag("rotary_value"):
         calls += (Call.of("RotaryValue", head_dim=heads.dim, base=10000.0, pairing="interleaved", rotate_back=False),)
-    length = require(view, ("max_position_embeddings",), "it counts tokens")
+    length = view.require("max_position_embeddings", reason="it counts tokens")
     layer = Layer("full", calls, heads, causal=view.flag("is_decoder"), scale=heads.dim**-0.5)
     return ModelPositions(model_type, layers=(layer,) * count, lengths=_ending(length))
 
 
 def read_esm(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Read ESM: rotary, or RoBERTa's learned table, by position_embedding_type."""
-    heads, count = _heads(view), require(view, ("num_hidden_layers",), LAYERS)
+    heads, count = _heads(view), view.require("num_hidden_layers", reason=LAYERS)
     kinds = ("absolute", "rotary")
     kind = view.choice(
         "position_embedding_type", choices=kinds, reason="positions are a table or rotations", default="absolute"
     )
-    length = require(view, ("max_position_embeddings",), "it counts tokens")
+    length = view.require("max_position_embeddings", reason="it counts tokens")
     base = view.number("rope_theta", reason=BASE, default=10000.0, above=0)
     causal = view.flag("is_decoder")
     if kind == "rotary":
         call = Call.of("Rotary", head_dim=heads.dim, base=base)
         layer = Layer("full", (call,), heads, causal=causal, scale=heads.dim**-0.5)
         return ModelPositions(model_type, layers=(layer,) * count, lengths=Lengths(length))
-    row = require(view, ("pad_token_id",), "its row of the table is for padding", least=0)
+    row = view.require("pad_token_id", reason="its row of the table is for padding", least=0)
     if row + 1 >= length:
         raise ConfigError(
             f"{view.name('max_position_embeddings')} must be more than {row + 1}, since the first rows of the table "
             f"are for no position; got {length}."
         )
-    width = require(view, ("hidden_size",), CHANNELS)
+    width = view.require("hidden_size", reason=CHANNELS)
     table = Call.of("Learned", dim=width, max_length=length, offset=row + 1, padding_row=row)
     layer = Layer("full", (), heads, causal=causal, scale=heads.dim**-0.5)
     usable = length - row - 1
@@ -74,8 +74,8 @@ def read_esm(view: View, model_type: str, family: Family, facts: Facts) -> Model
 
 def read_clvp(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Read CLVP's encoders: the first channels of queries, keys and values, as many as its projection says."""
-    heads, count = _heads(view), require(view, ("num_hidden_layers",), LAYERS)
-    rotated = max(require(view, ("projection_dim",), CHANNELS) // (heads.queries * 2), 32)
+    heads, count = _heads(view), view.require("num_hidden_layers", reason=LAYERS)
+    rotated = max(view.require("projection_dim", reason=CHANNELS) // (heads.queries * 2), 32)
     calls: tuple[Call, ...] = ()
     if view.flag("use_rotary_embedding", default=True):
         if rotated % 2 or rotated > heads.dim:
@@ -94,7 +94,7 @@ def read_clvp(view: View, model_type: str, family: Family, facts: Facts) -> Mode
 
 
 def _heads(view: View) -> Heads:
-    queries = require(view, ("num_attention_heads", "n_head"), HEADS)
+    queries = view.require("num_attention_heads", "n_head", reason=HEADS)
     dim = shared(view, ("hidden_size", "n_embd"), queries)
     return Heads(queries, queries, dim, dim)
 

@@ -12,7 +12,7 @@ from situs.models.ladders import beyond, ladders_of
 from situs.models.positions import Heads, Layer, Lengths, ModelPositions, Note
 from situs.models.rope import Ladder
 from situs.models.schedule import KINDS, layer_types
-from situs.models.sizes import LAYERS, heads_of, require
+from situs.models.sizes import heads_of, layer_count
 from situs.models.strict import ConfigError
 from situs.models.view import View, told
 
@@ -30,7 +30,7 @@ ORDERS = {"contiguous": "contiguous", "interleaved": "interleaved", "ernie": "ti
 def read_rotary(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Read a stack of layers whose positions are rotations, or none."""
     key, times = family.layers
-    layers = require(view, (key,), LAYERS) * times
+    layers = layer_count(view, key) * times
     types = layer_types(view, layers, family.schedule)
     length = view.count(*LENGTH, reason="it counts tokens")
     ladders, notes = ladders_of(view, model_type, family, facts, types, length)
@@ -92,7 +92,7 @@ def _layer(view: View, family: Family, type_: str, ladder: Ladder | None, rotate
 def _rotary(view: View, family: Family, heads: Heads, ladder: Ladder) -> Call:
     rotated = heads.dim
     if family.latent:
-        rotated = require(view, ("qk_rope_head_dim",), "it counts the channels that are rotated")
+        rotated = view.require("qk_rope_head_dim", reason="it counts the channels that are rotated")
     elif ladder.share is not None:
         rotated = int(heads.dim * ladder.share)
     if rotated % 2 or not 0 < rotated <= heads.dim:
@@ -173,10 +173,11 @@ def _scale(view: View, family: Family, heads: Heads, ladder: Ladder | None) -> f
     scale = heads.dim**-0.5
     scaling = None if ladder is None else ladder.scaling
     if family.latent and scaling is not None and scaling.cls == "YaRN":
-        weight, factor = scaling.option("mscale_all_dim"), scaling.option("factor")
+        weight: float = scaling.option("mscale_all_dim", 0.0)
+        factor: float = scaling.option("factor")
         if weight and factor > 1:
             scale *= (0.1 * weight * math.log(factor) + 1) ** 2
-    return scale
+    return float(scale)
 
 
 def _causal(view: View, family: Family) -> bool:

@@ -8,20 +8,25 @@ from situs.models.strict import ConfigError
 from situs.models.view import View, told
 
 CHANNELS, LAYERS, HEADS = "it counts channels", "it counts layers", "it counts heads"
+MOST = 10_000  # layers
 PIXELS = "images are cut into patches"
 
 
-def require(view: View, names: tuple[str, ...], reason: str, *, least: int = 1) -> int:
-    """A size that must be known."""
-    found = view.count(*names, reason=reason, least=least)
-    if found is None:
-        raise ConfigError(f"{view.spelling(*names)} must be given, since {reason}; got none.")
-    return found
+def layer_count(view: View, *spellings: str, least: int = 1) -> int:
+    """How many layers there are; a model of more than ten thousand is a mistake."""
+    return few(view.spelling(*spellings), view.require(*spellings, reason="it counts layers", least=least))
+
+
+def few(name: str, layers: int) -> int:
+    """Raise for more layers than any model has, which would fill the memory."""
+    if layers > MOST:
+        raise ConfigError(f"{name} must be at most {MOST:,}, since it counts layers; got {layers:,}.")
+    return layers
 
 
 def shared(view: View, names: tuple[str, ...], heads: int) -> int:
     """The channels of a head, which share those of the stack."""
-    width = require(view, names, CHANNELS)
+    width = view.require(*names, reason=CHANNELS)
     if width % heads:
         raise ConfigError(
             f"{view.spelling(*names)} must be a multiple of {heads}, since so many heads share its channels; got "
@@ -40,7 +45,7 @@ def sides(view: View, *names: str, reason: str = PIXELS) -> tuple[int, int] | No
     if len(both) != 2:
         raise ConfigError(f"{name} must be a number, or a height and a width, since {reason}; got {told(value)}.")
     given = View({str(index): each for index, each in enumerate(both)}, path=name)
-    return require(given, ("0",), reason), require(given, ("1",), reason)
+    return given.require("0", reason=reason), given.require("1", reason=reason)
 
 
 def grid_of(view: View, image: str = "image_size", patch: str = "patch_size") -> tuple[int, int]:
@@ -61,7 +66,7 @@ def grid_of(view: View, image: str = "image_size", patch: str = "patch_size") ->
 
 def heads_of(view: View, family: Family, type_: str = "") -> Heads:
     """The sizes of a layer's attention."""
-    queries = require(view, ("num_attention_heads",), HEADS)
+    queries = view.require("num_attention_heads", reason=HEADS)
     inner = view.part("attn_config") if family.inner else None
     keys = None if inner is None else inner.count("kv_n_heads", reason=HEADS)
     keys = keys or view.count("num_key_value_heads", reason=HEADS) or queries
@@ -79,6 +84,6 @@ def heads_of(view: View, family: Family, type_: str = "") -> Heads:
         dim = (None if "per_layer_config" in view else wide) or dim
         keys = view.count("num_global_key_value_heads", reason=HEADS) or keys
     if not dim:
-        dim = require(view, ("hidden_size",), "heads share its channels") // queries
+        dim = view.require("hidden_size", reason="heads share its channels") // queries
     values = view.count("v_head_dim", reason=CHANNELS) or dim
     return Heads(queries, keys, dim, values)

@@ -2,7 +2,6 @@
 
     config.json          of transformers, of any generation
     params.json          of Meta's and Mistral's own releases
-    model.gguf           its metadata; needs the extra situs[gguf]
 
 Nothing is downloaded, and no code that a configuration names is run.
 """
@@ -19,12 +18,10 @@ from typing import Any, Literal
 
 from situs.models.strict import BYTES, ConfigError, parse, require_depth
 
-Form = Literal["config", "params", "gguf"]
+Form = Literal["config", "params"]
 
 FILES = ("config.json", "params.json")
-"""What a folder is searched for, in this order; then for one GGUF file."""
-
-_GGUF = b"GGUF"
+"""What a folder is searched for, in this order."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +86,7 @@ def _of_path(path: Path) -> Source:
         if path.is_dir():
             path = _within(path)
         with path.open("rb") as file:
-            begin = file.read(len(_GGUF))
-            if begin == _GGUF:
-                from situs.models.gguf import metadata
-
-                return Source(metadata(path), path.name, "gguf")
-            return _of_text(begin + file.read(BYTES + 1 - len(begin)), path.name)
+            return _of_text(file.read(BYTES + 1), path.name)
     except OSError as problem:
         raise ConfigError(
             f"source must be a file or a folder that can be read; got '{path}': {problem.strerror or problem}."
@@ -105,11 +97,7 @@ def _within(folder: Path) -> Path:
     for name in FILES:
         if (folder / name).is_file():
             return folder / name
-    files = sorted(folder.glob("*.gguf"))
-    if len(files) == 1:
-        return files[0]
-    held = f"{len(files)} GGUF files. Name one of them" if files else "none of these"
-    raise ConfigError(f"a folder must hold config.json, params.json or one GGUF file; got '{folder}' with {held}.")
+    raise ConfigError(f"a folder must hold {' or '.join(FILES)}; got '{folder}' with neither.")
 
 
 def _form(config: dict[str, Any]) -> Form:

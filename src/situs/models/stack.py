@@ -11,7 +11,6 @@ from situs.models.view import View, told
 
 CHANNELS = "it counts channels"
 TOKENS = "it counts tokens"
-LAYERS = 10_000
 
 
 class Options(dict[str, Any]):
@@ -21,31 +20,11 @@ class Options(dict[str, Any]):
         return hash(frozenset(self.items()))
 
 
-def needed(view: View, *spellings: str, reason: str, least: int = 1) -> int:
-    """A whole number that has to be there."""
-    found = view.count(*spellings, reason=reason, least=least)
-    if found is None:
-        raise ConfigError(f"{view.spelling(*spellings)} must be given, since {reason}; got none.")
-    return found
-
-
-def layer_count(view: View, *spellings: str, least: int = 1) -> int:
-    """How many layers there are; a model of more than ten thousand is a mistake."""
-    return few(view.spelling(*spellings), needed(view, *spellings, reason="it counts layers", least=least))
-
-
-def few(name: str, layers: int) -> int:
-    """Raise for more layers than any model has, which would fill the memory."""
-    if layers > LAYERS:
-        raise ConfigError(f"{name} must be at most {LAYERS:,}, since it counts layers; got {layers:,}.")
-    return layers
-
-
 def equal_heads(view: View, *, layers: str = "num_attention_heads", dim: int | None = None) -> Heads:
     """Heads that share the model's channels, or have ``dim`` each, and as many for keys as for queries."""
-    queries = needed(view, layers, reason="it counts heads")
+    queries = view.require(layers, reason="it counts heads")
     if dim is None:
-        width = needed(view, "hidden_size", reason="heads share its channels")
+        width = view.require("hidden_size", reason="heads share its channels")
         if width % queries:
             raise ConfigError(
                 f"{view.spelling('hidden_size')} must be a multiple of {view.spelling(layers)}, since heads share its "
@@ -66,16 +45,16 @@ def stacked(
 
 def bert_table(view: View, dim: int, key: str = "max_position_embeddings") -> tuple[Call, Lengths]:
     """A table with a row for each position, and the length at which it ends."""
-    rows = needed(view, key, reason="it counts rows of the table of positions")
+    rows = view.require(key, reason="it counts rows of the table of positions")
     reason = f"the table of positions has {rows} rows"
     return Call.of("Learned", dim=dim, max_length=rows), Lengths(rows, limit=rows, reason=reason)
 
 
 def roberta_table(view: View, dim: int, padding: int | None = None) -> tuple[Call, Lengths]:
     """A table whose first rows are for padding and before it; ``padding`` is its row, pad_token_id if left out."""
-    rows = needed(view, "max_position_embeddings", reason="it counts rows of the table of positions")
+    rows = view.require("max_position_embeddings", reason="it counts rows of the table of positions")
     if padding is None:
-        padding = needed(view, "pad_token_id", reason="positions are counted from the row behind it", least=0)
+        padding = view.require("pad_token_id", reason="positions are counted from the row behind it", least=0)
     usable = rows - padding - 1
     if usable < 1:
         raise ConfigError(
@@ -104,8 +83,8 @@ def bucket_sizes(
 ) -> tuple[int, int]:
     """How many buckets there are, and the distance from which on all share the last."""
     fewest = 4 if bidirectional else 2
-    rows = needed(view, *buckets, reason="offsets share a number of buckets, near and far", least=fewest)
-    far = needed(view, *farthest, reason="all distances from there on share a bucket")
+    rows = view.require(*buckets, reason="offsets share a number of buckets, near and far", least=fewest)
+    far = view.require(*farthest, reason="all distances from there on share a bucket")
     if far <= rows // fewest:
         raise ConfigError(
             f"{view.spelling(*farthest)} must be more than {rows // fewest}, since that many of "

@@ -53,7 +53,8 @@ def parse(given: bytes | str, name: str) -> dict[str, Any]:
 
 def require_depth(found: object, name: str) -> None:
     """Raise if objects and lists hold each other in more levels than any configuration has."""
-    level, levels = [found], 0
+    level: list[Any] = [found]
+    levels = 0
     while level:
         if levels > LEVELS:
             _refuse_depth(name)
@@ -77,8 +78,8 @@ class _TwiceError(ValueError):
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        seen: set[str] = set()
-        raise _TwiceError(next(key for key, _ in pairs if key in seen or seen.add(key)))
+        names = [key for key, _ in pairs]
+        raise _TwiceError(next(key for index, key in enumerate(names) if key in names[:index]))
     return found
 
 

@@ -13,7 +13,7 @@ from situs.models.calls import Call
 from situs.models.facts import Facts
 from situs.models.families import Family
 from situs.models.positions import Heads, Layer, Lengths, ModelPositions, Note
-from situs.models.sizes import CHANNELS, HEADS, LAYERS, grid_of, require, shared
+from situs.models.sizes import CHANNELS, HEADS, LAYERS, grid_of, shared
 from situs.models.strict import ConfigError
 from situs.models.table_rows import BOTH, CONVOLVED, PATCHES, RECURRENT, TOKENS, Patches, Tokens
 from situs.models.view import View, told
@@ -42,8 +42,8 @@ def _stack(view: View, model_type: str, row: Tokens) -> ModelPositions:
             f"{view.name('use_learned_position_embeddings')} must be true, since {model_type} is read with a learned "
             f"table alone; got false."
         )
-    length = require(view, row.length, TABLE)
-    width = require(view, row.table or row.width, CHANNELS)
+    length = view.require(*row.length, reason=TABLE)
+    width = view.require(*(row.table or row.width), reason=CHANNELS)
     notes = [Note("", note) for note in row.notes]
     scaled = row.scaled is not None and (not row.scaled[0] or view.flag(row.scaled[0], default=row.scaled[1]))
     call = _table(view, row, length, width, scaled)
@@ -76,7 +76,7 @@ def _table(view: View, row: Tokens, length: int, width: int, scaled: bool) -> Ca
     offset: int = 0 if row.offset == "padding" else row.offset
     padding_row = offset - 1 if row.padding == "row" else None
     if row.offset == "padding":
-        padding_row = require(view, ("pad_token_id",), "its row of the table is for padding", least=0)
+        padding_row = view.require("pad_token_id", reason="its row of the table is for padding", least=0)
         offset = padding_row + 1
     if row.padding == "row of zeros":
         pad = view.count("pad_token_id", reason="its row of the table is zeros", least=0)
@@ -113,21 +113,21 @@ def _lengths(call: Call, row: Tokens, length: int) -> Lengths:
 
 
 def _layers(view: View, row: Tokens) -> tuple[list[Layer], list[Note]]:
-    count = require(view, row.depth, LAYERS)
+    count = view.require(*row.depth, reason=LAYERS)
     if row.layers == "none":
         return [Layer("none")] * count, []
-    queries = require(view, row.heads, HEADS)
+    queries = view.require(*row.heads, reason=HEADS)
     keys = 1 if view.flag("multi_query") else queries
     dim = shared(view, row.width, queries)
     if row.halved:
-        queries = keys = max(queries // require(view, ("head_ratio",), "heads are divided by it"), 1)
+        queries = keys = max(queries // view.require("head_ratio", reason="heads are divided by it"), 1)
         dim = shared(view, row.width, queries) // 2
     heads = Heads(queries, keys, dim, dim)
     causal = row.causal or view.flag("is_decoder") or view.flag("causal")
     scales = _scales(view, row, heads.dim, count)
     plain = [Layer("full", (), heads, causal=causal, scale=scale) for scale in scales]
     if row.layers == "gpt_neo":
-        window = require(view, ("window_size",), SPANS)
+        window = view.require("window_size", reason=SPANS)
         names = _attention_layers(view, count)
         return [
             replace(each, kind="sliding", window=window) if name == "local" else each
@@ -175,7 +175,7 @@ def _attention_windows(view: View, count: int) -> Sequence[int]:
     value = view.get("attention_window", default=512)
     given = value if isinstance(value, list) else [value] * count
     parts = View({str(index): each for index, each in enumerate(given)}, path=view.name("attention_window"))
-    found = [require(parts, (str(index),), SPANS, least=2) for index in range(len(given))]
+    found = [parts.require(str(index), reason=SPANS, least=2) for index in range(len(given))]
     if len(found) != count or any(each % 2 for each in found):
         raise ConfigError(
             f"{view.name('attention_window')} must be an even number, or {count}, one for each layer, since half of it "
@@ -187,14 +187,14 @@ def _attention_windows(view: View, count: int) -> Sequence[int]:
 def read_patches(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Read a stack of patches whose positions are a learned table."""
     row = PATCHES[model_type]
-    width, count = require(view, row.width, CHANNELS), require(view, row.depth, LAYERS)
-    queries = require(view, row.heads, HEADS)
+    width, count = view.require(*row.width, reason=CHANNELS), view.require(*row.depth, reason=LAYERS)
+    queries = view.require(*row.heads, reason=HEADS)
     dim = shared(view, row.width, queries)
     heads = Heads(queries, queries, dim, dim)
     notes = [Note("", note) for note in row.notes]
     tables: tuple[Call, ...] = ()
     if not row.when or view.flag(row.when, default=True):
-        prefix = require(view, (row.prefix,), SPANS, least=0) if isinstance(row.prefix, str) else row.prefix
+        prefix = view.require(row.prefix, reason=SPANS, least=0) if isinstance(row.prefix, str) else row.prefix
         tables = (Call.of("LearnedGrid", dim=width, size=_grid(view, row), prefix=prefix or None),)
     layer = Layer("full", (), heads, causal=False, scale=heads.dim**-0.5)
     return ModelPositions(model_type, input=tables, layers=(layer,) * count, notes=tuple(notes))
@@ -203,7 +203,7 @@ def read_patches(view: View, model_type: str, family: Family, facts: Facts) -> M
 def _grid(view: View, row: Patches) -> tuple[int, int]:
     if row.size == "image":
         return grid_of(view)
-    count = require(view, ("num_patches",), TABLE)
+    count = view.require("num_patches", reason=TABLE)
     side = math.isqrt(count)
     if side * side != count:
         raise ConfigError(f"{view.name('num_patches')} must be a square, since it is read as one; got {count}.")
@@ -212,7 +212,7 @@ def _grid(view: View, row: Patches) -> tuple[int, int]:
 
 def read_recurrent(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Read a model that keeps tokens in order by a state."""
-    count = require(view, ("num_hidden_layers", "num_blocks"), LAYERS)
+    count = view.require("num_hidden_layers", "num_blocks", reason=LAYERS)
     for key in ("context_length", "max_position_embeddings"):
         view.get(key)
     return ModelPositions(model_type, layers=(Layer("linear"),) * count)
@@ -220,10 +220,10 @@ def read_recurrent(view: View, model_type: str, family: Family, facts: Facts) ->
 
 def read_convolved(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Read a speech model whose positions come from a convolution at the input, which is no encoding of Situs."""
-    count, queries = require(view, ("num_hidden_layers",), LAYERS), require(view, ("num_attention_heads",), HEADS)
+    count, queries = view.require("num_hidden_layers", reason=LAYERS), view.require("num_attention_heads", reason=HEADS)
     dim = shared(view, ("hidden_size",), queries)
     layer = Layer("full", (), Heads(queries, queries, dim, dim), causal=False, scale=dim**-0.5)
-    span = require(view, (CONVOLVED[model_type],), "so many tokens are convolved")
+    span = view.require(CONVOLVED[model_type], reason="so many tokens are convolved")
     notes = (Note(CONVOLVED[model_type], f"positions come from a convolution over {span} tokens, which Situs has not"),)
     return ModelPositions(model_type, layers=(layer,) * count, notes=notes)
 

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal, overload
+from typing import Any
 
 from situs.models.strict import ConfigError
 from situs.registry.spelling import did_you_mean
-
-Missing = Literal["missing"]
-MISSING: Final = object()
 
 
 class View:
@@ -102,6 +99,13 @@ class View:
         value = self.get(*spellings, default=default)
         return None if value is None else require_count(self.spelling(*spellings), value, reason, least=least)
 
+    def require(self, *spellings: str, reason: str, least: int = 1) -> int:
+        """A whole number that has to be there."""
+        found = self.count(*spellings, reason=reason, least=least)
+        if found is None:
+            raise ConfigError(f"{self.spelling(*spellings)} must be given, since {reason}; got none.")
+        return found
+
     def flag(self, *spellings: str, default: bool = False) -> bool:
         """A truth value, or the default."""
         value = self.get(*spellings, default=default)
@@ -112,7 +116,7 @@ class View:
     def choice(self, *spellings: str, choices: Iterable[str], reason: str, default: str | None = None) -> str | None:
         """One of some words, or the default."""
         value, choices = self.get(*spellings, default=default), tuple(choices)
-        if value is None or value in choices:
+        if value is None or (isinstance(value, str) and value in choices):
             return value
         near = did_you_mean(value, choices) if isinstance(value, str) else ""
         raise ConfigError(
@@ -158,13 +162,6 @@ class View:
         return {key: value for key, value in self.config.items() if key not in self.read and value is not None}
 
 
-@overload
-def require_number(
-    name: str, value: object, reason: str, *, least: float | None = ..., above: float | None = ...,
-    most: float | None = ...,
-) -> float: ...  # fmt: skip
-@overload
-def require_number(name: str, value: object, reason: str) -> float: ...
 def require_number(
     name: str,
     value: object,
@@ -194,7 +191,7 @@ def require_count(name: str, value: object, reason: str, *, least: int = 1) -> i
     whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
     if isinstance(value, bool) or not whole:
         raise ConfigError(f"{name} must be a whole number, since {reason}; got {told(value)}.")
-    number = int(value)  # type: ignore[call-overload]
+    number: int = int(value)  # type: ignore[call-overload]
     if number < least:
         raise ConfigError(f"{name} must be {least} or more, since {reason}; got {told(value)}.")
     if number > 2**53:

@@ -18,7 +18,7 @@ from situs.models.families import Family
 from situs.models.positions import Heads, Layer, Lengths, ModelPositions, Note
 from situs.models.rope import read_ladder
 from situs.models.schedule import Every, layer_types
-from situs.models.sizes import CHANNELS, HEADS, LAYERS, PIXELS, grid_of, require, sides
+from situs.models.sizes import CHANNELS, HEADS, LAYERS, PIXELS, grid_of, sides
 from situs.models.strict import ConfigError
 from situs.models.view import View, told
 
@@ -165,9 +165,9 @@ STACKS: dict[str, Stack] = {
 def read_stack(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Read a stack of layers that rotate by the coordinates of a patch."""
     stack = STACKS[model_type]
-    layers = require(view, stack.depth, LAYERS)
+    layers = view.require(*stack.depth, reason=LAYERS)
     heads = _heads(view, stack, layers)
-    width = require(view, stack.width, CHANNELS)
+    width = view.require(*stack.width, reason=CHANNELS)
     base = _base(view, stack, model_type, facts)
     whole = _rotary(stack, heads[0].dim, base)
     called = _called(view, stack, whole, layers)
@@ -186,7 +186,7 @@ def read_stack(view: View, model_type: str, family: Family, facts: Facts) -> Mod
 
 def _heads(view: View, stack: Stack, layers: int) -> list[Heads]:
     """The sizes of each layer's attention."""
-    width, queries = require(view, stack.width, CHANNELS), require(view, stack.heads, HEADS)
+    width, queries = view.require(*stack.width, reason=CHANNELS), view.require(*stack.heads, reason=HEADS)
     share = view.count("memory_attention_downsample_rate", reason="channels are divided by it") or 1
     dim = view.count("head_dim", reason=CHANNELS) or width // (queries * share)
     if dim % (2 * stack.axes if stack.axes == 2 else 2):
@@ -240,7 +240,7 @@ def _called(view: View, stack: Stack, whole: Call, layers: int) -> list[Call]:
     """The encoding of each layer: SAM 3 squeezes coordinates into the span of a window where it has no windows."""
     if stack.windows != "global_attn_indexes":
         return [whole] * layers
-    window = require(view, ("window_size",), CELLS)
+    window = view.require("window_size", reason=CELLS)
     factor = grid_of(view)[0] / window  # the width, which it reads as the first number
     if factor < 1:
         raise ConfigError(
@@ -268,13 +268,13 @@ def _windows(view: View, stack: Stack, layers: int) -> list[Note]:
     if stack.windows == "layer_types":
         types = layer_types(view, layers, Every(4, also=(-1,), rest="window_attention"))
         full = frozenset(each for each, type_ in enumerate(types) if type_ == "full_attention")
-        side = require(view, ("pos_emb_height",), CELLS)
+        side = view.require("pos_emb_height", reason=CELLS)
     else:
         full = _listed(view, stack.windows, layers)
-        side = require(view, ("window_size",), "layers attend within windows")
+        side = view.require("window_size", reason="layers attend within windows")
         if stack.windows == "fullatt_block_indexes":  # pixels, in whole tokens of the text
-            merged = require(view, ("spatial_merge_size",), "so many patches make a token of the text")
-            side = side // merged // require(view, ("patch_size",), PIXELS) * merged
+            merged = view.require("spatial_merge_size", reason="so many patches make a token of the text")
+            side = side // merged // view.require("patch_size", reason=PIXELS) * merged
     if len(full) == layers:
         return []
     rest = [each for each in range(layers) if each not in full]
@@ -318,7 +318,7 @@ def _tables(view: View, stack: Stack, width: int) -> tuple[Call, ...]:
         image = "image_size" if stack.table == "image" else "pretrain_image_size"
         return (Call.of("LearnedGrid", dim=width, size=grid_of(view, image)),)
     if stack.table == "rows":
-        rows = require(view, ("num_position_embeddings",), CELLS)
+        rows = view.require("num_position_embeddings", reason=CELLS)
         side = math.isqrt(rows)
         if side * side != rows:
             raise ConfigError(
@@ -329,9 +329,9 @@ def _tables(view: View, stack: Stack, width: int) -> tuple[Call, ...]:
         height, across = grid_of(view)
         return (Call.of("Learned", dim=width, max_length=height * across + 1),)
     if stack.table == "columns and rows":
-        rows = require(view, ("position_embedding_size",), CELLS)
+        rows = view.require("position_embedding_size", reason=CELLS)
         return (Call.of("Learned", dim=width, max_length=rows),) * 2
-    size = require(view, ("pos_emb_height",), CELLS), require(view, ("pos_emb_width",), CELLS)
+    size = view.require("pos_emb_height", reason=CELLS), view.require("pos_emb_width", reason=CELLS)
     grid = Call.of("LearnedGrid", dim=width, size=size)
     if view.count("pos_emb_time", reason="it counts frames") is None:
         return (grid,)
@@ -351,8 +351,11 @@ def _lengths(view: View, stack: Stack) -> Lengths:
 
 def read_projected(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Read LightGlue, whose angles are learned projections of the coordinates of keypoints."""
-    layers, queries = require(view, ("num_hidden_layers",), LAYERS), require(view, ("num_attention_heads",), HEADS)
-    dim = require(view, ("descriptor_dim", "hidden_size"), CHANNELS) // queries
+    layers, queries = (
+        view.require("num_hidden_layers", reason=LAYERS),
+        view.require("num_attention_heads", reason=HEADS),
+    )
+    dim = view.require("descriptor_dim", "hidden_size", reason=CHANNELS) // queries
     keys = view.count("num_key_value_heads", reason=HEADS) or queries
     call = Call.of("RoPEMixed", head_dim=dim, num_heads=queries)
     layer = Layer("full", (call,), Heads(queries, keys, dim, dim), causal=False, scale=dim**-0.5)
