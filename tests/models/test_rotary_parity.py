@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 import situs
-from situs.models.facts import facts_of, model_types
 from situs.models.families import FAMILIES
 from situs.models.positions import Layer
-from situs.models.read import READERS, read
+from situs.models.read import read
 from tests.models.hugging_face import (
     config_of,
     cosines_and_sines,
@@ -48,13 +47,7 @@ LEFT_OUT = {
     "seamless_m4t": "is a bundle of five stacks in one object",
 }
 
-ROTARY = sorted(
-    name
-    for name in model_types()
-    if name not in LEFT_OUT
-    and name not in READERS
-    and (name in FAMILIES or (facts_of(name) is not None and (facts_of(name).theta or facts_of(name).rope)))  # type: ignore[union-attr]
-)
+ROTARY = sorted(set(FAMILIES) - set(LEFT_OUT))
 
 
 @pytest.mark.thin(4)

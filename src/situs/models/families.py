@@ -1,8 +1,7 @@
 """The table of families: what a model type does otherwise than most, one row for each exception.
 
 Most models rotate halves of their leading channels in every layer and attend causally: `Family()` is that rule, which
-reads model types that are not in the table too. `family_of` joins the rows of a model type; `verified` tells whether
-its positions are compared with those of transformers.
+reads model types that are not in the table too. All types that are in it are compared with transformers by the tests.
 """
 
 from __future__ import annotations
@@ -37,7 +36,12 @@ class Family:
     by_type: whether rope parameters are given by type of layer.
     labels: names that rope parameters have instead of those of layer types.
     bases: for rope parameters by layer type, the older settings that hold their bases.
-    window: the settings that hold the window; and what it means.
+    sinks: whether layers have sinks, all or sliding ones.
+    sliding_keys: how many times as many heads of keys sliding layers have.
+    normed_by: the setting that switches the norm on, in layers that rotate.
+    scaled_layers: the setting that lists the layers whose frequencies are scaled.
+    window: the settings that hold the window.
+    spans: what it counts: the keys that a query sees, itself included; half of them; or how far it sees to each side.
     """
 
     interleaved: bool | str = False
@@ -56,13 +60,16 @@ class Family:
     labels: tuple[tuple[str, str], ...] = ()
     bases: tuple[tuple[str, tuple[str, ...]], ...] = ()
     window: tuple[str, ...] = ("sliding_window",)
-    halved: bool = False
+    spans: Literal["keys", "half", "half of each side", "each side"] = "keys"
     scale: tuple[str, Literal["factor", "square"]] | float | None = None
     softcap: str | None = None
-    sinks: bool = False
+    sinks: bool | Literal["sliding"] = False
+    sliding_keys: int = 1
     causal: bool = True
     temperature: Literal["llama4", "ministral3", "beam", "learned"] | None = None
     norm: Literal["before", "after"] | None = None
+    normed_by: str | None = None
+    scaled_layers: str | None = None
     sections: tuple[Literal["contiguous", "interleaved", "ernie"], tuple[int, ...]] | None = None
     values: Literal["rotated", "rotated and back"] | None = None
 
@@ -85,6 +92,16 @@ def _rows(*rows: tuple[str, Mapping[str, Any]]) -> dict[str, Family]:
 
 
 FAMILIES = _rows(
+    # as most
+    (
+        "apertus arcee aria_text bitnet chameleon csm csm_depth_decoder_model deepseek_ocr2_text dia_decoder "
+        "diffllama doge emu3_text_model evolla falcon_h1 flex_olmo gemma gradium_phonon_tts higgs_audio_v2 "
+        "hrm_text hy_v3 idefics jais2 jetmoe kyutai_speech_to_text llama mimi mimi_decoder mimi_encoder mistral "
+        "mixtral mllama_text_model moshi olmo olmo2 olmoe phimoe pocket_tts pocket_tts_audio_tokenizer "
+        "pocket_tts_audio_tokenizer_decoder pocket_tts_audio_tokenizer_encoder qwen2_5_omni_dit qwen3_moe "
+        "qwen3_omni_moe_talker_text seed_oss starcoder2 timesfm2_5 voxtral_realtime_encoder voxtral_realtime_text",
+        {},
+    ),
     # how pairs are laid out
     (
         "blt_global_transformer blt_local_decoder blt_local_encoder blt_patcher cohere cohere2 cohere2_moe deepseek_v2 "
@@ -97,6 +114,7 @@ FAMILIES = _rows(
     ("nanochat", {"reverse": True}),
     ("minimax_m2", {"rotated": "rotary_dim"}),
     ("dbrx", {"inner": True}),
+    ("molmo2_text", {"scaled_layers": "rope_scaling_layers"}),
     ("longcat_flash", {"layers": ("num_layers", 2)}),
     # how many channels are rotated
     (
@@ -115,7 +133,11 @@ FAMILIES = _rows(
     # which layers attend how
     ("afmoe", {"schedule": Every(4, ("global_attn_every_n_layers",)), "rotates": "sliding"}),
     ("beam", {"schedule": Every(6, also=(-1,)), "by_type": True, "temperature": "beam"}),
-    ("cohere2 cohere2_moe", {"schedule": Every(4, ("sliding_window_pattern",)), "rotates": "sliding"}),
+    ("cohere2", {"schedule": Every(4, ("sliding_window_pattern",)), "rotates": "sliding"}),
+    (
+        "cohere2_moe",
+        {"schedule": Every(4, ("sliding_window_pattern",), before="first_k_dense_replace"), "rotates": "sliding"},
+    ),
     ("cwm granite_swa granitemoe_swa", {"schedule": Every(4, at=0)}),
     (
         "qwen2 qwen3 qwen2_moe qwen2_vl_text qwen2_5_vl_text qwen2_5_omni_text qwen2_5_omni_talker "
@@ -159,10 +181,12 @@ FAMILIES = _rows(
     ("gemma4_text gemma4_unified_text diffusion_gemma_text embedding_gemma2_text", {"wide": 512}),
     ("gpt_oss", {"schedule": Every(2), "sinks": True}),
     ("laguna mellum step3p5", {"schedule": Same("full_attention"), "by_type": True}),
+    ("step3p5", {"scale": ("query_pre_attn_scalar", "square")}),
     (
         "mimo_v2_flash",
         {"schedule": Every(6, also=(0,)), "by_type": True, "window": ("sliding_window", "sliding_window_size")},
     ),
+    ("mimo_v2_flash", {"sinks": "sliding", "sliding_keys": 2}),
     ("minimax", {"schedule": Every(2, rest="linear_attention", at=0)}),
     ("ministral", {"schedule": Same("sliding_attention")}),
     (
@@ -172,9 +196,11 @@ FAMILIES = _rows(
             "by_type": True,
             "bases": _MODERN,
             "window": ("local_attention",),
-            "halved": True,
+            "spans": "half of each side",
         },
     ),
+    ("modernbert-decoder", {"spans": "half"}),
+    ("embedding_gemma2_text neomme ultrabert", {"spans": "each side"}),
     ("muse_glimmer_text", {"schedule": Every(4, at=0, backwards=True), "rotates": "layer_rope_theta"}),
     ("muse_spark_text", {"schedule": Every(4, at=0, backwards=True), "rotates": "layer_rope_theta"}),
     ("muse_glimmer_assistant", {"schedule": Same("sliding_attention")}),
@@ -212,12 +238,15 @@ FAMILIES = _rows(
             "rotates": "no_rope_layers",
             "schedule": Every(4, ("no_rope_layer_interval",), rest="chunked_attention"),
             "temperature": "llama4",
+            "norm": "after",
+            "normed_by": "use_qk_norm",
         },
     ),
     ("granite_swa granitemoe_swa", {"rotates": "layer_rope_theta", "sinks": True}),
     ("granitemoehybrid", {"when": ("position_embedding_type", "rope"), "schedule": Same("linear_attention")}),
     ("zamba2", {"when": ("use_mem_rope", True)}),
-    ("moshi_depth zamba", {"rotates": "none"}),
+    ("moshi_depth", {"rotates": "none"}),
+    ("zamba", {"rotates": "none", "schedule": Same("hybrid", ("attn_layer_period", "attn_layer_offset"))}),
     ("kimi_linear", {"rotates": "none", "schedule": Numbered("linear_attn_config", "full_attn_layers")}),
     # what else scores get
     ("granite granitemoe granitemoeshared granitemoehybrid granite_swa granitemoe_swa granite4_vision_text hyperclovax",
@@ -238,6 +267,11 @@ FAMILIES = _rows(
                 ("compressed_sparse_attention", "compress"),
                 ("heavily_compressed_attention", "compress"),
             ),
+            "bases": (
+                ("sliding_attention", ("rope_theta",)),
+                ("compressed_sparse_attention", ("compress_rope_theta",)),
+                ("heavily_compressed_attention", ("compress_rope_theta",)),
+            ),
             "values": "rotated and back",
             "sinks": True,
         },
@@ -251,7 +285,8 @@ FAMILIES = _rows(
     # which see what comes later
     (
         "dia_encoder esmc eurobert gte jina_embeddings_v3 lasr_encoder glmasr_encoder modernbert nomic_bert "
-        "openai_privacy_filter pe_audio_encoder pe_audio_video_encoder pe_video_encoder t5gemma2_text xcodec2 neucodec",
+        "muse_glimmer_assistant nemotron3_5_transcribe_asr_audio nemotron3_5_transcribe_word_timestamp "
+        "nemotron3_diarization_audio openai_privacy_filter pe_audio_encoder pe_audio_video_encoder pe_video_encoder t5gemma2_text xcodec2 neucodec",
         {"causal": False},
     ),
     # coordinates of images beside text

@@ -51,6 +51,11 @@ def ladders_of(
     def ladder(part: View, own: float | None, named: bool) -> Ladder:
         default = own if own is not None or named else facts.theta or _theta_of(facts.rope)
         found = read_ladder(part, base=default, share=share, **known)
+        if found.type == "axial":
+            raise ConfigError(
+                f"{part.name('rope_type')} must be one for text, since {model_type} is not known to have images; got "
+                f"'axial'."
+            )
         if not family.partial and not family.latent and found.share not in (None, 1.0):
             where = view if view.says(*SHARE) else part
             raise ConfigError(

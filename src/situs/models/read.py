@@ -62,9 +62,10 @@ def read_config(
             note = Note(view.path, f"{name} is not read: no positions of it are known")
             return ModelPositions(name, verified=False, submodels=submodels, notes=(note,))
         found = reader(view, name, family or family_of(name), known)
-    notes = tuple(_unread(view, name, verified=facts is not None))
+    verified = name in READERS or name in FAMILIES or bool(submodels)
+    notes = tuple(_unread(view, name, verified=verified))
     parts = {**found.submodels, **submodels}
-    return replace(found, verified=facts is not None, submodels=parts, notes=(*found.notes, *notes))
+    return replace(found, verified=verified, submodels=parts, notes=(*found.notes, *notes))
 
 
 def _reader(view: View, model_type: str, facts: Facts) -> Reader | None:

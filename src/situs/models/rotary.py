@@ -35,17 +35,21 @@ def read_rotary(view: View, model_type: str, family: Family, facts: Facts) -> Mo
     length = view.count(*LENGTH, reason="it counts tokens")
     ladders, notes = ladders_of(view, model_type, family, facts, types, length)
     rotating = _rotating(view, family, types)
+    view.get(*family.window)  # known, though no layer may slide
+    scaled = view.numbers(family.scaled_layers, reason="each is a layer") if family.scaled_layers else None
     found = []
     for index, (type_, rotates) in enumerate(zip(types, rotating, strict=True)):
         ladder = ladders.get(type_) if type_ in ladders else ladders.get("")
         base = _own_base(view, family, index, layers)
         if ladder is not None and base:
             ladder = replace(ladder, base=base)
+        if ladder is not None and scaled is not None and index not in scaled:
+            ladder = replace(ladder, scaling=None)
         found.append(_layer(_of_layer(view, index), family, type_, ladder if rotates else None, rotates))
-    scaled = [each for each in ladders.values() if each is not None]
-    original = next((each.original_length for each in scaled if each.scaling is not None), None)
-    notes += [Note("", note) for each in dict.fromkeys(scaled) for note in each.notes]
-    notes += [note for each in dict.fromkeys(scaled) for note in beyond(each, length)]
+    used = [each for each in ladders.values() if each is not None]
+    original = next((each.original_length for each in used if each.scaling is not None), None)
+    notes += [Note("", note) for each in dict.fromkeys(used) for note in each.notes]
+    notes += [note for each in dict.fromkeys(used) for note in beyond(each, length)]
     return ModelPositions(
         model_type, layers=tuple(found), lengths=Lengths(declared=length, original=original), notes=tuple(notes)
     )
@@ -69,12 +73,10 @@ def _layer(view: View, family: Family, type_: str, ladder: Ladder | None, rotate
     if kind in ("linear", "none"):
         return Layer(kind)
     heads = heads_of(view, family, type_)
-    window = None
-    if kind == "sliding":
-        window = view.count(*family.window, reason="it counts the keys that a query sees")
-        if window is not None and family.halved:
-            window = window // 2 + 1
+    causal = _causal(view, family)
+    window = _window(view, family, causal=causal) if kind == "sliding" else None
     chunk = view.count("attention_chunk_size", reason="it counts positions") if kind == "chunked" else None
+    sinks = kind == "sliding" if family.sinks == "sliding" else family.sinks
     calls: list[Call] = []
     if ladder is not None:
         rotary = _rotary(view, family, heads, ladder)
@@ -82,11 +84,23 @@ def _layer(view: View, family: Family, type_: str, ladder: Ladder | None, rotate
         if family.values is not None:
             calls.append(Call("RotaryValue", rotary.options))
     calls += _temperature(view, family, heads, ladder, rotates)
+    norm = family.norm
+    if family.normed_by is not None and not (rotates and view.flag(family.normed_by, default=True)):
+        norm = None
     cap = None if family.softcap is None else view.number(family.softcap, reason="it bounds scores", above=0)
     return Layer(
-        kind, tuple(calls), heads, window, chunk, _causal(view, family), _scale(view, family, heads, ladder), cap,
-        family.sinks, family.norm,
+        kind, tuple(calls), heads, window, chunk, causal, _scale(view, family, heads, ladder), cap,
+        sinks, norm,
     )  # fmt: skip
+
+
+def _window(view: View, family: Family, *, causal: bool) -> int | None:
+    """How many keys a query sees to one side, itself included."""
+    window = view.count(*family.window, reason="it counts the keys that a query sees")
+    spans = "half of each side" if family.causal and not causal else family.spans
+    if window is None or spans == "keys":
+        return window
+    return {"half": window // 2, "half of each side": window // 2 + 1, "each side": window + 1}[spans]
 
 
 def _rotary(view: View, family: Family, heads: Heads, ladder: Ladder) -> Call:

@@ -48,6 +48,7 @@ class Every:
     also: layers that are as the one too, counted from the end where negative.
     behind: layers before the first n.
     backwards: whether layers are counted from the last one.
+    before: the setting that counts layers which come first, with a period of their own.
     """
 
     n: int
@@ -58,15 +59,30 @@ class Every:
     also: tuple[int, ...] = ()
     behind: int = 0
     backwards: bool = False
+    before: str | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The settings that it reads."""
+        return self.key if self.before is None else (*self.key, f"prefix_dense_{self.key[0]}")
 
     def types(self, view: View, layers: int) -> list[str]:
         """The type of each layer."""
         n = (view.count(*self.key, reason="it counts layers") if self.key else None) or self.n
+        if self.before is not None:
+            return self._with_first(view, layers, n)
         ones = {layer for layer in range(self.behind, layers) if (layer - self.behind) % n == self.at % n}
         if self.backwards:
             ones = {layers - 1 - layer for layer in ones}
         ones |= {layer % layers for layer in self.also if -layers <= layer < layers}
         return [self.one if layer in ones else self.rest for layer in range(layers)]
+
+    def _with_first(self, view: View, layers: int, n: int) -> list[str]:
+        assert self.before is not None
+        first = view.count(self.before, reason="it counts layers", default=0, least=0) or 0
+        own = view.count(f"prefix_dense_{self.key[0]}", reason="it counts layers", default=1) or 1
+        counts = [(layer, own) if layer < first else (layer - first, n) for layer in range(layers)]
+        return [self.one if (layer + 1) % each == 0 else self.rest for layer, each in counts]
 
 
 @dataclass(frozen=True)
@@ -75,6 +91,11 @@ class Behind:
 
     key: str = "max_window_layers"
     switch: str = "use_sliding_window"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The settings that it reads."""
+        return (self.key, self.switch) if self.switch else (self.key,)
 
     def types(self, view: View, layers: int) -> list[str]:
         """The type of each layer."""
@@ -86,9 +107,13 @@ class Behind:
 
 @dataclass(frozen=True)
 class Same:
-    """Say that all layers are alike: they slide where there is a window, unless they are named here."""
+    """Say that all layers are alike: they slide where there is a window, unless they are named here.
+
+    keys: settings that a list of layer types has taken the place of.
+    """
 
     type: str | None = None
+    keys: tuple[str, ...] = ()
 
     def types(self, view: View, layers: int) -> list[str]:
         """The type of each layer."""
@@ -103,6 +128,11 @@ class Indices:
     key: str
     rest: str
     without: str = "full_attention"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The settings that it reads."""
+        return (self.key,)
 
     def types(self, view: View, layers: int) -> list[str]:
         """The type of each layer."""
@@ -122,6 +152,11 @@ class Numbered:
     part: str
     key: str
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The settings that it reads."""
+        return (self.part,)
+
     def types(self, view: View, layers: int) -> list[str]:
         """The type of each layer."""
         part = view.part(self.part)
@@ -135,6 +170,7 @@ class Period:
     """Say that layers attend from one on, with a period (Jamba)."""
 
     rest: str = "linear_attention"
+    keys: tuple[str, ...] = ("attn_layer_period", "attn_layer_offset")
 
     def types(self, view: View, layers: int) -> list[str]:
         """The type of each layer."""
@@ -149,6 +185,11 @@ class Cycle:
 
     key: str
     names: tuple[tuple[str, str], ...]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The settings that it reads."""
+        return (self.key,)
 
     def types(self, view: View, layers: int) -> list[str]:
         """The type of each layer."""
@@ -166,6 +207,8 @@ def layer_types(view: View, layers: int, rule: Rule) -> list[str]:
     listed = view.get("layer_types", "layers_block_type")
     if listed is None:
         return rule.types(view, layers)
+    for key in rule.keys:  # which the list goes before
+        view.get(key)
     name = view.spelling("layer_types", "layers_block_type")
     if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
         raise ConfigError(f"{name} must be a list of names, since layers attend in different ways; got {told(listed)}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from situs.models.families import Family
 from situs.models.positions import Heads
+from situs.models.schedule import KINDS
 from situs.models.strict import ConfigError
 from situs.models.view import View, told
 
@@ -83,6 +84,8 @@ def heads_of(view: View, family: Family, type_: str = "") -> Heads:
         wide = view.count("global_head_dim", reason=CHANNELS, default=family.wide)
         dim = (None if "per_layer_config" in view else wide) or dim
         keys = view.count("num_global_key_value_heads", reason=HEADS) or keys
+    if KINDS.get(type_) == "sliding":
+        keys *= family.sliding_keys
     if not dim:
         dim = view.require("hidden_size", reason="heads share its channels") // queries
     values = view.count("v_head_dim", reason=CHANNELS) or dim
