@@ -22,7 +22,7 @@ def gathered() -> dict[str, Any]:
     import transformers
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    transformers.logging.set_verbosity_error()
+    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         types = {name: _facts(CONFIG_MAPPING[name]) for name in sorted(CONFIG_MAPPING.keys())}

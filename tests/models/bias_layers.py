@@ -15,7 +15,7 @@ from situs.models.biases import READERS
 from situs.models.facts import Facts, facts_of
 from situs.models.families import family_of
 from situs.models.positions import Layer, ModelPositions, Note
-from situs.models.read import _unread
+from situs.models.reading import _unread
 from situs.models.view import View
 from tests.parity.attention_probe import SeenAttention, enliven
 

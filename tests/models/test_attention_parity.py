@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from situs.models.positions import Layer
-from situs.models.read import read
+from situs.models.reading import read
 from tests.models.hugging_face import config_of, modeling_of
 from tests.models.test_rotary_parity import ROTARY, SETTINGS
 
@@ -27,7 +27,7 @@ UNLIKE = {
 def attention_of(config: Any, index: int) -> Any:
     """The attention module of a layer, without memory for its weights; None where none can be made from these alone."""
     module = modeling_of(config)
-    found = []
+    found: list[Any] = []
     for name, each in vars(module).items():
         if inspect.isclass(each) and name.endswith("Attention") and each.__module__ == module.__name__:
             takes = inspect.signature(each.__init__).parameters

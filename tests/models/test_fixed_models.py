@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from situs.models import read
 from situs.models.fixed import READERS
 from situs.models.strict import ConfigError
 from tests.models.hugging_face import config_of, modeling_of
-from tests.models.reading import file_of, read
+from tests.models.reading import file_of
 from tests.parity.wide_transformers import WIDE_TOLERANCE, in_float64
 
 LENGTH, DIM, HEADS = 50, 160, 4  # heads of 40, of which CLVP rotates 32

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from situs.models.read import read
+from situs.models.reading import read
 from situs.models.strict import ConfigError
 
 SIZES: dict[str, Any] = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 4}

@@ -12,7 +12,7 @@ from torch import Tensor
 import situs
 from situs.models.families import FAMILIES
 from situs.models.positions import Layer
-from situs.models.read import read
+from situs.models.reading import read
 from tests.models.hugging_face import (
     config_of,
     cosines_and_sines,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from situs.models.families import FAMILIES
-from situs.models.read import READERS, read
+from situs.models.reading import READERS, read
 from situs.models.schedule import KINDS
 from situs.models.strict import ConfigError
 from tests.models.hugging_face import config_of

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from situs import Learned, Positions
+from situs.models import read
 from situs.models.positions import ModelPositions
 from situs.models.strict import ConfigError
 from situs.models.table_rows import BOTH, CONVOLVED, PATCHES, RECURRENT, TOKENS, Tokens
 from situs.models.tables import READERS
 from tests.models.hugging_face import config_of, modeling_of
-from tests.models.reading import file_of, read
+from tests.models.reading import file_of
 
 LENGTH, DIM, HEADS, PAD, PATCH = 40, 32, 4, 3, 4
 COUNTS = (73, 16, 40, 55)  # of tokens, of encoders and decoders, of patches, left out

@@ -36,6 +36,8 @@ class Family:
     by_type: whether rope parameters are given by type of layer.
     labels: names that rope parameters have instead of those of layer types.
     bases: for rope parameters by layer type, the older settings that hold their bases.
+    scale: of the softmax: a number, or the setting that holds it or the reciprocal of its square.
+    scale_by: what the channels of a head are divided by in a scale that goes by them.
     sinks: whether layers have sinks, all or sliding ones.
     sliding_keys: how many times as many heads of keys sliding layers have.
     normed_by: the setting that switches the norm on, in layers that rotate.
@@ -62,6 +64,7 @@ class Family:
     window: tuple[str, ...] = ("sliding_window",)
     spans: Literal["keys", "half", "half of each side", "each side"] = "keys"
     scale: tuple[str, Literal["factor", "square"]] | float | None = None
+    scale_by: int = 1
     softcap: str | None = None
     sinks: bool | Literal["sliding"] = False
     sliding_keys: int = 1
@@ -249,6 +252,7 @@ FAMILIES = _rows(
     ("zamba", {"rotates": "none", "schedule": Same("hybrid", ("attn_layer_period", "attn_layer_offset"))}),
     ("kimi_linear", {"rotates": "none", "schedule": Numbered("linear_attn_config", "full_attn_layers")}),
     # what else scores get
+    ("zamba zamba2", {"scale_by": 2}),
     ("granite granitemoe granitemoeshared granitemoehybrid granite_swa granitemoe_swa granite4_vision_text hyperclovax",
      {"scale": ("attention_multiplier", "factor")}),
     ("ministral3 mistral4", {"temperature": "ministral3"}),
@@ -286,7 +290,8 @@ FAMILIES = _rows(
     (
         "dia_encoder esmc eurobert gte jina_embeddings_v3 lasr_encoder glmasr_encoder modernbert nomic_bert "
         "muse_glimmer_assistant nemotron3_5_transcribe_asr_audio nemotron3_5_transcribe_word_timestamp "
-        "nemotron3_diarization_audio openai_privacy_filter pe_audio_encoder pe_audio_video_encoder pe_video_encoder t5gemma2_text xcodec2 neucodec",
+        "nemotron3_diarization_audio openai_privacy_filter pe_audio_encoder pe_audio_video_encoder pe_video_encoder "
+        "t5gemma2_text xcodec2 neucodec",
         {"causal": False},
     ),
     # coordinates of images beside text

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from situs.models.calls import Call
+from situs.models.strict import ConfigError
 
 if TYPE_CHECKING:
     from situs.encodings.base import Encoding
@@ -30,6 +31,13 @@ class Heads:
     """Channels of a value."""
     latent: int | None = None
     """What latent attention caches for a token instead of keys and values."""
+
+    def __post_init__(self) -> None:
+        if self.dim < 1:
+            raise ConfigError(
+                f"heads must have a channel each at least, since scores are formed of them; got {self.queries} heads "
+                f"that share fewer."
+            )
 
 
 @dataclass(frozen=True)
@@ -112,7 +120,6 @@ class ModelPositions:
     """
 
     model_type: str
-    engine: str = "transformers"
     verified: bool = True
     input: tuple[Call, ...] = ()
     layers: tuple[Layer, ...] = ()
@@ -160,7 +167,6 @@ class ModelPositions:
         groups = [{"layers": spans(numbers), **_described(layer)} for numbers, layer in self.groups()]
         return {
             "model_type": self.model_type,
-            "engine": self.engine,
             "verified": self.verified,
             "lengths": {name: value for name, value in vars(self.lengths).items() if value},
             "input": [call.to_plain() for call in self.input],

@@ -37,7 +37,8 @@ def read_rotary(view: View, model_type: str, family: Family, facts: Facts) -> Mo
     rotating = _rotating(view, family, types)
     view.get(*family.window)  # known, though no layer may slide
     scaled = view.numbers(family.scaled_layers, reason="each is a layer") if family.scaled_layers else None
-    found = []
+    found: list[Layer] = []
+    alike: dict[tuple[str, Ladder | None, bool], Layer] = {}
     for index, (type_, rotates) in enumerate(zip(types, rotating, strict=True)):
         ladder = ladders.get(type_) if type_ in ladders else ladders.get("")
         base = _own_base(view, family, index, layers)
@@ -45,7 +46,13 @@ def read_rotary(view: View, model_type: str, family: Family, facts: Facts) -> Mo
             ladder = replace(ladder, base=base)
         if ladder is not None and scaled is not None and index not in scaled:
             ladder = replace(ladder, scaling=None)
-        found.append(_layer(_of_layer(view, index), family, type_, ladder if rotates else None, rotates))
+        own, asked = _of_layer(view, index), (type_, ladder if rotates else None, rotates)
+        if own is not view:
+            found.append(_layer(own, family, *asked))
+            continue
+        if asked not in alike:
+            alike[asked] = _layer(view, family, *asked)
+        found.append(alike[asked])
     used = [each for each in ladders.values() if each is not None]
     original = next((each.original_length for each in used if each.scaling is not None), None)
     notes += [Note("", note) for each in dict.fromkeys(used) for note in each.notes]
@@ -184,7 +191,7 @@ def _scale(view: View, family: Family, heads: Heads, ladder: Ladder | None) -> f
         number = view.number(key, reason="scores are scaled by it", above=0)
         if number is not None:
             return number if kind == "factor" else number**-0.5
-    scale = heads.dim**-0.5
+    scale = (heads.dim / family.scale_by) ** -0.5
     scaling = None if ladder is None else ladder.scaling
     if family.latent and scaling is not None and scaling.cls == "YaRN":
         weight: float = scaling.option("mscale_all_dim", 0.0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from situs.models import biases, fixed, tables, vision
 from situs.models.facts import Facts, facts_of, model_types
@@ -22,7 +22,6 @@ from situs.models.strict import ConfigError
 from situs.models.view import View, told
 from situs.registry.spelling import did_you_mean
 
-Engine = Literal["transformers"]
 Reader = Callable[[View, str, Family, Facts], ModelPositions]
 
 ROTARY = ("rope_parameters", "rope_scaling", "rope_theta")
@@ -31,8 +30,22 @@ READERS: dict[str, Reader] = {**vision.READERS, **tables.READERS, **fixed.READER
 """Of model types whose positions are told otherwise than by rope parameters; the others are read by `read_rotary`."""
 
 
-def read(source: object, *, engine: Engine = "transformers") -> ModelPositions:
-    """Read a configuration: what its model does with positions, layer by layer."""
+def read(source: object) -> ModelPositions:
+    """Read a configuration: what its model does with positions, layer by layer, as transformers runs it.
+
+    source: a ``config.json``, a folder with one, a dict, JSON text, "-" for standard input, a config of transformers,
+        or Meta's ``params.json``. Nothing is downloaded, and no code that it names is run.
+
+    >>> from situs import models
+    >>> sizes = {"hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 4, "num_hidden_layers": 4}
+    >>> model = models.read({"model_type": "cohere2", "sliding_window": 4096, **sizes})
+    >>> model
+    cohere2
+      layers 0-2: Rotary(head_dim=128, base=10000.0, pairing='interleaved'), window 4,096
+      layer 3: no positions
+    >>> model.layer(0).window, model.layer(3).encodings
+    (4096, ())
+    """
     loaded = load(source)
     if loaded.form == "params":
         return read_config(translated(loaded.config), "", family=replace(GENERAL, interleaved=True))
