@@ -11,6 +11,7 @@ from situs.models.facts import facts_of, model_types
 FILE = pathlib.Path(__file__).parent.parent.parent / "docs" / "facts.py"
 
 
+@pytest.mark.heavy
 @pytest.mark.once
 def test_facts_are_those_of_transformers() -> None:
     spec = importlib.util.spec_from_file_location("facts", FILE)
