@@ -31,6 +31,7 @@ LAYERS = [
     "encodings",
     "attention",
     "checks",
+    "models",
     "lab",
     "plots",
     "cli",

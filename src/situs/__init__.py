@@ -12,7 +12,7 @@ from situs.registry import ENCODINGS
 
 # A program uses a few of these, so each is loaded when it is first asked for. Encodings are added from the registry.
 _ON_DEMAND = {
-    "situs": ("attention", "functional", "rotation"),
+    "situs": ("attention", "functional", "models", "rotation"),
     "situs.attention": ("Explanation", "attend", "explain"),
     "situs.attention.cache": ("KVCache",),
     "situs.attention.layer": ("Attention",),
@@ -45,6 +45,7 @@ _MODULES = {name: module for module, several in _ON_DEMAND.items() for name in s
 if TYPE_CHECKING:
     from situs import attention as attention
     from situs import functional as functional
+    from situs import models as models
     from situs import plots as plots
     from situs import rotation as rotation
     from situs.attention import Explanation as Explanation

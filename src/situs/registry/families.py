@@ -279,10 +279,12 @@ FAMILIES = (
         "token, column, row, image; alpha and norms as for Hunyuan",
     ),
     Family(
-        "Vision encoders of Qwen-VL, GLM-V, Kimi, ERNIE, PaddleOCR, VideoLLaMA 3",
+        "Vision encoders of Qwen-VL, GLM-V, ERNIE, PaddleOCR, VideoLLaMA 3",
         "",
         "situs.Rotary(head_dim=80, split=situs.Axial(axes=2))",
         "positions=situs.Positions.grid(4, 6)",
+        note="not Kimi K2.5's, whose pairs are column and row in turns: channels of its queries and keys have to be put "
+        "into this order first",
     ),
     Family(
         "Pixtral",

@@ -1,0 +1,64 @@
+"""The call that makes an encoding, as data: known before torch is loaded, equal where encodings are, shown as code."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from situs.encodings.base import Encoding
+
+
+@dataclass(frozen=True)
+class Call:
+    """Hold a class of Situs by name, and the options it is called with, in order.
+
+    >>> from situs.models.calls import Call
+    >>> Call.of("Rotary", head_dim=8, base=10000.0, scaling=Call.of("LinearScaling", factor=2.0))
+    Rotary(head_dim=8, base=10000.0, scaling=LinearScaling(factor=2.0))
+    """
+
+    cls: str
+    options: tuple[tuple[str, Any], ...]
+
+    @staticmethod
+    def of(cls: str, /, **options: Any) -> Call:
+        """Make one; options that are None are left out, lists are tuples."""
+        given = {name: tuple(each) if isinstance(each, list) else each for name, each in options.items()}
+        return Call(cls, tuple((name, each) for name, each in given.items() if each is not None))
+
+    def option(self, name: str, default: Any = None) -> Any:
+        """What an option is called with."""
+        return dict(self.options).get(name, default)
+
+    def replace(self, **options: Any) -> Call:
+        """The same call with some options changed; None removes one."""
+        return Call.of(self.cls, **{**dict(self.options), **options})
+
+    def build(self) -> Any:
+        """The object; equal calls give the same one while it lives with its model."""
+        import situs
+
+        made = {name: each.build() if isinstance(each, Call) else each for name, each in self.options}
+        return getattr(situs, self.cls)(**made)
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return {"class": self.cls, **{name: _plain(each) for name, each in self.options}}
+
+    def __repr__(self) -> str:
+        return f"{self.cls}({', '.join(f'{name}={each!r}' for name, each in self.options)})"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Call):
+        return value.to_plain()
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
+
+
+@functools.lru_cache(maxsize=512)
+def built(call: Call) -> Encoding:
+    """The encoding of a call, made once: layers that are alike share it, since it only says what a model does."""
+    encoding: Encoding = call.build()
+    return encoding

@@ -1,0 +1,161 @@
+"""Rope parameters wherever a configuration has them: for all layers, by type of layer, or in older settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from situs.models.facts import Facts
+from situs.models.families import Family
+from situs.models.positions import Note
+from situs.models.rope import Ladder, read_ladder
+from situs.models.schedule import KINDS
+from situs.models.sizes import heads_of
+from situs.models.strict import ConfigError
+from situs.models.view import View, told
+
+BASE = ("rope_theta", "rotary_emb_base", "rotary_embedding_base", "rope_embedding_base")
+SHARE = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_emb_fraction")
+
+
+MISSING_TYPE: Any = object()
+
+
+def ladders_of(
+    view: View, model_type: str, family: Family, facts: Facts, types: list[str], length: int | None
+) -> tuple[dict[str, Ladder | None], list[Note]]:
+    """The frequencies of each type of layer; those under "" are for all."""
+    if family.rotates == "none" or (family.when is not None and view.get(family.when[0]) != family.when[1]):
+        return {}, []
+    given, old = view.part("rope_parameters"), view.part("rope_scaling")
+    if given is not None and old is not None and given.config != old.config:
+        raise ConfigError(
+            f"{view.name('rope_parameters')} and {view.name('rope_scaling')} must not both be given, since they are "
+            f"two names of one setting and transformers drops the first; got two that differ. Remove "
+            f"{view.name('rope_scaling')}."
+        )
+    written = given or old
+    notes: list[Note] = []
+    original = view.count("original_max_position_embeddings", reason="it counts tokens")
+    base = view.number(*BASE, reason="it is the base of the frequencies", above=0) if not _listed(view) else None
+    inner = view.part("attn_config") if family.inner else None
+    if base is None and inner is not None:
+        base = inner.number("rope_theta", reason="it is the base of the frequencies", above=0)
+        if base is not None:
+            notes.append(Note(inner.name("rope_theta"), "transformers 5.22 ignores it, and takes 10,000"))
+    share = _share(view, family, facts)
+    also = frozenset({"mrope_section", "xdrope_section"} if family.sections else ())
+    also |= {"llama_4_scaling_beta", "max_position_embeddings"} if family.temperature == "ministral3" else set()
+    known: dict[str, Any] = {"length": length, "original": original, "mla": family.latent, "also": also}
+
+    def ladder(part: View, own: float | None, named: bool) -> Ladder:
+        default = own if own is not None or named else facts.theta or _theta_of(facts.rope)
+        found = read_ladder(part, base=default, share=share, **known)
+        if found.type == "axial":
+            raise ConfigError(
+                f"{part.name('rope_type')} must be one for text, since {model_type} is not known to have images; got "
+                f"'axial'."
+            )
+        if not family.partial and not family.latent and found.share not in (None, 1.0):
+            where = view if view.says(*SHARE) else part
+            raise ConfigError(
+                f"{where.spelling(*SHARE)} must be left out, since {model_type} rotates all channels, and transformers "
+                f"fails or ignores it; got {told(found.share)}."
+            )
+        return found
+
+    if not family.by_type:
+        if written is not None:
+            if set(written.config) & set(KINDS):
+                raise ConfigError(
+                    f"{written.path} must be one object for all layers, since {model_type} rotates them alike; got one "
+                    f"for each of {', '.join(written.config)}."
+                )
+            return {"": ladder(written, base, named=given is not None)}, notes
+        older = {"rope_theta": base, "partial_rotary_factor": share}
+        older = {key: each for key, each in older.items() if each is not None}
+        default = View({**facts.rope, **older} if facts.rope else {}, path="rope_parameters")
+        return {"": ladder(default, base, named=False)}, notes
+    return _ladders_by_type(view, model_type, family, facts, types, given, old, base, ladder)
+
+
+def _ladders_by_type(
+    view: View, model_type: str, family: Family, facts: Facts, types: list[str], given: View | None, old: View | None,
+    base: float | None, ladder: Any,
+) -> tuple[dict[str, Ladder | None], list[Note]]:  # fmt: skip
+    written = given or old
+    labels = dict(family.labels)
+    nested = written is not None and all(key in KINDS or key in labels.values() for key in written.config)
+    if given is not None and not nested:
+        raise ConfigError(
+            f"{given.path} must have an object for each of {', '.join(sorted(set(types)))}, since {model_type} rotates "
+            f"them differently and transformers ignores one for all; got {told(dict(given.config))}. Put it under "
+            f"full_attention."
+        )
+    legacy = {
+        type_: view.number(*keys, reason="it is the base of the frequencies", above=0) for type_, keys in family.bases
+    }
+    found: dict[str, Ladder | None] = {}
+    notes: list[Note] = []
+    if model_type == "olmo3" and legacy["sliding_attention"] is not None and written is None:
+        notes.append(
+            Note("rope_theta", "transformers 5.22 takes it for full layers alone, and 500,000 for sliding ones")
+        )
+    for type_ in dict.fromkeys(types):
+        if KINDS[type_] in ("linear", "none"):
+            continue
+        label = labels.get(type_, type_)
+        default = (facts.rope or {}).get(label, MISSING_TYPE)
+        own = legacy.get(type_)
+        if nested and written is not None:
+            if label not in written.config:
+                raise ConfigError(
+                    f"{written.name(label)} must be given, since layers of that type rotate; got rope parameters for "
+                    f"{', '.join(written.config)} alone. null says that they do not."
+                )
+            part = written.part(label)
+            found[type_] = None if part is None else ladder(part, own, named=True)
+        elif default is None:
+            found[type_] = None
+        elif old is not None and type_ == "full_attention":
+            start = {} if default is MISSING_TYPE else default
+            found[type_] = ladder(old, own or base or start.get("rope_theta"), named=True)
+        else:
+            start = dict(facts.rope or {}).get("full_attention", {}) if default is MISSING_TYPE else default
+            start = {**start, **({} if own is None else {"rope_theta": own})}
+            found[type_] = ladder(View(start, path=f"rope_parameters.{type_}"), None, named=True)
+    return found, notes
+
+
+def beyond(ladder: Ladder, length: int | None) -> list[Note]:
+    """A note where the declared length is more than a scaling was made for."""
+    if length is None or ladder.scaling is None or ladder.original_length is None or ladder.factor is None:
+        return []
+    covered = ladder.original_length * ladder.factor
+    if ladder.type not in ("yarn", "linear") or length <= 1.01 * covered:
+        return []
+    return [
+        Note(
+            "max_position_embeddings",
+            f"{length:,} is more than {ladder.type} by {ladder.factor:g} covers, {covered:,.0f} from "
+            f"{ladder.original_length:,}",
+        )
+    ]
+
+
+def _share(view: View, family: Family, facts: Facts) -> float | None:
+    share = view.number(*SHARE, reason="it is a share of the channels", default=facts.share, above=0)
+    if family.rotated is not None and share is None:
+        rotated = view.count(family.rotated, reason="it counts the channels that are rotated")
+        share = None if rotated is None else rotated / heads_of(view, family).dim
+    if share is None and isinstance(facts.rope, Mapping):
+        share = facts.rope.get("partial_rotary_factor")
+    return share
+
+
+def _theta_of(rope: Mapping[str, Any] | None) -> float | None:
+    return None if rope is None else rope.get("rope_theta")
+
+
+def _listed(view: View) -> bool:
+    return any(isinstance(view.config.get(key), list) for key in BASE)

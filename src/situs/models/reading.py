@@ -1,0 +1,132 @@
+"""Read what a released model does with positions.
+
+A configuration is one stack of layers, or has parts with a configuration of their own (``text_config``,
+``vision_config`` ...), which become submodels. Each stack is read by the reader of its model type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from situs.models import biases, fixed, tables, vision
+from situs.models.facts import Facts, facts_of, model_types
+from situs.models.families import FAMILIES, GENERAL, Family, family_of
+from situs.models.keys import POSITIONS, is_positional
+from situs.models.params import translated
+from situs.models.positions import ModelPositions, Note
+from situs.models.rotary import read_rotary
+from situs.models.source import load
+from situs.models.strict import ConfigError
+from situs.models.view import View, told
+from situs.registry.spelling import did_you_mean
+
+Reader = Callable[[View, str, Family, Facts], ModelPositions]
+
+ROTARY = ("rope_parameters", "rope_scaling", "rope_theta")
+
+READERS: dict[str, Reader] = {**vision.READERS, **tables.READERS, **fixed.READERS, **biases.READERS}
+"""Of model types whose positions are told otherwise than by rope parameters; the others are read by `read_rotary`."""
+
+
+def read(source: object) -> ModelPositions:
+    """Read a configuration: what its model does with positions, layer by layer, as transformers runs it.
+
+    source: a ``config.json``, a folder with one, a dict, JSON text, "-" for standard input, a config of transformers,
+        or Meta's ``params.json``. Nothing is downloaded, and no code that it names is run.
+
+    >>> from situs import models
+    >>> sizes = {"hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 4, "num_hidden_layers": 4}
+    >>> model = models.read({"model_type": "cohere2", "sliding_window": 4096, **sizes})
+    >>> model
+    cohere2
+      layers 0-2: Rotary(head_dim=128, base=10000.0, pairing='interleaved'), window 4,096
+      layer 3: no positions
+    >>> model.layer(0).window, model.layer(3).encodings
+    (4096, ())
+    """
+    loaded = load(source)
+    if loaded.form == "params":
+        return read_config(translated(loaded.config), "", family=replace(GENERAL, interleaved=True))
+    return read_config(loaded.config, "")
+
+
+def read_config(
+    config: Mapping[str, Any], path: str, *, model_type: str | None = None, family: Family | None = None
+) -> ModelPositions:
+    """Read one object of settings; ``model_type`` is what it is where it does not say."""
+    name = config.get("model_type", model_type)
+    if not isinstance(name, str) or not name:
+        raise ConfigError(
+            f"{path + '.' if path else ''}model_type must name a model type, since settings mean different things by "
+            f"it; got {told(name)}."
+        )
+    facts = facts_of(name)
+    known = facts or Facts()
+    view = View(config, path=path, defaults=known.keys, renamed=known.renamed)
+    submodels = _submodels(view, known)
+    if submodels and name not in READERS and not view.says("num_hidden_layers"):
+        found = ModelPositions(name)
+        _require_no_override(view, name, submodels)
+    else:
+        reader = _reader(view, name, known)
+        if reader is None:
+            note = Note(view.path, f"{name} is not read: no positions of it are known")
+            return ModelPositions(name, verified=False, submodels=submodels, notes=(note,))
+        found = reader(view, name, family or family_of(name), known)
+    verified = name in READERS or name in FAMILIES or bool(submodels)
+    notes = tuple(_unread(view, name, verified=verified))
+    parts = {**found.submodels, **submodels}
+    return replace(found, verified=verified, submodels=parts, notes=(*found.notes, *notes))
+
+
+def _reader(view: View, model_type: str, facts: Facts) -> Reader | None:
+    """Who reads a model type: one that is in no table is read as rotary where its settings say that it is. None for a
+    part of a model that may be no stack of attention at all, such as a codec."""
+    rotates = bool(facts.theta or facts.rope) or any(view.says(key) for key in ROTARY)
+    if model_type in READERS:
+        return READERS[model_type]
+    if model_type in FAMILIES or rotates:
+        return read_rotary
+    if view.path:
+        return None
+    raise ConfigError(
+        f"model_type must be one that is known, or have rope parameters, since nothing else tells how a model reads "
+        f"positions; got {told(model_type)}.{did_you_mean(model_type, model_types())}"
+    )
+
+
+def _submodels(view: View, facts: Facts) -> dict[str, ModelPositions]:
+    """The parts that are models, by the first word of their setting: text, vision, audio ..."""
+    found: dict[str, ModelPositions] = {}
+    for key, model_type in facts.parts.items():
+        part = view.part(key)
+        if part is not None and (part.config.get("model_type") or model_type):
+            found[key.removesuffix("_config")] = read_config(part.config, part.path, model_type=model_type)
+    return found
+
+
+def _require_no_override(view: View, model_type: str, submodels: Mapping[str, ModelPositions]) -> None:
+    """Raise for rope parameters beside the parts: no part reads them."""
+    for key in ("rope_parameters", "rope_scaling"):
+        if view.get(key) is not None:
+            part = "text" if "text" in submodels else next(iter(submodels))
+            raise ConfigError(
+                f"{view.name(key)} must stand in one of the parts of {model_type}, since none of them reads it from "
+                f"here; got {told(view.get(key))}. Put it into {view.name(part + '_config')}."
+            )
+
+
+def _unread(view: View, model_type: str, *, verified: bool) -> Iterator[Note]:
+    """Refuse what speaks of positions and is not understood; tell what is understood and changes nothing."""
+    for key, value in view.unread().items():
+        if not is_positional(key) or value is False:
+            continue
+        if key in POSITIONS and verified:
+            yield Note(view.name(key), f"{told(value)} changes nothing: {model_type} does not read it")
+            continue
+        raise ConfigError(
+            f"{view.name(key)} must be a setting that is understood, since it speaks of positions; got {told(value)}."
+            f"{did_you_mean(key, sorted(POSITIONS))}"
+        )

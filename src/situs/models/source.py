@@ -1,0 +1,105 @@
+"""Where a configuration comes from: a file, a folder, a dict, text, standard input or a config object.
+
+    config.json          of transformers, of any generation
+    params.json          of Meta's and Mistral's own releases
+
+Nothing is downloaded, and no code that a configuration names is run.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from situs.models.strict import BYTES, ConfigError, parse, require_depth
+
+Form = Literal["config", "params"]
+
+FILES = ("config.json", "params.json")
+"""What a folder is searched for, in this order."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Hold a configuration as plain data of its own, and what errors call it."""
+
+    config: dict[str, Any]
+    name: str
+    form: Form
+
+
+def load(given: object) -> Source:
+    """Read a configuration from whatever names or holds it."""
+    if isinstance(given, Source):
+        return given
+    if isinstance(given, Mapping):
+        return _of_mapping(given, "config")
+    if isinstance(given, (bytes, bytearray)):
+        return _of_text(bytes(given), "config")
+    if isinstance(given, str) and given.lstrip().startswith("{"):
+        return _of_text(given, "config")
+    if given == "-":
+        return _of_text(sys.stdin.buffer.read(BYTES + 1), "standard input")
+    if isinstance(given, (str, os.PathLike)):
+        return _of_path(Path(given))
+    to_dict = getattr(given, "to_dict", None)
+    if callable(to_dict) and not isinstance(given, type):
+        return _of_mapping(to_dict(), type(given).__name__)
+    raise TypeError(
+        f"source must be a config.json, a folder with one, a dict, JSON text, '-' for standard input, or a config of "
+        f"transformers; got {given!r:.80}."
+    )
+
+
+def _of_text(text: bytes | str, name: str) -> Source:
+    config = parse(text, name)
+    return Source(config, name, _form(config))
+
+
+def _of_mapping(given: Any, name: str) -> Source:
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{name} must give its settings as a dict; got {given!r:.80}.")
+    require_depth(given, name)
+    config = _plain(given, name)
+    return Source(config, name, _form(config))
+
+
+def _plain(given: Any, name: str) -> Any:
+    """Copy what JSON could hold; lists for tuples, as it would."""
+    if isinstance(given, Mapping):
+        wrong = [key for key in given if not isinstance(key, (str, int))]
+        if wrong:
+            raise ConfigError(f"{name} must have strings for keys, since it stands for JSON; got {wrong[0]!r:.80}.")
+        return {str(key): _plain(each, name) for key, each in given.items()}
+    if isinstance(given, (list, tuple)):
+        return [_plain(each, name) for each in given]
+    return copy.copy(given)
+
+
+def _of_path(path: Path) -> Source:
+    try:
+        if path.is_dir():
+            path = _within(path)
+        with path.open("rb") as file:
+            return _of_text(file.read(BYTES + 1), path.name)
+    except OSError as problem:
+        raise ConfigError(
+            f"source must be a file or a folder that can be read; got '{path}': {problem.strerror or problem}."
+        ) from None
+
+
+def _within(folder: Path) -> Path:
+    for name in FILES:
+        if (folder / name).is_file():
+            return folder / name
+    raise ConfigError(f"a folder must hold {' or '.join(FILES)}; got '{folder}' with neither.")
+
+
+def _form(config: dict[str, Any]) -> Form:
+    """Whether settings are Meta's own: they name no model type, and have sizes under other names."""
+    return "params" if "model_type" not in config and {"dim", "n_layers", "n_heads"} <= config.keys() else "config"
