@@ -283,8 +283,8 @@ FAMILIES = (
         "",
         "situs.Rotary(head_dim=80, split=situs.Axial(axes=2))",
         "positions=situs.Positions.grid(4, 6)",
-        note="not Kimi K2.5's, whose pairs are column and row in turns: channels of its queries and keys have to be put "
-        "into this order first",
+        note="not Kimi K2.5's, whose pairs are column and row in turns: channels of its queries and keys have to be "
+        "put into this order first",
     ),
     Family(
         "Pixtral",
