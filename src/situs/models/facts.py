@@ -28,8 +28,8 @@ class Facts:
     keys: Mapping[str, Any] = field(default_factory=dict)
     parts: Mapping[str, str] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
-    theta: float | None = None
-    share: float | None = None
+    theta: float | int | None = None
+    share: float | int | None = None
     rope: Mapping[str, Any] | None = None
 
 

@@ -83,10 +83,10 @@ class View:
         self,
         *spellings: str,
         reason: str,
-        default: float | None = None,
-        least: float | None = None,
-        above: float | None = None,
-        most: float | None = None,
+        default: float | int | None = None,
+        least: float | int | None = None,
+        above: float | int | None = None,
+        most: float | int | None = None,
     ) -> float | None:
         """A finite number within bounds, or the default."""
         value = self.get(*spellings, default=default)
@@ -167,9 +167,9 @@ def require_number(
     value: object,
     reason: str,
     *,
-    least: float | None = None,
-    above: float | None = None,
-    most: float | None = None,
+    least: float | int | None = None,
+    above: float | int | None = None,
+    most: float | int | None = None,
 ) -> float:
     """A finite number within bounds, as a float."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
