@@ -97,7 +97,8 @@ def attention(
     if call.softcap is not None:
         scores = scores if rounding is None else rounding.of_wide(scores)
         hidden = scores == -math.inf  # by a bias
-        scores = torch.where(hidden, scores, call.softcap * torch.tanh(scores / call.softcap))
+        bounded = torch.tanh(scores / call.softcap) if rounding is None else rounding.of_tanh(scores / call.softcap)
+        scores = torch.where(hidden, scores, call.softcap * bounded)
     scores = scores + added
     if rounding is not None:
         scores = rounding.of_wide(scores)

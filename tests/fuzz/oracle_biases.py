@@ -148,8 +148,9 @@ def swin(encoding: Any, pairs: Pairs, read: Reader) -> Tensor:
     for distance, size in zip((down, right), trained, strict=True):
         share = distance.double() * 8 / max(size - 1, 1)
         shown.append(share.sign() * torch.log2(1 + share.abs()) / 3)
-    hidden = torch.relu(torch.stack(shown, -1) @ read(encoding.hidden.weight).T + read(encoding.hidden.bias))
-    return (16 * torch.sigmoid(hidden @ read(encoding.out.weight).T)).movedim(-1, 1)
+    seen = read.rounded(torch.stack(shown, -1))
+    hidden = torch.relu(read.rounded(seen @ read(encoding.hidden.weight).T + read(encoding.hidden.bias)))
+    return (16 * torch.sigmoid(read.rounded(hidden @ read(encoding.out.weight).T))).movedim(-1, 1)
 
 
 def boxes(encoding: Any, pairs: Pairs, read: Reader) -> Tensor:

@@ -51,6 +51,11 @@ class Rounding:
             term.register_hook(lambda gradient: gradient + common * gradient.abs())
         return self.of_wide(term)
 
+    def of_tanh(self, x: Tensor) -> Tensor:
+        """``tanh x``; backward, 1 minus the square of what was held, of which little is left where it is near 1."""
+        held = self.of_wide(torch.tanh(x.detach()))
+        return held + (1 - held.square()) * (x - x.detach())
+
     def in_float64(self, x: Tensor) -> Tensor:
         """Numbers that are held in float64, whatever the tensors' dtype is."""
         return x * (1 + torch.finfo(torch.float64).eps / 2 * self._draw(x))
@@ -145,6 +150,11 @@ class Reader:
     def summed_of_equals(self, total: Tensor, weights: Tensor, vectors: Tensor, count: int) -> Tensor:
         """A sum of up to ``count`` weighted vectors, of which many are one and the same."""
         return total if self.rounding is None else self.rounding.of_equals(total, weights, vectors, count)
+
+    def of_tanh(self, x: Tensor) -> Tensor:
+        """``tanh x``; backward, 1 minus the square of what was held, of which little is left where it is near 1."""
+        held = self.of_wide(torch.tanh(x.detach()))
+        return held + (1 - held.square()) * (x - x.detach())
 
     def in_float64(self, x: Tensor) -> Tensor:
         """Numbers that are held in float64, whatever the tensors' dtype is."""
