@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import situs
 from situs.models.reading import read
 from situs.models.strict import ConfigError
 
@@ -45,6 +46,16 @@ def test_a_model_says_what_each_layer_does() -> None:
     with pytest.raises(IndexError) as problem:
         model.layer(4)
     assert str(problem.value) == "layer must be a number below 4, since gemma2 has that many layers; got 4."
+
+
+def test_layers_without_rotation_may_have_a_temperature() -> None:
+    model = read({"model_type": "llama4_text", **SIZES, "head_dim": 16, "attention_chunk_size": 8})
+    assert [layer.kind for layer in model.layers] == ["chunked", "chunked", "chunked", "full"]
+    assert model.layer(0).temperature is None
+    assert model.layer(0).chunk == 8
+    temperature = model.layer(3).temperature
+    assert isinstance(temperature, situs.Temperature)
+    assert (temperature.dialect, temperature.original_length, temperature.factor) == ("llama4", 8192, 0.1)
 
 
 def test_every_source_gives_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

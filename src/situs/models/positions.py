@@ -62,6 +62,12 @@ class Layer:
         """The encodings as Situs has them, made when they are first asked for; parameters are as they are made."""
         return tuple(call.build() for call in self.calls)
 
+    @property
+    def temperature(self) -> Encoding | None:
+        """The encoding among them that multiplies queries by a number of their position; None where none does."""
+        pairs = zip(self.calls, self.encodings, strict=True)
+        return next((each for call, each in pairs if call.cls == "Temperature"), None)
+
     def options(self) -> dict[str, Any]:
         """What `attend` is called with beside encodings; sinks are a parameter, which the model has."""
         named = {"causal": self.causal, "window": self.window, "chunk": self.chunk, "scale": self.scale,
