@@ -11,6 +11,7 @@ biases.py       T5, ALiBi, DeBERTa and others that add to scores; bias_*.py imag
 tables.py       tables at the input, learned or of sines; table_rows.py the rows; fixed.py rotary of a fixed base
 """
 
+from situs.models.fingerprints import fingerprint as fingerprint
 from situs.models.positions import Heads as Heads
 from situs.models.positions import Layer as Layer
 from situs.models.positions import Lengths as Lengths
@@ -19,4 +20,4 @@ from situs.models.positions import Note as Note
 from situs.models.reading import read as read
 from situs.models.strict import ConfigError as ConfigError
 
-__all__ = ["ConfigError", "Heads", "Layer", "Lengths", "ModelPositions", "Note", "read"]
+__all__ = ["ConfigError", "Heads", "Layer", "Lengths", "ModelPositions", "Note", "fingerprint", "read"]
