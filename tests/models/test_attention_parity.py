@@ -43,7 +43,7 @@ def attention_of(config: Any, index: int) -> Any:
     return None
 
 
-@pytest.mark.thin(4)
+@pytest.mark.thin(10)
 @pytest.mark.parametrize("model_type", ROTARY)
 def test_layers_attend_as_those_of_transformers(model_type: str) -> None:
     config = config_of(model_type, **SETTINGS.get(model_type, {}))

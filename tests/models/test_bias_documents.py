@@ -32,7 +32,7 @@ def pages() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("switched", [(True, True), (True, False), (False, True), (False, False)], ids=str)
-@pytest.mark.thin(3)
+@pytest.mark.thin(6)
 @pytest.mark.parametrize("model_type", ["layoutlmv2", "layoutlmv3"])
 @torch.no_grad()
 def test_biases_of_text_and_of_boxes(model_type: str, switched: tuple[bool, bool]) -> None:
@@ -77,7 +77,7 @@ TABLES: dict[str, tuple[str, str, str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(6)
 @pytest.mark.parametrize("model_type", TABLES)
 @torch.no_grad()
 def test_tables_of_the_text(model_type: str) -> None:

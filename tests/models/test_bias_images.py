@@ -53,7 +53,7 @@ def attentions(model: nn.Module) -> list[Any]:
     ]
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(6)
 @pytest.mark.parametrize("model_type", SWINS)
 @torch.no_grad()
 def test_windows_of_swin(model_type: str) -> None:
@@ -87,7 +87,7 @@ def test_windows_of_swin(model_type: str) -> None:
             assert table.shape[1:] == found.input[0].build().table.shape
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(6)
 @pytest.mark.parametrize("model_type", ["donut-swin", "maskformer-swin", "swinv2", "swin2sr"])
 @torch.no_grad()
 def test_tables_of_the_input_that_fail_in_transformers_are_refused(model_type: str) -> None:
@@ -126,7 +126,7 @@ def test_windows_of_the_second_version_are_no_larger_than_an_image_is_high() -> 
 
 
 @pytest.mark.parametrize("switched", [(True, False), (False, True), (True, True), (False, False)], ids=str)
-@pytest.mark.thin(3)
+@pytest.mark.thin(6)
 @pytest.mark.parametrize("model_type", ["beit", "data2vec-vision"])
 @torch.no_grad()
 def test_beit(model_type: str, switched: tuple[bool, bool]) -> None:
@@ -186,7 +186,7 @@ SAMS: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(6)
 @pytest.mark.parametrize("model_type", SAMS)
 @torch.no_grad()
 def test_offsets_down_and_across(model_type: str) -> None:

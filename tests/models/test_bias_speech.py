@@ -99,7 +99,7 @@ def test_nemotrons_frames_see_chunks() -> None:
         assert_attends(seen, layer, made(layer, state), mask=mask)
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(6)
 @pytest.mark.parametrize("name", ["encoder", "decoder"])
 @torch.no_grad()
 def test_fastspeech(name: str) -> None:

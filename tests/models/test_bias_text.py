@@ -58,7 +58,7 @@ T5_MODELS = {
 }  # fmt: skip
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(6)
 @pytest.mark.parametrize("model_type", T5_MODELS)
 def test_t5s_kind(model_type: str) -> None:
     cls, options = T5_MODELS[model_type]
@@ -138,7 +138,7 @@ ALIBI: dict[str, tuple[str, dict[str, Any], Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(6)
 @pytest.mark.parametrize("model_type", ALIBI)
 def test_alibi(model_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cls, options, probe = ALIBI[model_type]
@@ -165,7 +165,7 @@ DEBERTA: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(6)
 @pytest.mark.parametrize("model_type", DEBERTA)
 def test_deberta(model_type: str) -> None:
     cls, options = DEBERTA[model_type]

@@ -52,7 +52,7 @@ def theirs(config: Any, x: Tensor) -> Tensor:
     return torch.cat((turned, rest), -1)
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(6)
 @pytest.mark.parametrize("model_type", READERS)
 @torch.no_grad()
 def test_fixed_rotations_are_those_of_transformers(model_type: str) -> None:

@@ -50,7 +50,7 @@ LEFT_OUT = {
 ROTARY = sorted(set(FAMILIES) - set(LEFT_OUT))
 
 
-@pytest.mark.thin(4)
+@pytest.mark.thin(10)
 @pytest.mark.parametrize("model_type", ROTARY)
 def test_scores_are_those_of_transformers(model_type: str) -> None:
     config = config_of(model_type, **SETTINGS.get(model_type, {}))

@@ -16,7 +16,7 @@ from tests.models.test_rotary_parity import ROTARY, SETTINGS
 WITH_LISTS = [name for name in ROTARY if name in FAMILIES and name not in SETTINGS]
 
 
-@pytest.mark.thin(4)
+@pytest.mark.thin(10)
 @pytest.mark.parametrize("model_type", WITH_LISTS)
 def test_layers_are_of_the_kinds_that_transformers_lists(model_type: str) -> None:
     for layers in (4, 13):

@@ -190,7 +190,7 @@ def compare(part: ModelPositions, row: Tokens, table: nn.Module, seen: list[Tens
     torch.testing.assert_close(ours, theirs, rtol=0.0, atol=2e-5)
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(6)
 @pytest.mark.parametrize("model_type", TEXT)
 @torch.no_grad()
 def test_tables_of_text_add_what_a_model_does(model_type: str) -> None:
@@ -212,7 +212,7 @@ def test_tables_of_text_add_what_a_model_does(model_type: str) -> None:
     assert len(part.layers) == 2
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(6)
 @pytest.mark.parametrize("model_type", [name for name in TOKENS if name not in TEXT])
 @torch.no_grad()
 def test_tables_of_sound_add_what_a_model_does(model_type: str) -> None:
@@ -224,7 +224,7 @@ def test_tables_of_sound_add_what_a_model_does(model_type: str) -> None:
     require_scales(part, model)
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(6)
 @pytest.mark.parametrize("model_type", BOTH)
 @torch.no_grad()
 def test_tables_of_encoders_and_decoders_add_what_a_model_does(model_type: str) -> None:
@@ -243,7 +243,7 @@ def test_tables_of_encoders_and_decoders_add_what_a_model_does(model_type: str) 
         assert (len(parts[side].layers), parts[side].layer(0).causal) == (2, side == "decoder")
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(6)
 @pytest.mark.parametrize("model_type", PATCHES)
 @torch.no_grad()
 def test_tables_of_patches_add_what_a_model_does(model_type: str) -> None:
@@ -316,7 +316,7 @@ def require_scales(part: ModelPositions, model: nn.Module) -> None:
     assert not found or ours <= found, (found, ours)
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(6)
 @pytest.mark.parametrize("model_type", [*RECURRENT, *CONVOLVED])
 def test_models_without_a_table_have_none(model_type: str) -> None:
     part = read(file_of(config_of(model_type)))

@@ -196,7 +196,7 @@ def compare(config: Any, ours: Any, found: Any, positions: Positions, ids: Tenso
     torch.testing.assert_close(mine, theirs, rtol=0.0, atol=WIDE_TOLERANCE)
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(6)
 @pytest.mark.parametrize("model_type", STACKS)
 @torch.no_grad()
 def test_layers_rotate_as_those_of_a_model_that_sees_an_image(model_type: str) -> None:
@@ -229,7 +229,7 @@ def prefix_of(model_type: str) -> tuple[str, str, str]:
     return next(each for name, each in TABLES.items() if model_type.startswith(name))
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(6)
 @pytest.mark.parametrize("model_type", [each for each in STACKS if STACKS[each].table])
 @torch.no_grad()
 def test_tables_add_what_those_of_a_model_do(model_type: str) -> None:
@@ -301,7 +301,7 @@ def test_every_vision_stack_is_compared_or_left_out() -> None:
     assert (len(STACKS) + 1, len(LEFT_OUT)) == (35, 2)
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(6)
 @pytest.mark.parametrize("model_type", REFUSED)
 def test_rotations_that_no_encoding_makes_are_refused(model_type: str) -> None:
     with pytest.raises(ConfigError, match=r"^model_type must be one whose positions Situs has an encoding for; got "):
