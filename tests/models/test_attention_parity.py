@@ -13,6 +13,8 @@ from situs.models.reading import read
 from tests.models.hugging_face import config_of, modeling_of
 from tests.models.test_rotary_parity import ROTARY, SETTINGS
 
+pytestmark = pytest.mark.once
+
 UNLIKE = {
     # modules that do not say by themselves what they do
     "deepseek_v4": {"window"},  # beside the window, all layers see compressed tokens

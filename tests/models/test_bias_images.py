@@ -18,6 +18,8 @@ from tests.models.hugging_face import modeling_of
 from tests.parity.attention_probe import Projections, SeenAttention
 from tests.parity.wide_transformers import in_float64
 
+pytestmark = pytest.mark.once
+
 SWIN: dict[str, Any] = {
     "image_size": 32, "patch_size": 2, "embed_dim": 12, "depths": [2, 1], "num_heads": [2, 3], "window_size": 4,
     "drop_path_rate": 0.0,

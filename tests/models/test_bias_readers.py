@@ -17,6 +17,8 @@ from situs.models.strict import ConfigError
 from tests.models import test_bias_documents, test_bias_images, test_bias_text
 from tests.models.bias_layers import read_dict
 
+pytestmark = pytest.mark.once
+
 TABLE = [
     "beit", "bloom", "clap_audio_model", "clap_text_model", "cpmant", "data2vec-vision", "deberta", "deberta-v2",
     "deepseek_ocr2_sam_vision_model", "donut-swin", "fastspeech2_conformer", "funnel", "gemma3n_audio",

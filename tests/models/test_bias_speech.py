@@ -14,6 +14,8 @@ from tests.models.hugging_face import modeling_of
 from tests.parity.attention_probe import Projections, SeenAttention, as_heads
 from tests.parity.wide_transformers import in_float64
 
+pytestmark = pytest.mark.once
+
 HEADS, DIM, LENGTH = 3, 8, 50
 WIDTH = HEADS * DIM
 SIZES: dict[str, Any] = {"hidden_size": WIDTH, "num_attention_heads": HEADS, "num_hidden_layers": 2}

@@ -20,6 +20,8 @@ from tests.parity.score_models import seen_by_xlnet
 from tests.parity.test_inkling_parity import caught
 from tests.parity.wide_transformers import in_float64
 
+pytestmark = pytest.mark.once
+
 HEADS, DIM, LENGTH = 3, 16, 40
 WIDTH = HEADS * DIM
 T5: dict[str, Any] = {

@@ -15,6 +15,8 @@ from tests.models.hugging_face import config_of, modeling_of
 from tests.models.reading import file_of
 from tests.parity.wide_transformers import WIDE_TOLERANCE, in_float64
 
+pytestmark = pytest.mark.once
+
 LENGTH, DIM, HEADS = 50, 160, 4  # heads of 40, of which CLVP rotates 32
 SIZES: dict[str, dict[str, Any]] = {
     "gptj": {"n_embd": DIM, "n_head": HEADS, "n_layer": 2, "rotary_dim": 24, "n_positions": LENGTH},

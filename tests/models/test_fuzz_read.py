@@ -19,7 +19,7 @@ from situs.models.families import FAMILIES
 from situs.models.keys import POSITIONS, SIZES
 from situs.models.reading import READERS
 
-EACH = 250 if os.environ.get("SITUS_SLOW") == "1" else 2
+EACH = 250 if os.environ.get("SITUS_SLOW") == "1" else 1
 TYPES = sorted({*model_types(), *READERS, *FAMILIES})
 VALUES: list[Any] = [
     None, True, False, 0, 1, 2, 3, 4, 7, 64, 1e4, 0.5, -1, -0.5, 1e308, 10**30, float("nan"), float("inf"), "", "rope",

@@ -24,6 +24,8 @@ from tests.models.hugging_face import (
     rotary_module,
 )
 
+pytestmark = pytest.mark.once
+
 SETTINGS: dict[str, dict[str, Any]] = {
     # defaults that transformers itself cannot run, replaced by those of a release
     "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 50000.0}}},

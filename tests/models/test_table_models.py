@@ -19,6 +19,8 @@ from situs.models.tables import READERS
 from tests.models.hugging_face import config_of, modeling_of
 from tests.models.reading import file_of
 
+pytestmark = pytest.mark.once
+
 LENGTH, DIM, HEADS, PAD, PATCH = 40, 32, 4, 3, 4
 COUNTS = (73, 16, 40, 55)  # of tokens, of encoders and decoders, of patches, left out
 TINY: dict[str, Any] = {

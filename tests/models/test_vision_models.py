@@ -20,6 +20,8 @@ from tests.models.hugging_face import config_of, modeling_of
 from tests.models.reading import file_of
 from tests.parity.wide_transformers import WIDE_TOLERANCE, in_float64
 
+pytestmark = pytest.mark.once
+
 LEFT_OUT = dict(REFUSED)
 
 HEIGHT, WIDTH, PATCH, DIM, HEADS = 3, 4, 2, 48, 2  # heads of 24, of which 3 coordinates and 2 get whole pairs
