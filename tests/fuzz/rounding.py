@@ -151,11 +151,6 @@ class Reader:
         """A sum of up to ``count`` weighted vectors, of which many are one and the same."""
         return total if self.rounding is None else self.rounding.of_equals(total, weights, vectors, count)
 
-    def of_tanh(self, x: Tensor) -> Tensor:
-        """``tanh x``; backward, 1 minus the square of what was held, of which little is left where it is near 1."""
-        held = self.of_wide(torch.tanh(x.detach()))
-        return held + (1 - held.square()) * (x - x.detach())
-
     def in_float64(self, x: Tensor) -> Tensor:
         """Numbers that are held in float64, whatever the tensors' dtype is."""
         return x if self.rounding is None else self.rounding.in_float64(x)
