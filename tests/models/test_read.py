@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import situs
+from situs.models.facts import facts_of
 from situs.models.reading import read
 from situs.models.strict import ConfigError
 
@@ -227,3 +228,13 @@ def test_parts_become_submodels() -> None:
     assert set(model.submodels) == {"text", "vision"}
     assert model.layer(0) == read(llama()).layer(0)
     assert model.main.model_type == "llama"
+
+
+@pytest.mark.parametrize("model_type", ["llama", "gptj", "bert", "vit", "t5", "qwen3_vl_vision"])
+def test_more_layers_than_any_model_has_are_refused(model_type: str) -> None:
+    facts = facts_of(model_type)
+    assert facts is not None
+    key = next(name for name in ("num_hidden_layers", "n_layer", "num_layers", "depth") if name in facts.keys)
+    assert refused({"model_type": model_type, key: 10_001}) == (
+        f"{key} must be at most 10,000, since it counts layers; got 10,001."
+    )

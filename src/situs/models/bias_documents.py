@@ -8,8 +8,8 @@ from situs.models.calls import Call
 from situs.models.facts import Facts
 from situs.models.families import Family
 from situs.models.positions import ModelPositions, Note
-from situs.models.sizes import few, layer_count
-from situs.models.stack import CHANNELS, bert_table, bucket_sizes, equal_heads, refused, roberta_table, stacked, t5_bias
+from situs.models.sizes import CHANNELS, few, layer_count
+from situs.models.stack import bert_table, bucket_sizes, equal_heads, refused, roberta_table, stacked, t5_bias
 from situs.models.strict import ConfigError
 from situs.models.view import View, require_count, require_number, told
 

@@ -12,8 +12,8 @@ from situs.models.calls import Call
 from situs.models.facts import Facts
 from situs.models.families import Family
 from situs.models.positions import Heads, Kind, Layer, ModelPositions, Note
-from situs.models.sizes import few, layer_count
-from situs.models.stack import CHANNELS, equal_heads, refused
+from situs.models.sizes import CHANNELS, few, layer_count
+from situs.models.stack import equal_heads, refused
 from situs.models.view import View
 
 Reader = Callable[[View, str, Family, Facts], ModelPositions]

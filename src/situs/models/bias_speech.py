@@ -9,8 +9,8 @@ from situs.models.calls import Call
 from situs.models.facts import Facts
 from situs.models.families import Family
 from situs.models.positions import Layer, Lengths, ModelPositions, Note
-from situs.models.sizes import layer_count
-from situs.models.stack import CHANNELS, TOKENS, Options, bucket_sizes, equal_heads, refused, stacked
+from situs.models.sizes import CHANNELS, layer_count
+from situs.models.stack import TOKENS, Options, bucket_sizes, equal_heads, refused, stacked
 from situs.models.strict import ConfigError
 from situs.models.view import View
 

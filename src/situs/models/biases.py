@@ -19,19 +19,8 @@ from situs.models.keys import is_positional
 from situs.models.positions import Heads, Layer, Lengths, ModelPositions, Note
 from situs.models.rotary import read_rotary
 from situs.models.schedule import KINDS, Every, layer_types
-from situs.models.sizes import few, layer_count
-from situs.models.stack import (
-    CHANNELS,
-    OWN,
-    SHARED,
-    TOKENS,
-    bert_table,
-    equal_heads,
-    refused,
-    roberta_table,
-    stacked,
-    t5_bias,
-)
+from situs.models.sizes import CHANNELS, few, layer_count
+from situs.models.stack import OWN, SHARED, TOKENS, bert_table, equal_heads, refused, roberta_table, stacked, t5_bias
 from situs.models.strict import ConfigError
 from situs.models.view import View, told
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from situs.encodings.base import Encoding
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,7 @@ class Call:
         return Call.of(self.cls, **{**dict(self.options), **options})
 
     def build(self) -> Any:
-        """The object; equal calls give the same one while it lives with its model."""
+        """The object itself."""
         import situs
 
         made = {name: each.build() if isinstance(each, Call) else each for name, each in self.options}
@@ -55,10 +51,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Call):
         return value.to_plain()
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
-
-
-@functools.lru_cache(maxsize=512)
-def built(call: Call) -> Encoding:
-    """The encoding of a call, made once: layers that are alike share it, since it only says what a model does."""
-    encoding: Encoding = call.build()
-    return encoding

@@ -6,7 +6,7 @@ from situs.models.calls import Call
 from situs.models.facts import Facts
 from situs.models.families import Family
 from situs.models.positions import Heads, Layer, Lengths, ModelPositions, Note
-from situs.models.sizes import CHANNELS, HEADS, LAYERS, shared
+from situs.models.sizes import CHANNELS, HEADS, layer_count, shared
 from situs.models.strict import ConfigError
 from situs.models.view import View, told
 
@@ -16,7 +16,7 @@ BASE = "it is the base of the frequencies"
 
 def read_gptj(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Read GPT-J and CodeGen: neighbours of the first rotary_dim channels, from a table that ends."""
-    heads, count = _heads(view), view.require("num_hidden_layers", "n_layer", reason=LAYERS)
+    heads, count = _heads(view), layer_count(view, "num_hidden_layers", "n_layer")
     rotated = view.require("rotary_dim", reason=ROTATED, least=2)
     if rotated % 2 or rotated > heads.dim:
         raise ConfigError(
@@ -34,7 +34,7 @@ def read_gptj(view: View, model_type: str, family: Family, facts: Facts) -> Mode
 
 def read_roformer(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Read RoFormer: neighbours of all channels, of values too where rotary_value says so."""
-    heads, count = _heads(view), view.require("num_hidden_layers", reason=LAYERS)
+    heads, count = _heads(view), layer_count(view, "num_hidden_layers")
     call = Call.of("Rotary", head_dim=heads.dim, base=10000.0, pairing="interleaved")
     calls: tuple[Call, ...] = (call,)
     if view.flag("rotary_value"):
@@ -46,7 +46,7 @@ def read_roformer(view: View, model_type: str, family: Family, facts: Facts) -> 
 
 def read_esm(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Read ESM: rotary, or RoBERTa's learned table, by position_embedding_type."""
-    heads, count = _heads(view), view.require("num_hidden_layers", reason=LAYERS)
+    heads, count = _heads(view), layer_count(view, "num_hidden_layers")
     kinds = ("absolute", "rotary")
     kind = view.choice(
         "position_embedding_type", choices=kinds, reason="positions are a table or rotations", default="absolute"
@@ -74,7 +74,7 @@ def read_esm(view: View, model_type: str, family: Family, facts: Facts) -> Model
 
 def read_clvp(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Read CLVP's encoders: the first channels of queries, keys and values, as many as its projection says."""
-    heads, count = _heads(view), view.require("num_hidden_layers", reason=LAYERS)
+    heads, count = _heads(view), layer_count(view, "num_hidden_layers")
     rotated = max(view.require("projection_dim", reason=CHANNELS) // (heads.queries * 2), 32)
     calls: tuple[Call, ...] = ()
     if view.flag("use_rotary_embedding", default=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -163,10 +163,6 @@ class ModelPositions:
     def schedule(self) -> tuple[Kind, ...]:
         """The kind of each layer."""
         return tuple(layer.kind for layer in self.main.layers)
-
-    def with_notes(self, *notes: Note) -> ModelPositions:
-        """The same with more notes."""
-        return replace(self, notes=(*self.notes, *notes))
 
     def describe(self) -> dict[str, Any]:
         """All of it as plain data."""

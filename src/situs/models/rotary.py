@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from situs.models.calls import Call
 from situs.models.facts import Facts
@@ -34,21 +36,22 @@ def read_rotary(view: View, model_type: str, family: Family, facts: Facts) -> Mo
     types = layer_types(view, layers, family.schedule)
     length = view.count(*LENGTH, reason="it counts tokens")
     ladders, notes = ladders_of(view, model_type, family, facts, types, length)
-    rotating = _rotating(view, family, types)
+    bases = _bases(view, layers) if family.rotates == "layer_rope_theta" else None
+    rotating = _rotating(view, family, types, bases)
+    settings = _settings_of_layers(view)
     view.get(*family.window)  # known, though no layer may slide
     scaled = view.numbers(family.scaled_layers, reason="each is a layer") if family.scaled_layers else None
     found: list[Layer] = []
     alike: dict[tuple[str, Ladder | None, bool], Layer] = {}
     for index, (type_, rotates) in enumerate(zip(types, rotating, strict=True)):
         ladder = ladders.get(type_) if type_ in ladders else ladders.get("")
-        base = _own_base(view, family, index, layers)
-        if ladder is not None and base:
-            ladder = replace(ladder, base=base)
+        if ladder is not None and bases is not None and bases[index]:
+            ladder = replace(ladder, base=bases[index])
         if ladder is not None and scaled is not None and index not in scaled:
             ladder = replace(ladder, scaling=None)
-        own, asked = _of_layer(view, index), (type_, ladder if rotates else None, rotates)
-        if own is not view:
-            found.append(_layer(own, family, *asked))
+        asked = type_, ladder if rotates else None, rotates
+        if index in settings:
+            found.append(_layer(view.over(settings[index]), family, *asked))
             continue
         if asked not in alike:
             alike[asked] = _layer(view, family, *asked)
@@ -62,17 +65,16 @@ def read_rotary(view: View, model_type: str, family: Family, facts: Facts) -> Mo
     )
 
 
-def _of_layer(view: View, index: int) -> View:
-    """The settings of one layer, where some differ from the others (per_layer_config)."""
+def _settings_of_layers(view: View) -> dict[int, Mapping[str, Any]]:
+    """The settings of layers that have some of their own, by the number of the layer (per_layer_config)."""
     part = view.part("per_layer_config")
     if part is None:
-        return view
+        return {}
     numbers = {key: int(key) for key in part.config if key.isdecimal()}
     if len(numbers) < len(part.config):
         raise ConfigError(f"{part.path} must have numbers of layers for keys; got {', '.join(part.config)}.")
-    key = next((key for key, number in numbers.items() if number == index), None)
-    own = None if key is None else part.part(key)
-    return view if own is None else view.over(own.config)
+    parts = ((number, part.part(key)) for key, number in numbers.items())
+    return {number: own.config for number, own in parts if own is not None}
 
 
 def _layer(view: View, family: Family, type_: str, ladder: Ladder | None, rotates: bool) -> Layer:
@@ -206,8 +208,8 @@ def _causal(view: View, family: Family) -> bool:
     return family.causal and both not in (True, "all")
 
 
-def _rotating(view: View, family: Family, types: list[str]) -> list[bool]:
-    """Whether each layer rotates."""
+def _rotating(view: View, family: Family, types: list[str], bases: Sequence[float] | None) -> list[bool]:
+    """Whether each layer rotates; one whose own base is 0 does not."""
     if family.rotates == "none":
         return [False] * len(types)
     sliding = [KINDS[type_] == "sliding" for type_ in types]
@@ -217,10 +219,7 @@ def _rotating(view: View, family: Family, types: list[str]) -> list[bool]:
         return sliding if view.get(*family.window) is not None else [True] * len(types)
     if family.rotates == "no_rope_layers":
         return _flags(view, len(types))
-    if family.rotates == "layer_rope_theta":
-        listed = _bases(view, len(types))
-        return [True] * len(types) if listed is None else [bool(base) for base in listed]
-    return [True] * len(types)
+    return [True] * len(types) if bases is None else [bool(base) for base in bases]
 
 
 def _flags(view: View, layers: int) -> list[bool]:
@@ -251,8 +250,3 @@ def _bases(view: View, layers: int) -> tuple[float, ...] | None:
             f"{view.name('layer_rope_theta')} must be {layers} numbers, a base per layer or 0; got {told(listed)}."
         )
     return tuple(map(float, listed))
-
-
-def _own_base(view: View, family: Family, index: int, layers: int) -> float | None:
-    listed = _bases(view, layers) if family.rotates == "layer_rope_theta" else None
-    return None if listed is None else listed[index]

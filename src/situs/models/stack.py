@@ -9,7 +9,6 @@ from situs.models.positions import Heads, Kind, Layer, Lengths, Note
 from situs.models.strict import ConfigError
 from situs.models.view import View, told
 
-CHANNELS = "it counts channels"
 TOKENS = "it counts tokens"
 
 

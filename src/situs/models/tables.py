@@ -13,7 +13,7 @@ from situs.models.calls import Call
 from situs.models.facts import Facts
 from situs.models.families import Family
 from situs.models.positions import Heads, Layer, Lengths, ModelPositions, Note
-from situs.models.sizes import CHANNELS, HEADS, LAYERS, grid_of, shared
+from situs.models.sizes import CHANNELS, HEADS, grid_of, layer_count, shared
 from situs.models.strict import ConfigError
 from situs.models.table_rows import BOTH, CONVOLVED, PATCHES, RECURRENT, TOKENS, Patches, Tokens
 from situs.models.view import View, told
@@ -113,7 +113,7 @@ def _lengths(call: Call, row: Tokens, length: int) -> Lengths:
 
 
 def _layers(view: View, row: Tokens) -> tuple[list[Layer], list[Note]]:
-    count = view.require(*row.depth, reason=LAYERS)
+    count = layer_count(view, *row.depth)
     if row.layers == "none":
         return [Layer("none")] * count, []
     queries = view.require(*row.heads, reason=HEADS)
@@ -187,7 +187,7 @@ def _attention_windows(view: View, count: int) -> Sequence[int]:
 def read_patches(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Read a stack of patches whose positions are a learned table."""
     row = PATCHES[model_type]
-    width, count = view.require(*row.width, reason=CHANNELS), view.require(*row.depth, reason=LAYERS)
+    width, count = view.require(*row.width, reason=CHANNELS), layer_count(view, *row.depth)
     queries = view.require(*row.heads, reason=HEADS)
     dim = shared(view, row.width, queries)
     heads = Heads(queries, queries, dim, dim)
@@ -212,7 +212,7 @@ def _grid(view: View, row: Patches) -> tuple[int, int]:
 
 def read_recurrent(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Read a model that keeps tokens in order by a state."""
-    count = view.require("num_hidden_layers", "num_blocks", reason=LAYERS)
+    count = layer_count(view, "num_hidden_layers", "num_blocks")
     for key in ("context_length", "max_position_embeddings"):
         view.get(key)
     return ModelPositions(model_type, layers=(Layer("linear"),) * count)
@@ -220,7 +220,7 @@ def read_recurrent(view: View, model_type: str, family: Family, facts: Facts) ->
 
 def read_convolved(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Read a speech model whose positions come from a convolution at the input, which is no encoding of Situs."""
-    count, queries = view.require("num_hidden_layers", reason=LAYERS), view.require("num_attention_heads", reason=HEADS)
+    count, queries = layer_count(view, "num_hidden_layers"), view.require("num_attention_heads", reason=HEADS)
     dim = shared(view, ("hidden_size",), queries)
     layer = Layer("full", (), Heads(queries, queries, dim, dim), causal=False, scale=dim**-0.5)
     span = view.require(CONVOLVED[model_type], reason="so many tokens are convolved")

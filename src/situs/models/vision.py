@@ -18,7 +18,7 @@ from situs.models.families import Family
 from situs.models.positions import Heads, Layer, Lengths, ModelPositions, Note
 from situs.models.rope import read_ladder
 from situs.models.schedule import Every, layer_types
-from situs.models.sizes import CHANNELS, HEADS, LAYERS, PIXELS, grid_of, sides
+from situs.models.sizes import CHANNELS, HEADS, LAYERS, PIXELS, grid_of, layer_count, sides
 from situs.models.strict import ConfigError
 from situs.models.view import View, told
 
@@ -165,7 +165,7 @@ STACKS: dict[str, Stack] = {
 def read_stack(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Read a stack of layers that rotate by the coordinates of a patch."""
     stack = STACKS[model_type]
-    layers = view.require(*stack.depth, reason=LAYERS)
+    layers = layer_count(view, *stack.depth)
     heads = _heads(view, stack, layers)
     width = view.require(*stack.width, reason=CHANNELS)
     base = _base(view, stack, model_type, facts)
@@ -352,7 +352,7 @@ def _lengths(view: View, stack: Stack) -> Lengths:
 def read_projected(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Read LightGlue, whose angles are learned projections of the coordinates of keypoints."""
     layers, queries = (
-        view.require("num_hidden_layers", reason=LAYERS),
+        layer_count(view, "num_hidden_layers"),
         view.require("num_attention_heads", reason=HEADS),
     )
     dim = view.require("descriptor_dim", "hidden_size", reason=CHANNELS) // queries
