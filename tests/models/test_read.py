@@ -222,6 +222,12 @@ def test_null_is_not_the_default() -> None:
     assert read(llama(model_type="mistral", sliding_window=None)).layer(0).window is None
 
 
+def test_a_base_that_is_null_is_refused() -> None:
+    assert refused({"model_type": "dinov3_vit", "rope_theta": None}) == (
+        "rope_theta must be given, since it is the base of the frequencies; got none."
+    )
+
+
 def test_parts_become_submodels() -> None:
     config = {"model_type": "llava", "text_config": llama(), "vision_config": {"model_type": "clip_vision_model"}}
     model = read(config)

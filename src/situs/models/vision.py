@@ -212,7 +212,8 @@ def _base(view: View, stack: Stack, model_type: str, facts: Facts) -> float:
     if stack.base == "rope_parameters":
         written = view.part("rope_parameters") or view.part("rope_scaling")
     if written is None:
-        assert given is not None
+        if given is None:
+            raise ConfigError(f"{view.name('rope_theta')} must be given, since {BASE}; got none.")
         return given
     ladder = read_ladder(written, base=given, share=None, length=None, original=None)
     if ladder.scaling is not None or ladder.share not in (None, 1.0):
