@@ -1,4 +1,4 @@
-"""Write src/situs/models/facts.json: what transformers' configuration classes say where a file is silent."""
+"""Write src/situs/models/readers/facts.json: what transformers' configuration classes say where a file is silent."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from situs.models.keys import POSITIONS, SIZES
+from situs.models.readers.keys import POSITIONS, SIZES
 
-FILE = Path(__file__).parent.parent / "src" / "situs" / "models" / "facts.json"
+FILE = Path(__file__).parent.parent / "src" / "situs" / "models" / "readers" / "facts.json"
 BY_LAYER = {"layer_types", "layers_block_type", "no_rope_layers", "layer_rope_theta", "num_attention_heads_per_layer"}
 """Lists that are as long as the model: their rules are in the table of families."""
 

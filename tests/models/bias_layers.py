@@ -11,12 +11,12 @@ from torch import Tensor
 
 from situs import Encoding, Positions
 from situs.attention import reference
-from situs.models.biases import READERS
-from situs.models.facts import Facts, facts_of
-from situs.models.families import family_of
 from situs.models.positions import Layer, ModelPositions, Note
+from situs.models.readers.biases import READERS
+from situs.models.readers.facts import Facts, facts_of
+from situs.models.readers.families import family_of
+from situs.models.readers.view import View
 from situs.models.reading import _unread
-from situs.models.view import View
 from tests.parity.attention_probe import SeenAttention, enliven
 
 TOLERANCE = 1e-9  # in float64, where some sinusoids are of angles up to a few hundred

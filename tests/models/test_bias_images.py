@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from situs import Positions
-from situs.models.strict import ConfigError
+from situs.models.sources.strict import ConfigError
 from tests.models.bias_layers import assert_attends, lively, made, read_config
 from tests.models.hugging_face import modeling_of
 from tests.parity.attention_probe import Projections, SeenAttention

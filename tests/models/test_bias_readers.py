@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from situs.models.biases import LEFT_OUT, READERS
 from situs.models.positions import ModelPositions
-from situs.models.strict import ConfigError
+from situs.models.readers.biases import LEFT_OUT, READERS
+from situs.models.sources.strict import ConfigError
 from tests.models import test_bias_documents, test_bias_images, test_bias_text
 from tests.models.bias_layers import read_dict
 

@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from situs.models.facts import facts_of, model_types
+from situs.models.readers.facts import facts_of, model_types
 
 FILE = pathlib.Path(__file__).parent.parent.parent / "docs" / "facts.py"
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from situs.models import read
-from situs.models.fixed import READERS
-from situs.models.strict import ConfigError
+from situs.models.readers.fixed import READERS
+from situs.models.sources.strict import ConfigError
 from tests.models.hugging_face import config_of, modeling_of
 from tests.models.reading import file_of
 from tests.parity.wide_transformers import WIDE_TOLERANCE, in_float64

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from situs.models import ConfigError, read
-from situs.models.facts import facts_of, model_types
-from situs.models.families import FAMILIES
-from situs.models.keys import POSITIONS, SIZES
+from situs.models.readers.facts import facts_of, model_types
+from situs.models.readers.families import FAMILIES
+from situs.models.readers.keys import POSITIONS, SIZES
 from situs.models.reading import READERS
 
 EACH = 250 if os.environ.get("SITUS_SLOW") == "1" else 1

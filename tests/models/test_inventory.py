@@ -1,7 +1,7 @@
 """How many of transformers' model types are read, and that none is read by two."""
 
-from situs.models import biases, fixed, tables, vision
-from situs.models.families import FAMILIES
+from situs.models.readers import biases, fixed, tables, vision
+from situs.models.readers.families import FAMILIES
 from tests.models.inventory import BIASES, ROTARY
 from tests.models.test_rotary_parity import LEFT_OUT
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import situs
-from situs.models.facts import facts_of
+from situs.models.readers.facts import facts_of
 from situs.models.reading import read
-from situs.models.strict import ConfigError
+from situs.models.sources.strict import ConfigError
 
 SIZES: dict[str, Any] = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 4}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 import situs
-from situs.models.families import FAMILIES
 from situs.models.positions import Layer
+from situs.models.readers.families import FAMILIES
 from situs.models.reading import read
 from tests.models.hugging_face import (
     config_of,

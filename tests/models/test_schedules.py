@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from situs.models.families import FAMILIES
+from situs.models.readers.families import FAMILIES
+from situs.models.readers.schedule import KINDS
 from situs.models.reading import READERS, read
-from situs.models.schedule import KINDS
-from situs.models.strict import ConfigError
+from situs.models.sources.strict import ConfigError
 from tests.models.hugging_face import config_of
 from tests.models.test_rotary_parity import ROTARY, SETTINGS
 

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from situs import Learned, Positions
 from situs.models import read
 from situs.models.positions import ModelPositions
-from situs.models.strict import ConfigError
-from situs.models.table_rows import BOTH, CONVOLVED, PATCHES, RECURRENT, TOKENS, Tokens
-from situs.models.tables import READERS
+from situs.models.readers.table_rows import BOTH, CONVOLVED, PATCHES, RECURRENT, TOKENS, Tokens
+from situs.models.readers.tables import READERS
+from situs.models.sources.strict import ConfigError
 from tests.models.hugging_face import config_of, modeling_of
 from tests.models.reading import file_of
 

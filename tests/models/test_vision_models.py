@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from situs import Positions
 from situs.models import read
 from situs.models.positions import ModelPositions
-from situs.models.strict import ConfigError
-from situs.models.vision import READERS, REFUSED, STACKS
+from situs.models.readers.vision import READERS, REFUSED, STACKS
+from situs.models.sources.strict import ConfigError
 from tests.models.hugging_face import config_of, modeling_of
 from tests.models.reading import file_of
 from tests.parity.wide_transformers import WIDE_TOLERANCE, in_float64

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from situs.models.calls import Call
-from situs.models.strict import ConfigError
+from situs.models.sources.strict import ConfigError
 
 if TYPE_CHECKING:
     from situs.encodings.base import Encoding

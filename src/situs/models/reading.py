@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from situs.models import biases, fixed, tables, vision
-from situs.models.facts import Facts, facts_of, model_types
-from situs.models.families import FAMILIES, GENERAL, Family, family_of
-from situs.models.keys import POSITIONS, is_positional
-from situs.models.params import translated
 from situs.models.positions import ModelPositions, Note
-from situs.models.rotary import read_rotary
-from situs.models.source import load
-from situs.models.strict import ConfigError
-from situs.models.view import View, told
+from situs.models.readers import biases, fixed, tables, vision
+from situs.models.readers.facts import Facts, facts_of, model_types
+from situs.models.readers.families import FAMILIES, GENERAL, Family, family_of
+from situs.models.readers.keys import POSITIONS, is_positional
+from situs.models.readers.rotary import read_rotary
+from situs.models.readers.view import View, told
+from situs.models.sources.params import translated
+from situs.models.sources.source import load
+from situs.models.sources.strict import ConfigError
 from situs.registry.spelling import did_you_mean
 
 Reader = Callable[[View, str, Family, Facts], ModelPositions]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from situs.models.families import Family
 from situs.models.positions import Heads
-from situs.models.schedule import KINDS
-from situs.models.strict import ConfigError
-from situs.models.view import View, told
+from situs.models.readers.families import Family
+from situs.models.readers.schedule import KINDS
+from situs.models.readers.view import View, told
+from situs.models.sources.strict import ConfigError
 
 CHANNELS, LAYERS, HEADS = "it counts channels", "it counts layers", "it counts heads"
 MOST = 10_000  # layers

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from situs.models.calls import Call
-from situs.models.facts import Facts
-from situs.models.families import Family
 from situs.models.positions import Heads, Kind, Layer, ModelPositions, Note
-from situs.models.sizes import CHANNELS, few, layer_count
-from situs.models.stack import equal_heads, refused
-from situs.models.view import View
+from situs.models.readers.facts import Facts
+from situs.models.readers.families import Family
+from situs.models.readers.sizes import CHANNELS, few, layer_count
+from situs.models.readers.stack import equal_heads, refused
+from situs.models.readers.view import View
 
 Reader = Callable[[View, str, Family, Facts], ModelPositions]
 CELLS = "an image has that many cells each way"

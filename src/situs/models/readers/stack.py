@@ -6,8 +6,8 @@ from typing import Any
 
 from situs.models.calls import Call
 from situs.models.positions import Heads, Kind, Layer, Lengths, Note
-from situs.models.strict import ConfigError
-from situs.models.view import View, told
+from situs.models.readers.view import View, told
+from situs.models.sources.strict import ConfigError
 
 TOKENS = "it counts tokens"
 

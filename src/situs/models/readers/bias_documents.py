@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from situs.models.calls import Call
-from situs.models.facts import Facts
-from situs.models.families import Family
 from situs.models.positions import ModelPositions, Note
-from situs.models.sizes import CHANNELS, few, layer_count
-from situs.models.stack import bert_table, bucket_sizes, equal_heads, refused, roberta_table, stacked, t5_bias
-from situs.models.strict import ConfigError
-from situs.models.view import View, require_count, require_number, told
+from situs.models.readers.facts import Facts
+from situs.models.readers.families import Family
+from situs.models.readers.sizes import CHANNELS, few, layer_count
+from situs.models.readers.stack import bert_table, bucket_sizes, equal_heads, refused, roberta_table, stacked, t5_bias
+from situs.models.readers.view import View, require_count, require_number, told
+from situs.models.sources.strict import ConfigError
 
 Reader = Callable[[View, str, Family, Facts], ModelPositions]
 

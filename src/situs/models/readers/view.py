@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from situs.models.strict import ConfigError
+from situs.models.sources.strict import ConfigError
 from situs.registry.spelling import did_you_mean
 
 

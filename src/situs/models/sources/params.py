@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from situs.models.strict import ConfigError
-from situs.models.view import View, told
+from situs.models.readers.view import View, told
+from situs.models.sources.strict import ConfigError
 
 SCALED = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 8192}  # fmt: skip

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from situs.models.calls import Call
-from situs.models.strict import ConfigError
-from situs.models.view import View, told
+from situs.models.readers.view import View, told
+from situs.models.sources.strict import ConfigError
 from situs.registry.spelling import did_you_mean
 
 TYPES = ("default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional", "axial")

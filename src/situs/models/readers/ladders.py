@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from situs.models.facts import Facts
-from situs.models.families import Family
 from situs.models.positions import Note
-from situs.models.rope import Ladder, read_ladder
-from situs.models.schedule import KINDS
-from situs.models.sizes import heads_of
-from situs.models.strict import ConfigError
-from situs.models.view import View, told
+from situs.models.readers.facts import Facts
+from situs.models.readers.families import Family
+from situs.models.readers.rope import Ladder, read_ladder
+from situs.models.readers.schedule import KINDS
+from situs.models.readers.sizes import heads_of
+from situs.models.readers.view import View, told
+from situs.models.sources.strict import ConfigError
 
 BASE = ("rope_theta", "rotary_emb_base", "rotary_embedding_base", "rope_embedding_base")
 SHARE = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_emb_fraction")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from situs.models.positions import Kind
-from situs.models.strict import ConfigError
-from situs.models.view import View, told
+from situs.models.readers.view import View, told
+from situs.models.sources.strict import ConfigError
 from situs.registry.spelling import did_you_mean
 
 KINDS: dict[str, Kind] = {

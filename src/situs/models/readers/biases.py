@@ -9,20 +9,30 @@ import functools
 from collections.abc import Callable
 from dataclasses import replace
 
-from situs.models.bias_documents import DOCUMENT_READERS
-from situs.models.bias_images import IMAGE_READERS
-from situs.models.bias_speech import SPEECH_READERS
 from situs.models.calls import Call
-from situs.models.facts import Facts
-from situs.models.families import Family
-from situs.models.keys import is_positional
 from situs.models.positions import Heads, Layer, Lengths, ModelPositions, Note
-from situs.models.rotary import read_rotary
-from situs.models.schedule import KINDS, Every, layer_types
-from situs.models.sizes import CHANNELS, few, layer_count
-from situs.models.stack import OWN, SHARED, TOKENS, bert_table, equal_heads, refused, roberta_table, stacked, t5_bias
-from situs.models.strict import ConfigError
-from situs.models.view import View, told
+from situs.models.readers.bias_documents import DOCUMENT_READERS
+from situs.models.readers.bias_images import IMAGE_READERS
+from situs.models.readers.bias_speech import SPEECH_READERS
+from situs.models.readers.facts import Facts
+from situs.models.readers.families import Family
+from situs.models.readers.keys import is_positional
+from situs.models.readers.rotary import read_rotary
+from situs.models.readers.schedule import KINDS, Every, layer_types
+from situs.models.readers.sizes import CHANNELS, few, layer_count
+from situs.models.readers.stack import (
+    OWN,
+    SHARED,
+    TOKENS,
+    bert_table,
+    equal_heads,
+    refused,
+    roberta_table,
+    stacked,
+    t5_bias,
+)
+from situs.models.readers.view import View, told
+from situs.models.sources.strict import ConfigError
 
 Reader = Callable[[View, str, Family, Facts], ModelPositions]
 

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from situs.models.calls import Call
-from situs.models.facts import Facts
-from situs.models.families import Family
 from situs.models.positions import Heads, Layer, Lengths, ModelPositions, Note
-from situs.models.sizes import CHANNELS, HEADS, grid_of, layer_count, shared
-from situs.models.strict import ConfigError
-from situs.models.table_rows import BOTH, CONVOLVED, PATCHES, RECURRENT, TOKENS, Patches, Tokens
-from situs.models.view import View, told
+from situs.models.readers.facts import Facts
+from situs.models.readers.families import Family
+from situs.models.readers.sizes import CHANNELS, HEADS, grid_of, layer_count, shared
+from situs.models.readers.table_rows import BOTH, CONVOLVED, PATCHES, RECURRENT, TOKENS, Patches, Tokens
+from situs.models.readers.view import View, told
+from situs.models.sources.strict import ConfigError
 
 TABLE, SPANS = "it sizes the table of positions", "it counts tokens"
 

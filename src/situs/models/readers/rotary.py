@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from situs.models.calls import Call
-from situs.models.facts import Facts
-from situs.models.families import Family
-from situs.models.ladders import beyond, ladders_of
 from situs.models.positions import Heads, Layer, Lengths, ModelPositions, Note
-from situs.models.rope import Ladder
-from situs.models.schedule import KINDS, layer_types
-from situs.models.sizes import heads_of, layer_count
-from situs.models.strict import ConfigError
-from situs.models.view import View, told
+from situs.models.readers.facts import Facts
+from situs.models.readers.families import Family
+from situs.models.readers.ladders import beyond, ladders_of
+from situs.models.readers.rope import Ladder
+from situs.models.readers.schedule import KINDS, layer_types
+from situs.models.readers.sizes import heads_of, layer_count
+from situs.models.readers.view import View, told
+from situs.models.sources.strict import ConfigError
 
 LENGTH = (
     "max_position_embeddings",

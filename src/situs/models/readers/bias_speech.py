@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from situs.models.calls import Call
-from situs.models.facts import Facts
-from situs.models.families import Family
 from situs.models.positions import Layer, Lengths, ModelPositions, Note
-from situs.models.sizes import CHANNELS, layer_count
-from situs.models.stack import TOKENS, Options, bucket_sizes, equal_heads, refused, stacked
-from situs.models.strict import ConfigError
-from situs.models.view import View
+from situs.models.readers.facts import Facts
+from situs.models.readers.families import Family
+from situs.models.readers.sizes import CHANNELS, layer_count
+from situs.models.readers.stack import TOKENS, Options, bucket_sizes, equal_heads, refused, stacked
+from situs.models.readers.view import View
+from situs.models.sources.strict import ConfigError
 
 Reader = Callable[[View, str, Family, Facts], ModelPositions]
 WAVLM = (320, 800)

@@ -35,7 +35,7 @@ class Facts:
 
 @functools.cache
 def _all() -> dict[str, dict[str, Any]]:
-    text = resources.files("situs.models").joinpath("facts.json").read_text(encoding="utf-8")
+    text = resources.files("situs.models.readers").joinpath("facts.json").read_text(encoding="utf-8")
     types: dict[str, dict[str, Any]] = json.loads(text)["types"]
     return types
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from situs.models.strict import BYTES, ConfigError, parse, require_depth
+from situs.models.sources.strict import BYTES, ConfigError, parse, require_depth
 
 Form = Literal["config", "params"]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from situs.models.calls import Call
-from situs.models.facts import Facts
-from situs.models.families import Family
 from situs.models.positions import Heads, Layer, Lengths, ModelPositions, Note
-from situs.models.sizes import CHANNELS, HEADS, layer_count, shared
-from situs.models.strict import ConfigError
-from situs.models.view import View, told
+from situs.models.readers.facts import Facts
+from situs.models.readers.families import Family
+from situs.models.readers.sizes import CHANNELS, HEADS, layer_count, shared
+from situs.models.readers.view import View, told
+from situs.models.sources.strict import ConfigError
 
 ROTATED = "it counts the channels that are rotated"
 BASE = "it is the base of the frequencies"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from situs.models.schedule import Behind, Cycle, Every, Indices, Numbered, Period, Rule, Same
+from situs.models.readers.schedule import Behind, Cycle, Every, Indices, Numbered, Period, Rule, Same
 
 Rotates = Literal["all", "sliding", "sliding, or all without a window", "no_rope_layers", "layer_rope_theta", "none"]
 

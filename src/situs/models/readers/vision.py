@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from situs.models.calls import Call
-from situs.models.facts import Facts
-from situs.models.families import Family
 from situs.models.positions import Heads, Layer, Lengths, ModelPositions, Note
-from situs.models.rope import read_ladder
-from situs.models.schedule import Every, layer_types
-from situs.models.sizes import CHANNELS, HEADS, LAYERS, PIXELS, grid_of, layer_count, sides
-from situs.models.strict import ConfigError
-from situs.models.view import View, told
+from situs.models.readers.facts import Facts
+from situs.models.readers.families import Family
+from situs.models.readers.rope import read_ladder
+from situs.models.readers.schedule import Every, layer_types
+from situs.models.readers.sizes import CHANNELS, HEADS, LAYERS, PIXELS, grid_of, layer_count, sides
+from situs.models.readers.view import View, told
+from situs.models.sources.strict import ConfigError
 
 CELLS = "it counts patches"
 BASE = "it is the base of the frequencies"
