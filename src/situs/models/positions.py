@@ -104,6 +104,8 @@ class Lengths:
     """Beyond which it cannot run."""
     reason: str = ""
     """Of the limit."""
+    served: int | None = None
+    """What an engine serves where it is not told more; None where it has no rule of its own."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,8 @@ class ModelPositions:
     lengths: Lengths = Lengths()
     submodels: Mapping[str, ModelPositions] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """The settings that it was read from, under the names of transformers."""
 
     def layer(self, index: int) -> Layer:
         """One layer, of the text where a model has several parts."""

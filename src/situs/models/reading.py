@@ -73,12 +73,12 @@ def read_config(
         reader = _reader(view, name, known)
         if reader is None:
             note = Note(view.path, f"{name} is not read: no positions of it are known")
-            return ModelPositions(name, verified=False, submodels=submodels, notes=(note,))
+            return ModelPositions(name, verified=False, submodels=submodels, notes=(note,), config=config)
         found = reader(view, name, family or family_of(name), known)
     verified = name in READERS or name in FAMILIES or bool(submodels)
     notes = tuple(_unread(view, name, verified=verified))
     parts = {**found.submodels, **submodels}
-    return replace(found, verified=verified, submodels=parts, notes=(*found.notes, *notes))
+    return replace(found, verified=verified, submodels=parts, notes=(*found.notes, *notes), config=config)
 
 
 def _reader(view: View, model_type: str, facts: Facts) -> Reader | None:
