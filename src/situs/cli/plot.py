@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import re
 import tempfile
 import webbrowser
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import situs
 from situs.cli.check import parse, printing_to_stderr
+from situs.cli.writing import require_writable, write
 from situs.registry import canonical, did_you_mean, is_own, scaling_named
 from situs.registry.origins import place_of, sentence_of
 from situs.registry.own import require_imported
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError("names must be given, such as situs plot rotary; got none. See situs plot --list.")
     if options.json:
         raise ValueError("--json must be used with --list, since a figure is not data; got it without --list.")
-    out = None if options.out is None else _writable(options.out)
+    out = None if options.out is None else require_writable("--out", options.out, endings=FORMATS)
     try:
         kind, sitters, chosen = _wanted(options)
         figure = kind.draw(sitters, dark=options.dark, **chosen)
@@ -94,8 +94,8 @@ def run(options: argparse.Namespace) -> int:
     named = f"{re.sub(r'[^A-Za-z0-9]+', '-', names).strip('-').lower()[:60].strip('-')}-{kind.name}"
     if out is None:
         folder = Path(tempfile.mkdtemp(prefix="situs-plot-")) if options.show else Path.cwd()
-        out = _writable(folder / f"{named}.png")
-    _write(style.image(figure, out.suffix.lower().removeprefix(".")), out)
+        out = require_writable("--out", folder / f"{named}.png", endings=FORMATS)
+    write(style.image(figure, out.suffix.lower().removeprefix(".")), out)
     print(out)
     if options.show and not webbrowser.open(out.resolve().as_uri()):
         raise ValueError(f"--show needs a viewer, and none was found; the figure is in {out}.")
@@ -213,31 +213,6 @@ def _value(name: str, text: str) -> int | tuple[int, ...]:
         raise ValueError(f"{_flag(name)} must be written like {example}; got {text!r}.")
     numbers = tuple(int(part) for part in re.split("[,x]", text))
     return numbers if name in ("channels", "size") else numbers[0]
-
-
-def _writable(out: Path) -> Path:
-    """Check that a figure can be written to a path, and return it."""
-    if out.suffix.lower() not in FORMATS:
-        raise ValueError(f"--out must end in {', '.join(FORMATS)}, since that tells the format; got {str(out)!r}.")
-    try:
-        if not out.parent.is_dir():
-            raise ValueError(f"--out must be in a folder that exists; got {str(out)!r}.")
-        if not out.is_dir() and os.access(out if out.exists() else out.parent, os.W_OK):
-            return out
-        reason = "."
-    except OSError as problem:  # a name that is too long, or a folder that may not be looked into
-        reason = f": {problem.strerror}."
-    raise ValueError(f"--out must be a file that can be written; got {str(out)!r}{reason}")
-
-
-def _write(data: bytes, out: Path) -> None:
-    """Write a file whole or not at all."""
-    from situs.lab.comparing.store import write_whole
-
-    try:
-        write_whole(out, data)
-    except OSError as problem:
-        raise ValueError(f"{out} could not be written: {problem.strerror or problem}.") from problem
 
 
 def _list(chosen: str | None, *, as_json: bool) -> int:

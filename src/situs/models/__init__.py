@@ -7,6 +7,8 @@ sources/        files, folders, dicts, text, config objects; strict.py reads JSO
 readers/        one for each kind of model
 """
 
+from situs.models.diffing import Diff as Diff
+from situs.models.diffing import diff as diff
 from situs.models.fingerprints import fingerprint as fingerprint
 from situs.models.positions import Heads as Heads
 from situs.models.positions import Layer as Layer
@@ -16,4 +18,4 @@ from situs.models.positions import Note as Note
 from situs.models.reading import read as read
 from situs.models.sources.strict import ConfigError as ConfigError
 
-__all__ = ["ConfigError", "Heads", "Layer", "Lengths", "ModelPositions", "Note", "fingerprint", "read"]
+__all__ = ["ConfigError", "Diff", "Heads", "Layer", "Lengths", "ModelPositions", "Note", "diff", "fingerprint", "read"]

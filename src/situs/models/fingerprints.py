@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from situs.models.positions import Layer, ModelPositions, spans
-from situs.models.reading import read
+from situs.models.reading import as_positions
 
 if TYPE_CHECKING:
     from situs.encodings.base import Encoding
@@ -32,8 +32,7 @@ def fingerprint(source: object) -> str:
     >>> models.fingerprint(old) == models.fingerprint(new)
     True
     """
-    model = source if isinstance(source, ModelPositions) else read(source)
-    text = json.dumps(_told(model), sort_keys=True, separators=(",", ":"))
+    text = json.dumps(_told(as_positions(source)), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 

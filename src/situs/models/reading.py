@@ -29,6 +29,9 @@ ROTARY = ("rope_parameters", "rope_scaling", "rope_theta")
 READERS: dict[str, Reader] = {**vision.READERS, **tables.READERS, **fixed.READERS, **biases.READERS}
 """Of model types whose positions are told otherwise than by rope parameters; the others are read by `read_rotary`."""
 
+FIXED = frozenset({**vision.READERS, **fixed.READERS})
+"""Model types that rotate by frequencies of their own, which no scaling in a configuration changes."""
+
 
 def read(source: object) -> ModelPositions:
     """Read a configuration: what its model does with positions, layer by layer, as transformers runs it.
@@ -50,6 +53,11 @@ def read(source: object) -> ModelPositions:
     if loaded.form == "params":
         return read_config(translated(loaded.config), "", family=replace(GENERAL, interleaved=True))
     return read_config(loaded.config, "")
+
+
+def as_positions(source: object) -> ModelPositions:
+    """What `read` gave, or what it gives for a source."""
+    return source if isinstance(source, ModelPositions) else read(source)
 
 
 def read_config(

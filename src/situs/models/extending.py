@@ -1,0 +1,248 @@
+"""Extend a configuration to longer texts: a scaling of rotary, written where the model type reads it.
+
+    linear    frequencies divided by the factor
+    ntk       a larger base, which is all that has to be set
+    dynamic   the same, growing with the text: short texts stay as they are
+    yarn      slow pairs divided by the factor, fast ones left, cosines and sines multiplied
+    llama3    the same with another ramp, and no magnitude
+    longrope  a divisor for each pair, found by a search for one model
+
+Of original length, target and factor any two give the third. A model that has a scaling keeps its method, since it was
+trained with it, and gets a larger factor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from situs.models.calls import Call
+from situs.models.extendable import SCALED_BY, full_rotation, require_extendable, rope_labels
+from situs.models.numbers import rotation_by
+from situs.models.positions import ModelPositions
+from situs.models.reading import as_positions, read
+from situs.models.scores import Change, change_between
+from situs.models.sources.strict import ConfigError
+from situs.models.training import training_of
+from situs.models.writing import write
+from situs.registry.spelling import did_you_mean
+
+Method = Literal["linear", "ntk", "dynamic", "yarn", "llama3", "longrope"]
+METHODS: tuple[Method, ...] = ("linear", "ntk", "dynamic", "yarn", "llama3", "longrope")
+KEPT = ("rope_theta", "partial_rotary_factor", "mrope_section", "xdrope_section", "llama_4_scaling_beta")
+"""What rope parameters of another type keep."""
+CLOSE = 0.01  # by which original times factor may miss the target: people round
+
+
+@dataclass(frozen=True)
+class Extension:
+    """Hold a configuration that was extended, and what that changes."""
+
+    config: Mapping[str, Any]
+    positions: ModelPositions
+    method: Method
+    factor: float
+    original: int
+    target: int
+    change: Change
+    """Of frequencies and of scores within the original length."""
+    notes: tuple[str, ...]
+
+
+def extend(
+    source: object,
+    *,
+    target: int | None = None,
+    method: Method | None = None,
+    factor: float | None = None,
+    original: int | None = None,
+    factors: Mapping[str, Sequence[float]] | None = None,
+) -> Extension:
+    """Extend a model's configuration to texts of ``target`` tokens.
+
+    source: anything that `read` takes, or what it gave. It stays as it is.
+    method: the one that the model has, or yarn.
+    factor: by which the length grows; follows from the lengths.
+    original: what the model was trained on before any extension; the configuration's own where left out.
+    factors: LongRoPE's short_factor and long_factor, a divisor for each pair.
+
+    >>> from situs import models
+    >>> sizes = {"hidden_size": 2048, "num_attention_heads": 16, "num_hidden_layers": 4}
+    >>> longer = models.extend({"model_type": "llama", "max_position_embeddings": 4096, **sizes}, target=16384)
+    >>> longer.method, longer.factor, longer.config["rope_parameters"]["original_max_position_embeddings"]
+    ('yarn', 4.0, 4096)
+    """
+    model = as_positions(source)
+    main = model.main
+    call = full_rotation(main)
+    require_extendable(model)
+    assert call is not None
+    old: Call | None = call.option("scaling")
+    has = None if old is None else SCALED_BY[old.cls]
+    chosen = _method(method, has, old)
+    plan = _plan(main, old if chosen == has else None, target=target, factor=factor, original=original)
+    config = write(model, form="transformers")
+    part = main_settings(config, model)
+    rope = part["rope_parameters"]
+    for label in rope_labels(main, rope) or ("",):
+        given = rope[label] if label else rope
+        made = _rope(given, chosen, plan, call, factors, kept=chosen == has)
+        given.clear()
+        given.update(made)
+    if chosen != "dynamic":  # which transformers counts from max_position_embeddings
+        part["max_position_embeddings"] = plan.target
+    if "original_max_position_embeddings" in part:
+        part["original_max_position_embeddings"] = plan.original
+    longer = read(config)
+    notes = tuple(_notes(main, longer.main, chosen, has, old))
+    change = _change(call, full_rotation(longer.main), main, longer.main, plan.original)
+    return Extension(config, longer, chosen, plan.factor, plan.original, plan.target, change, notes)
+
+
+def main_settings(config: dict[str, Any], model: ModelPositions) -> dict[str, Any]:
+    """The settings of a model's main part, within those of the whole."""
+    if model.main is model:
+        return config
+    name, part = next((name, each) for name, each in model.submodels.items() if each.main is model.main)
+    inner: dict[str, Any] = config[f"{name}_config" if f"{name}_config" in config else name]
+    return main_settings(inner, part)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    original: int
+    target: int
+    factor: float
+
+
+def _method(method: Method | None, has: str | None, old: Call | None) -> Method:
+    if method is None:
+        return "yarn" if has is None else has  # type: ignore[return-value]
+    if method not in METHODS:
+        near = did_you_mean(method, METHODS) if isinstance(method, str) else ""
+        raise ConfigError(
+            f"method must be one of {', '.join(METHODS)}, since each changes frequencies by its own formula; got "
+            f"{method!r}.{near}"
+        )
+    if old is not None and old.cls == "ProportionalScaling" and method != "linear":
+        raise ConfigError(
+            f"method must be linear for rope_type proportional, since only a factor goes with channels that hold no "
+            f"position; got {method!r}."
+        )
+    return method
+
+
+def _plan(
+    main: ModelPositions, old: Call | None, *, target: int | None, factor: float | None, original: int | None
+) -> _Plan:
+    """Settle original length, target and factor, of which two are needed."""
+    _require("target", target, whole=True)
+    _require("original", original, whole=True)
+    _require("factor", factor, whole=False)
+    training = training_of(main)
+    first = original or (None if training is None else training.plain)
+    if first is None:
+        raise ConfigError("original must be given, since the configuration names no length; got none.")
+    start, already = first, 1.0
+    if old is not None and original is None and training is not None and old.cls in _GROWING:
+        start, already = training.declared, old.option("factor") or 1.0  # the factor belongs to the declared length
+    if target is None and factor is None:
+        raise ConfigError("target or factor must be given, since one of them says how long texts become; got neither.")
+    reached = start if factor is None else round(start * factor / already)
+    if target is None:
+        target = reached
+    elif factor is not None and abs(reached - target) > CLOSE * target:
+        raise ConfigError(
+            f"target must be what the factor makes of the original length, since any two of the three give the third; "
+            f"got target={target:,}, factor={factor:g} and original={first:,}, which reach {reached:,}. Leave out one."
+        )
+    known = max(start, first)
+    if target <= known:
+        raise ConfigError(
+            f"target must be more than {known:,}, since the model is made for texts of that length as it is; got "
+            f"{target:,}."
+        )
+    return _Plan(first, target, already * target / start if factor is None else factor)
+
+
+_GROWING = ("LinearScaling", "Llama3Scaling", "ProportionalScaling")
+"""Scalings of released models whose factor times the original length is not the length they declare."""
+
+
+def _require(name: str, value: float | None, *, whole: bool) -> None:
+    if value is None:
+        return
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    least = 1
+    if not number or value < least or (whole and value != int(value)):
+        kind = "a whole number of tokens" if whole else "a number"
+        raise ConfigError(f"{name} must be {kind}, 1 or more, since texts become longer; got {value!r:.60}.")
+
+
+def _rope(
+    given: Mapping[str, Any], method: Method, plan: _Plan, call: Call, factors: Mapping[str, Sequence[float]] | None,
+    *, kept: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """The rope parameters of an extended model."""
+    rope = dict(given) if kept else {key: given[key] for key in KEPT if key in given}
+    lengths = {"factor": plan.factor, "original_max_position_embeddings": plan.original}
+    if rope.get("rope_type") == "proportional" or given.get("rope_type") == "proportional":
+        return {**given, "factor": plan.factor}
+    if method == "ntk":
+        dim = rotation_by(call).rotary_dim
+        base = given["rope_theta"] * plan.factor ** (dim / (dim - 2))
+        return {**rope, "rope_type": "default", "rope_theta": base}
+    if method in ("linear", "dynamic"):
+        return {**rope, "rope_type": method, "factor": plan.factor}
+    if method == "yarn":
+        return {**rope, "rope_type": "yarn", **lengths}
+    if method == "llama3":
+        ramp = {
+            "low_freq_factor": rope.get("low_freq_factor", 1.0),
+            "high_freq_factor": rope.get("high_freq_factor", 4.0),
+        }
+        return {**rope, "rope_type": "llama3", **lengths, **ramp}
+    return {**rope, "rope_type": "longrope", **lengths, **_lists(factors, call)}
+
+
+def _lists(factors: Mapping[str, Sequence[float]] | None, call: Call) -> dict[str, list[float]]:
+    """LongRoPE's divisors, which no formula gives."""
+    pairs = len(rotation_by(call, 1).frequencies)
+    names = ("short_factor", "long_factor")
+    if factors is None or any(name not in factors for name in names):
+        raise ConfigError(
+            f"factors must hold short_factor and long_factor, {pairs} numbers each, since longrope divides each "
+            f"frequency by a number that a search found for one model and length; got "
+            f"{'none' if factors is None else ', '.join(map(str, factors)) or 'neither'}. Without them, choose yarn."
+        )
+    found = {name: list(factors[name]) for name in names}
+    for name, each in found.items():
+        if len(each) != pairs:
+            raise ConfigError(f"factors[{name!r}] must have {pairs} numbers, one for each pair; got {len(each)}.")
+    return found
+
+
+def _change(before: Call, after: Call | None, main: ModelPositions, longer: ModelPositions, original: int) -> Change:
+    assert after is not None
+    scales = [
+        next(each.scale for each in model.layers if each.kind == "full" and each.scale) for model in (main, longer)
+    ]
+    first, second = rotation_by(before, original), rotation_by(after, original)
+    return change_between(first, second, original, scale=scales[1] / scales[0])
+
+
+def _notes(
+    main: ModelPositions, longer: ModelPositions, method: Method, has: str | None, old: Call | None
+) -> Iterator[str]:
+    if has is not None and method != has:
+        yield f"{method} replaces {has}, which the model was trained with"
+    if any(a != b and a.kind == "sliding" for a, b in zip(main.layers, longer.layers, strict=True)):
+        yield "sliding layers change too, since this model type has one set of frequencies for all layers"
+    if method == "yarn" and old is not None and old.option("attention_factor") is not None:
+        yield "attention_factor stays as the configuration has it, and does not follow the factor"
+    if any(call.option("split") is not None for layer in main.layers for call in layer.calls):
+        yield "positions of images advance by less than one per token: texts with images need a smaller factor"
+    if method == "dynamic":
+        yield "keys cached at one length do not fit another: engines must rotate them anew, or cache them unrotated"

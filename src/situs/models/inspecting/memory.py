@@ -1,0 +1,61 @@
+"""What a text costs beside the weights: keys and values in the cache, and tables of cosines and sines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from situs.models.numbers import rotation_of
+from situs.models.positions import Kind, Layer, ModelPositions, spans
+
+CACHED, TABLED = 2, 4
+"""Bytes of a number: caches hold bfloat16 or float16, tables float32."""
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Hold the bytes that layers of one kind cache for a text."""
+
+    kind: Kind
+    layers: str
+    tokens: int
+    """That a layer holds: sliding layers hold their window alone."""
+    bytes: int
+    """Of all these layers, for one text."""
+
+
+def caches_of(model: ModelPositions, length: int) -> tuple[Cache, ...]:
+    """The caches of a stack for one text of ``length`` tokens, by kind of layer and how much each holds; layers that
+    see later tokens too cache nothing."""
+    found: dict[tuple[Kind, int, int], list[int]] = {}
+    for numbers, layer in model.groups():
+        if layer.heads is not None and layer.causal and layer.kind in ("full", "sliding", "chunked"):
+            tokens = cached_tokens(layer, length)
+            found.setdefault((layer.kind, tokens, tokens * numbers_per_token(layer) * CACHED), []).extend(numbers)
+    return tuple(
+        Cache(kind, spans(tuple(sorted(layers))), tokens, each * len(layers))
+        for (kind, tokens, each), layers in found.items()
+    )
+
+
+def cached_tokens(layer: Layer, length: int) -> int:
+    """How many tokens of a text a layer needs to hold."""
+    return min(length, layer.window or layer.chunk or length)
+
+
+def numbers_per_token(layer: Layer) -> int:
+    """How many numbers a layer holds of a token: its keys and values, or what latent attention makes them from."""
+    heads = layer.heads
+    assert heads is not None
+    return heads.latent if heads.latent is not None else heads.keys * (heads.dim + heads.values)
+
+
+def table_bytes(model: ModelPositions, length: int) -> int:
+    """The bytes of cosines and sines for every position, one table for each rotation that differs."""
+    return sum(2 * TABLED * length * pairs for pairs in _tables(model))
+
+
+def _tables(model: ModelPositions) -> Iterator[int]:
+    rotations = (rotation_of(layer) for _, layer in model.groups())
+    distinct = {(each.frequencies, each.factor) for each in rotations if each is not None}
+    return (len(frequencies) for frequencies, _ in distinct)

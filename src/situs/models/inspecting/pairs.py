@@ -1,0 +1,90 @@
+"""What each pair of channels does at a length: how often it turned in training, and whether it meets new angles there.
+
+    turns         within the trained length: from one on, a pair has met every angle
+    seen          every angle at the target occurred in training, at the same frequency
+    interpolated  every angle occurred, but a scaling makes the steps between positions smaller
+    never seen    from some distance on, angles are larger than any in training
+    not rotated   its frequency is 0: the pair holds no position
+
+A query and a key meet by the angle of their distance, so that layers with a window meet no new ones in longer texts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from situs.models.numbers import Rotation, rotation_by, rotation_call
+from situs.models.positions import Layer
+from situs.models.training import Training, unscaled
+
+State = Literal["seen", "interpolated", "never seen", "not rotated"]
+
+ROUNDING = 1e-9
+"""Angles and frequencies that differ by less, relatively, are the same."""
+DTYPES = ("float32", "bfloat16", "float16")
+LAST = 64  # positions before the target at which rounded angles are measured
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Hold what one pair does."""
+
+    index: int
+    axis: int
+    frequency: float
+    """Radians per position at the target."""
+    turns: float
+    """Within the trained length."""
+    state: State
+    since: int | None = None
+    """The distance from which on angles are new."""
+
+    @property
+    def wavelength(self) -> float:
+        """Positions per full rotation."""
+        return 2 * math.pi / abs(self.frequency) if self.frequency else math.inf
+
+
+def pairs_of(layer: Layer, training: Training, target: int) -> tuple[Pair, ...]:
+    """What each pair of a layer that rotates does in a text of ``target`` tokens."""
+    call = rotation_call(layer)
+    assert call is not None
+    span = layer.window or layer.chunk
+    plain = rotation_by(unscaled(call)).frequencies
+    before = rotation_by(call, training.declared).frequencies
+    now = rotation_by(call, target)
+    first, later, distance = (min(each, span or each) for each in (training.plain, training.declared, target))
+    found = []
+    for index, frequency in enumerate(map(abs, now.frequencies)):
+        known = max(abs(plain[index]) * first, abs(before[index]) * later)
+        fastest = max(abs(plain[index]), abs(before[index]))
+        state: State = "seen"
+        since = None
+        if not frequency:
+            state = "not rotated"
+        elif known < min(frequency * distance, 2 * math.pi) * (1 - ROUNDING):
+            state, since = "never seen", math.ceil(known / frequency)
+        elif target > training.declared and frequency < fastest * (1 - ROUNDING):
+            state = "interpolated"
+        turns = known / (2 * math.pi)
+        found.append(Pair(index, now.axis_of_pair[index], now.frequencies[index], turns, state, since))
+    return tuple(found)
+
+
+def angle_errors(rotation: Rotation, target: int) -> dict[str, float]:
+    """The largest error of an angle, in radians, where position, frequency and product are rounded to a dtype: measured
+    at the last positions before the target; infinite where positions overflow."""
+    import torch
+
+    positions = torch.arange(max(target - LAST, 0), target, dtype=torch.float64)[:, None]
+    frequencies = torch.tensor(rotation.frequencies, dtype=torch.float64)
+    exact = positions * frequencies
+    found = {}
+    for name in DTYPES:
+        dtype = getattr(torch, name)
+        rounded = (positions.to(dtype) * frequencies.to(dtype)).double()
+        error = (rounded - exact).abs().nan_to_num(nan=math.inf, posinf=math.inf).max()
+        found[name] = float(error)
+    return found

@@ -1,0 +1,180 @@
+"""Inspect a configuration: what its positions do at a length, layer by layer, and what to set instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from situs.models.engines import ENGINES, Engine, readings
+from situs.models.fingerprints import fingerprint
+from situs.models.inspecting.advice import Advice, advise
+from situs.models.inspecting.memory import Cache, caches_of, table_bytes
+from situs.models.inspecting.others import lines_of, table_lines
+from situs.models.inspecting.pairs import Pair, angle_errors, pairs_of
+from situs.models.inspecting.plain import as_plain
+from situs.models.inspecting.words import render
+from situs.models.numbers import rotation_call, rotation_of
+from situs.models.positions import Layer, ModelPositions, spans
+from situs.models.readers.view import require_count
+from situs.models.reading import read
+from situs.models.sources.source import load
+from situs.models.sources.strict import ConfigError
+from situs.models.training import Training, training_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ASSUMED = 4096
+"""Tokens, where neither the caller nor the configuration names a length."""
+TEXT = ("", "text", "encoder", "decoder", "language", "llm", "thinker")
+"""Parts that read as many tokens as the text has."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Hold what equal layers do at the target."""
+
+    layers: str
+    layer: Layer
+    pairs: tuple[Pair, ...]
+    errors: Mapping[str, float]
+    """Of angles, in radians, where they are formed in a dtype."""
+    scaling: str
+    """What a scaling of rotary changes here, or why nothing."""
+    others: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Hold what one stack of layers does at the target."""
+
+    name: str
+    model: ModelPositions
+    training: Training | None
+    groups: tuple[Group, ...]
+    tables: tuple[str, ...]
+    caches: tuple[Cache, ...]
+    table_bytes: int
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """Hold what a model does with positions in texts of ``target`` tokens: as text, as data, and as a figure."""
+
+    model: ModelPositions
+    engine: Engine
+    target: int
+    parts: tuple[Part, ...]
+    advice: Advice
+    engines: Mapping[str, tuple[str, ...]]
+    """How each engine reads the same file."""
+
+    def render(self, *, width: int = 80, colour: bool = False, pairs: bool = False) -> str:
+        """The report as text; ``pairs`` lists each pair of channels by itself."""
+        return render(self, width=width, colour=colour, pairs=pairs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain data, every pair by itself."""
+        return as_plain(self)
+
+    def figure(self, *, dark: bool = False) -> Figure:
+        """Draw the spectrum, with the trained and the target length in it."""
+        draw = import_module("situs.plots.context")  # which stands above this layer, and needs matplotlib
+        figure: Figure = draw.context(self, dark=dark)
+        return figure
+
+    def __str__(self) -> str:
+        return self.render()
+
+    __repr__ = __str__
+
+
+def inspect(source: object, *, target: int | None = None, engine: Engine = "transformers") -> Report:
+    """Inspect what a model's positions do in texts of ``target`` tokens.
+
+    source: anything that `read` takes.
+    target: the length that the model declares if left out.
+    engine: whose reading of the file is inspected; the others' are listed beside it.
+
+    >>> from situs import models
+    >>> sizes = {"hidden_size": 2048, "num_attention_heads": 16, "num_hidden_layers": 4}
+    >>> report = models.inspect({"model_type": "llama", "max_position_embeddings": 4096, **sizes}, target=16384)
+    >>> report.advice.headline
+    'Set yarn with factor 4 for 16,384 tokens.'
+    """
+    loaded = load(source)
+    model = read(loaded, engine=engine)
+    lengths = model.main.lengths
+    wanted = lengths.declared or lengths.limit or ASSUMED if target is None else require_count(
+        "target", target, "it counts tokens"
+    )  # fmt: skip
+    parts = tuple(_parts(model, wanted))
+    return Report(model, engine, wanted, parts, advise(model, wanted), _engines(loaded))
+
+
+def _parts(model: ModelPositions, target: int, name: str = ""):  # type: ignore[no-untyped-def]
+    if model.layers or model.input:
+        yield _part(model, target if name.rpartition(".")[2] in TEXT else None, name)
+    for part, each in model.submodels.items():
+        yield from _parts(each, target, f"{name}.{part}" if name else part)
+
+
+def _part(model: ModelPositions, target: int | None, name: str) -> Part:
+    training = training_of(model)
+    if target is None:
+        return Part(name, model, training, (), (), (), 0)
+    groups = tuple(_group(spans(numbers), layer, training, target) for numbers, layer in model.groups())
+    return Part(name, model, training, groups, tuple(table_lines(model, target)), caches_of(model, target),
+                table_bytes(model, target))  # fmt: skip
+
+
+def _group(layers: str, layer: Layer, training: Training | None, target: int) -> Group:
+    rotation = rotation_of(layer, target)
+    pairs = () if rotation is None or training is None else pairs_of(layer, training, target)
+    errors = {} if rotation is None else angle_errors(rotation, target)
+    return Group(layers, layer, pairs, errors, _scaling(layer, target), tuple(lines_of(layer, target)))
+
+
+def _scaling(layer: Layer, target: int) -> str:
+    """What a scaling of rotary changes in a layer."""
+    if layer.kind in ("linear", "none"):
+        return ""
+    call = rotation_call(layer)
+    if call is None:
+        return "a scaling of rotary changes nothing here, because these layers do not rotate"
+    scaling = call.option("scaling")
+    span = layer.window or layer.chunk
+    if span is not None and span < target:
+        named = f"{scaling.cls} changes nothing that is needed" if scaling is not None else "a scaling changes nothing"
+        return f"{named} here, because no key is farther away than {span:,} tokens at any length"
+    if scaling is None:
+        return ""
+    rotation = rotation_of(layer, target)
+    assert rotation is not None
+    factor = f", cosines and sines times {rotation.factor:.4g}" if rotation.factor != 1 else ""
+    return f"scaled by {scaling!r}{factor}"
+
+
+def _engines(source: object) -> dict[str, tuple[str, ...]]:
+    """A few sentences for each engine on how it reads the same file."""
+    found: dict[str, tuple[str, ...]] = {}
+    every = readings(source)
+    first = every["transformers"]
+    for engine in ENGINES:
+        reading = every[engine]
+        if isinstance(reading, ConfigError):
+            found[engine] = (str(reading),)
+            continue
+        lines = []
+        served = reading.main.lengths.served
+        if served is not None:
+            lines.append(f"serves {served:,} tokens unless it is told more")
+        if engine != "transformers" and not isinstance(first, ConfigError):
+            alike = fingerprint(reading) == fingerprint(first)
+            lines.append("same positions as transformers" if alike else "other positions than transformers")
+            known = {str(note) for note in first.main.notes} | {str(note) for note in first.notes}
+            lines += [str(note) for note in (*reading.notes, *reading.main.notes) if str(note) not in known]
+        found[engine] = tuple(dict.fromkeys(lines)) or ("as above",)
+    return found

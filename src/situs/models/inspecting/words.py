@@ -1,0 +1,185 @@
+"""A report as text for a terminal: lines of a width, colour where it is wanted.
+
+layers 0-27: Rotary(head_dim=128, base=1000000.0)
+  pairs    wavelength             turns in 32,768   at 131,072
+  0-38     6.28 to 25,000         5,220 to 1.3      seen
+  39-63    31,000 to 5,050,000    1 to 0.0065       never seen from distance 32,768 on
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from situs.models.positions import spans
+
+if TYPE_CHECKING:
+    from situs.models.inspecting.advice import Advice
+    from situs.models.inspecting.pairs import Pair
+    from situs.models.inspecting.report import Group, Part, Report
+
+BOLD, WARNING, RESET = "\033[1m", "\033[33m", "\033[0m"
+
+
+def render(report: Report, *, width: int, colour: bool, pairs: bool) -> str:
+    """Write a report as lines that are no longer than ``width``, but for what is to be pasted."""
+    lines = [line for part in _sections(report, width, pairs) for line in part]
+    return "\n".join(lines if colour else map(_plain, lines))
+
+
+def _plain(line: str) -> str:
+    for each in (BOLD, WARNING, RESET):
+        line = line.replace(each, "")
+    return line
+
+
+def _sections(report: Report, width: int, pairs: bool) -> Iterator[Iterable[str]]:
+    yield _head(report, width)
+    for part in report.parts:
+        yield _part(part, report, width, pairs)
+    yield _advice(report.advice, width)
+    yield _engines(report, width)
+
+
+def _head(report: Report, width: int) -> Iterator[str]:
+    model = report.model
+    yield f"{BOLD}{model.model_type} at {report.target:,} tokens{RESET}, as {report.engine} reads it"
+    if not model.verified:
+        yield from _filled("This model type is not in the table: it was read by the general rule.", width, "")
+    for note in model.notes:
+        yield from _filled(f"note: {note}", width, "  ")
+
+
+def _part(part: Part, report: Report, width: int, pairs: bool) -> Iterator[str]:
+    model, training = part.model, part.training
+    yield ""
+    known = [] if training is None else [f"made for {training.length:,} tokens"]
+    if training is not None and training.plain != training.declared:
+        known.append(f"{training.plain:,} of them without scaling")
+    if model.lengths.limit is not None:
+        known.append(f"{model.lengths.limit:,} at most: {model.lengths.reason}")
+    count = len(model.layers)
+    named = f"{part.name}: {model.model_type}, " if part.name else ""
+    yield from _filled(
+        f"{BOLD}{named}{count} layer{'s' * (count != 1)}{RESET}; {'; '.join(known) or 'no length'}", width, ""
+    )
+    if model is not report.model:
+        for note in model.notes:
+            yield from _filled(f"note: {note}", width, "  ")
+    for line in part.tables:
+        yield from _filled(line, width, "  ")
+    if not part.groups:
+        for call in model.input:
+            yield from _filled(f"input: {call!r}", width, "  ")
+        for numbers, layer in model.groups():
+            yield from _filled(f"layers {spans(numbers)}: {layer}", width, "  ")
+        return
+    for group in part.groups:
+        yield from _group(group, part, report.target, width, pairs)
+    yield from _costs(part, report.target, width)
+
+
+def _group(group: Group, part: Part, target: int, width: int, pairs: bool) -> Iterator[str]:
+    yield from _filled(f"layer{'s' * (not group.layers.isdecimal())} {group.layers}: {group.layer}", width, "  ")
+    if group.pairs:
+        assert part.training is not None
+        yield from _table(group.pairs, part.training.length, target, each=pairs)
+    if group.scaling:
+        yield from _filled(group.scaling, width, "    ")
+    if group.errors:
+        told = ", ".join(f"{name} {_radians(error)}" for name, error in group.errors.items())
+        yield from _filled(f"angles formed in half or single precision are off by up to: {told}", width, "    ")
+    for line in group.others:
+        yield from _filled(line, width, "    ")
+
+
+def _radians(error: float) -> str:
+    if not math.isfinite(error):
+        return "everything (positions overflow)"
+    return f"{error:.2g} rad" if error < 2 * math.pi else f"{error:.2g} rad (more than a turn)"
+
+
+def _table(pairs: Sequence[Pair], trained: int, target: int, *, each: bool) -> Iterator[str]:
+    """Pairs in rows, those of one state that follow each other in one, unless each is asked for."""
+    rows = [("pairs", "wavelength", f"turns in {trained:,}", f"at {target:,}")]
+    groups = [[pair] for pair in pairs] if each else [list(some) for _, some in groupby(pairs, lambda pair: pair.state)]
+    for some in groups:
+        since = min((pair.since for pair in some if pair.since is not None), default=None)
+        state = some[0].state + (f" from distance {since:,} on" if since is not None else "")
+        rows.append((spans(tuple(pair.index for pair in some)), _span([pair.wavelength for pair in some]),
+                     _span([pair.turns for pair in some]), state))  # fmt: skip
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for number, row in enumerate(rows):
+        cells = "  ".join(cell.ljust(size) for cell, size in zip(row, (*widths, 0), strict=True)).rstrip()
+        yield f"    {WARNING}{cells}{RESET}" if number and "never" in row[3] else f"    {cells}"
+
+
+def _span(numbers: Sequence[float]) -> str:
+    first, last = _short(numbers[0]), _short(numbers[-1])
+    return first if first == last else f"{first} to {last}"
+
+
+def _short(number: float) -> str:
+    """A number with three digits, in words where it is large."""
+    if math.isinf(number):
+        return "endless"
+    for size, word in ((1e12, "e12"), (1e9, " billion"), (1e6, " million")):
+        if number >= size:
+            return f"{number / size:.3g}{word}"
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def _costs(part: Part, target: int, width: int) -> Iterator[str]:
+    if part.caches:
+        total = sum(cache.bytes for cache in part.caches)
+        parts = ", ".join(f"{c.kind} layers {_bytes(c.bytes)} ({c.tokens:,} tokens each)" for c in part.caches)
+        yield from _filled(f"keys and values of one text in 16 bits: {_bytes(total)}: {parts}", width, "  ")
+    if part.table_bytes:
+        yield from _filled(
+            f"cosines and sines for {target:,} positions in 32 bits: {_bytes(part.table_bytes)}", width, "  "
+        )
+
+
+def _bytes(count: int) -> str:
+    for size, word in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if count >= size:
+            return f"{count / size:.3g} {word}" if count < 1000 * size else f"{count / size:,.0f} {word}"
+    return f"{count} bytes"
+
+
+def _advice(advice: Advice, width: int) -> Iterator[str]:
+    yield ""
+    yield from _filled(f"{BOLD}{advice.headline}{RESET}", width, "")
+    for reason in advice.reasons:
+        yield from _filled(reason, width, "  ")
+    if advice.options:
+        rows = [("method", "factor", "pairs never seen", "frequencies", "scores of short texts")]
+        rows += [
+            (each.method, f"{each.factor:.4g}", str(each.unseen), f"up to {100 * each.change.frequency:.3g} %",
+             f"up to {each.change.score:.2g}")
+            for each in advice.options
+        ]  # fmt: skip
+        widths = [max(len(row[column]) for row in rows) for column in range(5)]
+        for row in rows:
+            yield "  " + "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip()
+    for place, text in advice.settings.items():
+        yield f"  {BOLD}{place}{RESET}"
+        yield from (f"    {line}" for line in text.splitlines())
+
+
+def _engines(report: Report, width: int) -> Iterator[str]:
+    yield ""
+    yield f"{BOLD}How engines read this file{RESET}"
+    for engine, lines in report.engines.items():
+        yield from _filled(f"{engine}: {'; '.join(lines)}", width, "  ")
+
+
+def _filled(text: str, width: int, indent: str) -> list[str]:
+    """Lines of at most ``width`` characters, those behind the first two characters farther right."""
+    return textwrap.wrap(
+        text, width, initial_indent=indent, subsequent_indent=f"{indent}  ", break_long_words=False,
+        break_on_hyphens=False,
+    ) or [""]  # fmt: skip

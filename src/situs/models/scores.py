@@ -1,0 +1,58 @@
+"""How much one rotation differs from another, in frequencies and in scores.
+
+    score at distance d = factor^2 * mean over pairs of cos(frequency d)
+
+is q . k of one content as query and as key, d tokens apart, that fills all pairs alike, divided by its square. It is 1
+at distance 0 without a factor. The softmax scale multiplies scores too, so that its ratio is part of a change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from situs.models.numbers import Rotation
+
+EVERY = 8192
+"""Distances up to here are all looked at, and as many beyond, at equal steps."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Hold how much rotations differ."""
+
+    frequency: float
+    """The largest change of a frequency, relative to before."""
+    score: float
+    """The largest change of a score within ``length``, of which 1 is that of a token with itself."""
+    distance: int
+    """Where that is."""
+    length: int
+
+
+def change_between(before: Rotation, after: Rotation, length: int, *, scale: float = 1.0) -> Change:
+    """Measure how much one rotation differs from another within a length; ``scale`` is the ratio of softmax scales."""
+    import torch
+
+    old, new = (torch.tensor(each.frequencies, dtype=torch.float64) for each in (before, after))
+    moving = old != 0
+    ratios = (new[moving] / old[moving] - 1).abs()
+    largest = float(ratios.max()) if moving.any() else 0.0
+    score, distance = 0.0, 0
+    for part in distances_within(length).split(2048):
+        first = before.factor**2 * (part[:, None] * old).cos().mean(-1)
+        second = scale * after.factor**2 * (part[:, None] * new).cos().mean(-1)
+        change, index = (second - first).abs().max(0)
+        if float(change) > score:
+            score, distance = float(change), int(part[index])
+    return Change(largest, score, distance, length)
+
+
+def distances_within(length: int):  # type: ignore[no-untyped-def]  # torch is loaded only when it is called
+    """Distances below a length, at most twice `EVERY`."""
+    import torch
+
+    near = torch.arange(min(length, EVERY), dtype=torch.float64)
+    if length <= EVERY:
+        return near
+    far = torch.linspace(EVERY, length - 1, min(EVERY, length - EVERY), dtype=torch.float64).round()
+    return torch.cat((near, far))

@@ -1,0 +1,85 @@
+"""The spectrum of a released model: how long each pair takes for a rotation, beside trained and target length."""
+
+from __future__ import annotations
+
+import math
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from situs.models.inspecting.report import Group, Report
+from situs.plots import style
+from situs.plots.style import SMALL, Sheet
+
+STATES = {"seen": "o", "interpolated": "^", "never seen": "X", "not rotated": "."}
+MOST = 4
+"""Groups of layers that are drawn; more would hide each other."""
+
+
+def context(report: Report, *, dark: bool = False) -> Figure:
+    """Draw the pairs of each group of layers that rotates: what each meets at the target, by marker and colour."""
+    groups = [(part, group) for part in report.parts for group in part.groups if group.pairs]
+    if not groups:
+        raise ValueError(
+            f"a figure needs layers that rotate, and a length that the model was trained on; {report.model.model_type} "
+            f"has neither, or not both."
+        )
+    drawn = groups[:MOST]
+    training = drawn[0][0].training
+    assert training is not None
+    unseen = max(sum(pair.state == "never seen" for pair in group.pairs) for _, group in drawn)
+    told = "no pair meets" if not unseen else "1 pair meets" if unseen == 1 else f"{unseen} pairs meet"
+    caption = (
+        f"Pairs above {training.length:,} made less than one rotation in training, so that longer texts show them new "
+        f"angles unless a scaling slows them. At {report.target:,} tokens {told} angles that training did not show."
+    )
+    if len(groups) > MOST:
+        caption += f" Of {len(groups)} groups of layers, the first {MOST} are drawn."
+    with style.figure(
+        f"{report.model.model_type} at {report.target:,} tokens",
+        "positions that a pair takes for one full rotation",
+        caption,
+        height=3.4,
+        dark=dark,
+    ) as sheet:
+        axes = sheet.axes(left=0.72, right=0.2, above=0.1, below=0.5)
+        _draw(sheet, axes, report, [group for _, group in drawn], training.length)
+    return sheet.figure
+
+
+def _draw(sheet: Sheet, axes: Axes, report: Report, groups: list[Group], trained: int) -> None:
+    theme = sheet.theme
+    waves = [pair.wavelength for group in groups for pair in group.pairs if math.isfinite(pair.wavelength)]
+    axes.set_yscale("log")
+    axes.set_ylim(min(waves) / 1.5, max(*waves, report.target) * 2.5)
+    colours = dict(zip(STATES, (theme.hues[0], theme.hues[2], theme.hues[1], theme.faint), strict=True))
+    shown: set[str] = set()
+    for group in groups:
+        numbers = [pair.index for pair in group.pairs]
+        axes.plot(numbers, [pair.wavelength for pair in group.pairs], color=theme.faint, linewidth=0.8, zorder=1)
+        for state, marker in STATES.items():
+            some = [pair for pair in group.pairs if pair.state == state and math.isfinite(pair.wavelength)]
+            if some:
+                label = state if state not in shown else "_"
+                shown.add(state)
+                axes.plot([pair.index for pair in some], [pair.wavelength for pair in some], marker, markersize=4.2,
+                          color=colours[state], label=label, linestyle="none", zorder=2)  # fmt: skip
+        if len(groups) > 1:
+            last = group.pairs[-1]
+            axes.annotate(f"layers {_shortened(group.layers)}", (last.index, last.wavelength), xytext=(-4, 5),
+                          textcoords="offset points", ha="right", size=SMALL, color=theme.ink)  # fmt: skip
+    for length, name in ((trained, "trained"), (report.target, "target")):
+        axes.axhline(length, color=theme.ink, linewidth=1.0, linestyle=(0, (3, 2)))
+        axes.text(0.01, length * 1.08, f"{name}: {length:,}", size=SMALL, color=theme.ink,
+                  transform=axes.get_yaxis_transform())  # fmt: skip
+        if trained == report.target:
+            break
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.0f}"))
+    axes.set_xlabel("pair of channels", labelpad=3, loc="left")
+    axes.legend(loc="lower right", frameon=False, fontsize=SMALL, labelcolor=theme.ink)
+
+
+def _shortened(layers: str) -> str:
+    return layers if len(layers) <= 12 else f"{layers[:10].rpartition(',')[0]} ..."
