@@ -1,0 +1,172 @@
+"""``situs inspect``, ``situs diff`` and ``situs extend`` as a person runs them."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from situs.cli import main
+from situs.models import read
+
+QWEN: dict[str, Any] = {
+    "model_type": "qwen2", "hidden_size": 3584, "num_attention_heads": 28, "num_key_value_heads": 4,
+    "num_hidden_layers": 28, "max_position_embeddings": 32768, "rope_theta": 1000000.0,
+}  # fmt: skip
+GEMMA: dict[str, Any] = {
+    "model_type": "gemma3_text", "hidden_size": 1152, "num_attention_heads": 4, "num_key_value_heads": 1,
+    "head_dim": 256, "num_hidden_layers": 26, "sliding_window": 512, "max_position_embeddings": 32768,
+    "rope_theta": 1e6, "rope_local_base_freq": 1e4,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to work in, and a terminal of 80 columns."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return tmp_path
+
+
+def saved(config: dict[str, Any], name: str = "config.json") -> str:
+    Path(name).write_text(json.dumps(config))
+    return name
+
+
+def test_inspect_tells_on_one_screen_what_breaks_and_what_to_set(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", saved(QWEN), "--target", "131072"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("qwen2 at 131,072 tokens, as transformers reads it\n")
+    assert "40-63  35,333 to 5.06 million  0.927 to 0.00647  never seen from distance 32,768 on" in out
+    assert "Set yarn with factor 4 for 131,072 tokens." in out
+    assert "--rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 32768" in out
+    assert "keys and values of one text in 16 bits: 7 GiB" in out
+    assert "\033[" not in out
+    pasted = ("{", "}", '"', "--")
+    assert all(len(line) <= 80 or line.strip().startswith(pasted) for line in out.splitlines())
+
+
+def test_inspect_says_why_a_scaling_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["inspect", saved({"model_type": "cohere2", **_small(), "sliding_window": 4096}), "--target", "1,000,000"])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "a scaling changes nothing here, because no key is farther away than 4,096 tokens at any length" in out
+    assert "a scaling of rotary changes nothing here, because these layers do not rotate" in out
+    assert "Nothing can be set: whose layers" not in out
+    assert "There is nothing to set." in out
+
+
+def _small() -> dict[str, Any]:
+    return {"hidden_size": 512, "num_attention_heads": 4, "num_hidden_layers": 4, "max_position_embeddings": 8192}
+
+
+def test_inspect_lists_every_pair_where_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["inspect", saved(QWEN), "--target", "131072", "--pairs"])
+    rows = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("    ")]
+    assert [row for row in rows if row.isdecimal()] == [str(index) for index in range(64)]
+
+
+def test_inspect_without_a_target_takes_the_declared_length(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["inspect", saved(QWEN)])
+    out = capsys.readouterr().out
+    assert "qwen2 at 32,768 tokens" in out
+    assert "Nothing has to be set: the model is made for 32,768 tokens." in out
+
+
+def test_inspect_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["inspect", saved(QWEN), "--target", "131072", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["advice"]["method"] == "yarn"
+    assert found["parts"][0]["cache_bytes"] == 28 * 131072 * 4 * 256 * 2
+    assert len(found["parts"][0]["groups"][0]["pairs"]) == 64
+    assert found["parts"][0]["groups"][0]["angle_errors"]["float16"] is None
+    assert set(found["engines"]) == {"transformers", "vllm", "llama.cpp"}
+
+
+def test_inspect_reads_standard_input(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    given = io.TextIOWrapper(io.BytesIO(json.dumps(QWEN).encode()))
+    monkeypatch.setattr(sys, "stdin", given)
+    assert main(["inspect", "-", "--target", "65536"]) == 0
+    assert "Set yarn with factor 2" in capsys.readouterr().out
+
+
+@pytest.mark.once
+def test_inspect_draws_the_spectrum(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", saved(GEMMA), "--target", "131072", "--plot", "spectrum.png"]) == 0
+    assert (here / "spectrum.png").read_bytes().startswith(b"\x89PNG")
+    assert capsys.readouterr().err == "spectrum.png\n"
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["inspect", "nowhere.json"], "situs inspect: source must be a file or a folder that can be read; got "
+     "'nowhere.json': No such file or directory.\n"),
+    (["inspect", "config.json", "--plot", "a.gif"], "situs inspect: --plot must end in .png, .svg, .pdf, since that "
+     "tells the format; got 'a.gif'.\n"),
+    (["diff", "-", "vllm"], "situs diff: A must be a file where B is an engine, since both read it; got standard "
+     "input.\n"),
+    (["extend", "config.json"], "situs extend: target or factor must be given, since one of them says how long texts "
+     "become; got neither.\n"),
+    (["extend", "config.json", "--target", "65536", "--out", "config.json"], "situs extend: --out must be a new file, "
+     "since 'config.json' would be lost. Give --force to replace it.\n"),
+])  # fmt: skip
+def test_what_cannot_be_done_is_told_and_nothing_is_written(
+    arguments: list[str], said: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved(QWEN)
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == said
+    assert [path.name for path in here.iterdir()] == ["config.json"]
+    assert json.loads((here / "config.json").read_text()) == QWEN
+
+
+@pytest.mark.parametrize("target", ["0", "-4", "many", "4.5"])
+def test_targets_that_count_no_tokens_are_refused(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["inspect", saved(QWEN), f"--target={target}"])
+    assert stop.value.code == 2
+    assert f"must be a number of tokens, such as 131072; got '{target}'." in capsys.readouterr().err
+
+
+def test_diff_has_the_exit_status_of_diff(capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = saved(QWEN), saved({**QWEN, "rope_theta": 10000.0}, "other.json")
+    assert main(["diff", first, first]) == 0
+    assert capsys.readouterr().out == "No difference: both do the same with positions.\n"
+    assert main(["diff", first, second]) == 1
+    assert "base: 1000000.0 and 10000.0" in capsys.readouterr().out
+    assert main(["diff", first, second, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["differences"][0]["layers"] == "0-27"
+    assert main(["diff", first, "nowhere.json"]) == 2
+
+
+def test_diff_compares_with_an_engines_reading(capsys: pytest.CaptureFixture[str]) -> None:
+    config = saved({**QWEN, "rope_scaling": {"type": "dynamic", "factor": 4.0}})
+    assert main(["diff", config, "llama.cpp"]) == 1
+    assert "scaling: DynamicNTKScaling" in capsys.readouterr().out
+
+
+def test_extend_writes_a_new_file_and_leaves_the_old(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = saved(QWEN)
+    assert main(["extend", config, "--target", "131072", "--out", "longer.json"]) == 0
+    assert json.loads((here / config).read_text()) == QWEN
+    longer = json.loads((here / "longer.json").read_text())
+    assert longer["rope_parameters"] == {
+        "rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 32768,
+    }  # fmt: skip
+    assert read(longer).lengths.original == 32768
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("yarn with factor 4: from 32,768 to 131,072 tokens.\nBelow 32,768 tokens frequencies")
+
+
+def test_extend_prints_json_where_no_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["extend", saved(QWEN), "--factor", "2", "--method", "linear"]) == 0
+    assert json.loads(capsys.readouterr().out)["rope_parameters"]["factor"] == 2.0
+
+
+def test_extend_replaces_a_file_where_told(here: Path) -> None:
+    config = saved(QWEN)
+    assert main(["extend", config, "--target", "65536", "--out", config, "--force"]) == 0
+    assert json.loads((here / config).read_text())["max_position_embeddings"] == 65536
