@@ -2,7 +2,8 @@
 
 reading.py      read(): which reader a model type has, parts that are models of their own, keys that nobody read
 positions.py    ModelPositions, Layer: the result; calls.py encodings as data, made when they are asked for
-fingerprints.py a hash of all of it
+fingerprints.py a hash of all of it; numbers.py what a rotation comes to
+writing.py      write(): settings and flags that say the same; writers/ how
 sources/        files, folders, dicts, text, config objects; strict.py reads JSON within bounds
 readers/        one for each kind of model
 """
@@ -15,5 +16,6 @@ from situs.models.positions import ModelPositions as ModelPositions
 from situs.models.positions import Note as Note
 from situs.models.reading import read as read
 from situs.models.sources.strict import ConfigError as ConfigError
+from situs.models.writing import write as write
 
-__all__ = ["ConfigError", "Heads", "Layer", "Lengths", "ModelPositions", "Note", "fingerprint", "read"]
+__all__ = ["ConfigError", "Heads", "Layer", "Lengths", "ModelPositions", "Note", "fingerprint", "read", "write"]

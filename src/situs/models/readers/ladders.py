@@ -196,4 +196,3 @@ def _share(view: View, family: Family, facts: Facts) -> float | None:
 
 def _theta_of(rope: Mapping[str, Any] | None) -> float | None:
     return None if rope is None else rope.get("rope_theta")
-
