@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Call:
-    """Hold a class of Situs by name, and the options it is called with, in order.
+    """Hold a class of Situs by name, and the options it is called with; their order is for the eye alone.
 
     >>> from situs.models.calls import Call
     >>> Call.of("Rotary", head_dim=8, base=10000.0, scaling=Call.of("LinearScaling", factor=2.0))
@@ -31,6 +31,15 @@ class Call:
     def replace(self, **options: Any) -> Call:
         """The same call with some options changed; None removes one."""
         return Call.of(self.cls, **{**dict(self.options), **options})
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both make the same object."""
+        if not isinstance(other, Call):
+            return NotImplemented
+        return self.cls == other.cls and dict(self.options) == dict(other.options)
+
+    def __hash__(self) -> int:
+        return hash((self.cls, frozenset(self.options)))
 
     def build(self) -> Any:
         """The object itself."""

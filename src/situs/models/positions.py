@@ -125,6 +125,8 @@ class ModelPositions:
 
     verified: whether its model type is in the table, whose rows are tested against transformers; if not, it was read
         by the rule that most models follow.
+
+    Two are equal where the models do the same, however their files spell it: notes and settings are not compared.
     """
 
     model_type: str
@@ -133,7 +135,7 @@ class ModelPositions:
     layers: tuple[Layer, ...] = ()
     lengths: Lengths = Lengths()
     submodels: Mapping[str, ModelPositions] = field(default_factory=dict)
-    notes: tuple[Note, ...] = ()
+    notes: tuple[Note, ...] = field(default=(), compare=False)
     config: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """The settings that it was read from, under the names of transformers."""
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from situs.models.readers.schedule import Behind, Cycle, Every, Indices, Numbered, Period, Rule, Same
+from situs.models.readers.schedule import Behind, Cycle, Every, Indices, Listed, Numbered, Period, Rule, Same
 
 Rotates = Literal["all", "sliding", "sliding, or all without a window", "no_rope_layers", "layer_rope_theta", "none"]
 
@@ -36,6 +36,11 @@ class Family:
     by_type: whether rope parameters are given by type of layer.
     labels: names that rope parameters have instead of those of layer types.
     bases: for rope parameters by layer type, the older settings that hold their bases.
+    scaled: the types of layers that the older rope_scaling is for.
+    magnitude: the attention_factor of an older rope_scaling of YaRN that says none.
+    alpha: whether rope_type dynamic raises the base by a power of alpha, at every length.
+    rope_types: those that the model type has, where they are not all.
+    per_layer: whether the older settings list a base and a share for each layer.
     scale: of the softmax: a number, or the setting that holds it or the reciprocal of its square.
     scale_by: what the channels of a head are divided by in a scale that goes by them.
     sinks: whether layers have sinks, all or sliding ones.
@@ -61,6 +66,11 @@ class Family:
     by_type: bool = False
     labels: tuple[tuple[str, str], ...] = ()
     bases: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    scaled: tuple[str, ...] = ("full_attention",)
+    magnitude: float | None = None
+    alpha: bool = False
+    rope_types: tuple[str, ...] = ()
+    per_layer: bool = False
     window: tuple[str, ...] = ("sliding_window",)
     spans: Literal["keys", "half", "half of each side", "each side"] = "keys"
     scale: tuple[str, Literal["factor", "square"]] | float | None = None
@@ -184,7 +194,7 @@ FAMILIES = _rows(
     ("gemma4_text gemma4_unified_text diffusion_gemma_text embedding_gemma2_text", {"wide": 512}),
     ("gpt_oss", {"schedule": Every(2), "sinks": True}),
     ("laguna mellum step3p5", {"schedule": Same("full_attention"), "by_type": True}),
-    ("step3p5", {"scale": ("query_pre_attn_scalar", "square")}),
+    ("step3p5", {"scale": ("query_pre_attn_scalar", "square"), "per_layer": True}),
     (
         "mimo_v2_flash",
         {"schedule": Every(6, also=(0,)), "by_type": True, "window": ("sliding_window", "sliding_window_size")},
@@ -257,12 +267,15 @@ FAMILIES = _rows(
      {"scale": ("attention_multiplier", "factor")}),
     ("ministral3 mistral4", {"temperature": "ministral3"}),
     ("hy_v4 openai_privacy_filter", {"sinks": True}),
-    ("hunyuan_v1_dense hunyuan_v1_moe hunyuan_vl_text", {"norm": "after"}),
+    ("hunyuan_v1_dense hunyuan_v1_moe hunyuan_vl_text", {"norm": "after", "alpha": True}),
+    ("phi3 phi4_multimodal", {"rope_types": ("default", "longrope")}),
     (
         "deepseek_v4",
         {
-            "schedule": Every(
-                2, one="compressed_sparse_attention", rest="heavily_compressed_attention", at=1, behind=2
+            "schedule": Listed(
+                "compress_ratios",
+                ((0, "sliding_attention"), (4, "compressed_sparse_attention"), (128, "heavily_compressed_attention")),
+                Every(2, one="compressed_sparse_attention", rest="heavily_compressed_attention", at=1, behind=2),
             ),
             "by_type": True,
             "partial": True,
@@ -276,6 +289,9 @@ FAMILIES = _rows(
                 ("compressed_sparse_attention", ("compress_rope_theta",)),
                 ("heavily_compressed_attention", ("compress_rope_theta",)),
             ),
+            "scaled": ("compressed_sparse_attention", "heavily_compressed_attention"),
+            "magnitude": 1.0,
+            "rotated": "qk_rope_head_dim",
             "values": "rotated and back",
             "sinks": True,
         },

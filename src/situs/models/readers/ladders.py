@@ -8,7 +8,7 @@ from typing import Any
 from situs.models.positions import Note
 from situs.models.readers.facts import Facts
 from situs.models.readers.families import Family
-from situs.models.readers.rope import Ladder, read_ladder
+from situs.models.readers.rope import ALPHA, Ladder, read_ladder
 from situs.models.readers.schedule import KINDS
 from situs.models.readers.sizes import heads_of
 from situs.models.readers.view import View, told
@@ -16,7 +16,9 @@ from situs.models.sources.strict import ConfigError
 
 BASE = ("rope_theta", "rotary_emb_base", "rotary_embedding_base", "rope_embedding_base")
 SHARE = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_emb_fraction")
-
+PER_LAYER = ("rope_theta", "partial_rotary_factors")
+SECTIONS = ("mrope_section", "xdrope_section", "mrope_interleaved", "interleaved")
+RATES = "it is the base of the frequencies"
 
 MISSING_TYPE: Any = object()
 
@@ -37,16 +39,19 @@ def ladders_of(
     written = given or old
     notes: list[Note] = []
     original = view.count("original_max_position_embeddings", reason="it counts tokens")
-    base = view.number(*BASE, reason="it is the base of the frequencies", above=0) if not _listed(view) else None
+    listed = family.per_layer and any(isinstance(view.config.get(key), list) for key in PER_LAYER)
+    base = None if listed else view.number(*BASE, reason=RATES, above=0)
     inner = view.part("attn_config") if family.inner else None
     if base is None and inner is not None:
-        base = inner.number("rope_theta", reason="it is the base of the frequencies", above=0)
+        base = inner.number("rope_theta", reason=RATES, above=0)
         if base is not None:
             notes.append(Note(inner.name("rope_theta"), "transformers 5.22 ignores it, and takes 10,000"))
-    share = _share(view, family, facts)
-    also = frozenset({"mrope_section", "xdrope_section"} if family.sections else ())
+    share = None if listed else _share(view, family, facts)
+    notes += _layout(written, family)
+    also = frozenset(SECTIONS if family.sections else ()) | (ALPHA if family.alpha else frozenset())
     also |= {"llama_4_scaling_beta", "max_position_embeddings"} if family.temperature == "ministral3" else set()
     known: dict[str, Any] = {"length": length, "original": original, "mla": family.latent, "also": also}
+    known["types"] = family.rope_types
 
     def ladder(part: View, own: float | None, named: bool) -> Ladder:
         default = own if own is not None or named else facts.theta or _theta_of(facts.rope)
@@ -76,7 +81,8 @@ def ladders_of(
         older = {key: each for key, each in older.items() if each is not None}
         default = View({**facts.rope, **older} if facts.rope else {}, path="rope_parameters")
         return {"": ladder(default, base, named=False)}, notes
-    return _ladders_by_type(view, model_type, family, facts, types, given, old, base, ladder)
+    found, more = _ladders_by_type(view, model_type, family, facts, types, given, old, base, ladder)
+    return found, notes + more
 
 
 def _ladders_by_type(
@@ -86,18 +92,20 @@ def _ladders_by_type(
     written = given or old
     labels = dict(family.labels)
     nested = written is not None and all(key in KINDS or key in labels.values() for key in written.config)
-    if given is not None and not nested:
+    if given is not None and not nested and not labels:
         raise ConfigError(
             f"{given.path} must have an object for each of {', '.join(sorted(set(types)))}, since {model_type} rotates "
             f"them differently and transformers ignores one for all; got {told(dict(given.config))}. Put it under "
             f"full_attention."
         )
-    legacy = {
-        type_: view.number(*keys, reason="it is the base of the frequencies", above=0) for type_, keys in family.bases
+    legacy: dict[str, dict[str, float | None]] = {
+        type_: {"rope_theta": view.number(*keys, reason=RATES, above=0)} for type_, keys in family.bases
     }
+    if family.per_layer:
+        legacy = {type_: _of_layers(view, types, type_, base) for type_ in dict.fromkeys(types)}
     found: dict[str, Ladder | None] = {}
     notes: list[Note] = []
-    if model_type == "olmo3" and legacy["sliding_attention"] is not None and written is None:
+    if model_type == "olmo3" and legacy["sliding_attention"]["rope_theta"] is not None and written is None:
         notes.append(
             Note("rope_theta", "transformers 5.22 takes it for full layers alone, and 500,000 for sliding ones")
         )
@@ -106,7 +114,8 @@ def _ladders_by_type(
             continue
         label = labels.get(type_, type_)
         default = (facts.rope or {}).get(label, MISSING_TYPE)
-        own = legacy.get(type_)
+        own = {key: each for key, each in legacy.get(type_, {}).items() if each is not None}
+        start = dict(facts.rope or {}).get("full_attention", {}) if default is MISSING_TYPE else default
         if nested and written is not None:
             if label not in written.config:
                 raise ConfigError(
@@ -114,17 +123,49 @@ def _ladders_by_type(
                     f"{', '.join(written.config)} alone. null says that they do not."
                 )
             part = written.part(label)
-            found[type_] = None if part is None else ladder(part, own, named=True)
+            found[type_] = None if part is None else ladder(part, own.get("rope_theta"), named=True)
+            if part is not None and "truncate" in part:
+                notes.append(Note(part.name("truncate"), "transformers 5.22 ignores it where types of layers differ"))
         elif default is None:
             found[type_] = None
-        elif old is not None and type_ == "full_attention":
-            start = {} if default is MISSING_TYPE else default
-            found[type_] = ladder(old, own or base or start.get("rope_theta"), named=True)
+        elif written is not None and type_ in family.scaled:
+            theta = own.get("rope_theta") or base or start.get("rope_theta")
+            more = {"rope_theta": theta} if labels else {}  # DeepSeek V4's bases go before that of rope_scaling
+            if family.magnitude is not None and written.get("rope_type", "type") == "yarn":
+                more["attention_factor"] = written.get("attention_factor", default=family.magnitude)
+            part = View({**own, **written.config, **more}, path=written.path)
+            found[type_] = ladder(part, theta, named=True)
         else:
-            start = dict(facts.rope or {}).get("full_attention", {}) if default is MISSING_TYPE else default
-            start = {**start, **({} if own is None else {"rope_theta": own})}
-            found[type_] = ladder(View(start, path=f"rope_parameters.{type_}"), None, named=True)
+            part = View({**(start or {}), **own}, path=f"rope_parameters.{type_}")
+            found[type_] = ladder(part, None, named=True)
     return found, notes
+
+
+def _of_layers(view: View, types: list[str], type_: str, base: float | None) -> dict[str, float | None]:
+    """The base and the share of a type of layers, from settings that list them for each layer (Step 3.5)."""
+    found: dict[str, float | None] = {"rope_theta": base}
+    for key, name in zip(PER_LAYER, ("rope_theta", "partial_rotary_factor"), strict=True):
+        if not isinstance(view.config.get(key), list):
+            continue
+        listed = view.numbers(key, reason="each is for a layer") or ()
+        own = {each for each, other in zip(listed, types, strict=False) if other == type_}
+        if len(listed) < len(types) or len(own) > 1:
+            raise ConfigError(
+                f"{view.name(key)} must have a number for each of {len(types)} layers, and one for all of "
+                f"{type_}, since transformers has one for each type; got {told(view.config[key])}."
+            )
+        found[name] = own.pop()
+    return found
+
+
+def _layout(written: View | None, family: Family) -> list[Note]:
+    """A note where a file deals pairs to coordinates otherwise than its model type does."""
+    if written is None or family.sections is None or "mrope_interleaved" not in written:
+        return []
+    own = family.sections[0] == "interleaved"
+    if written.flag("mrope_interleaved") == own:
+        return []
+    return [Note(written.name("mrope_interleaved"), "transformers ignores it, vLLM deals pairs by it")]
 
 
 def beyond(ladder: Ladder, length: int | None) -> list[Note]:
@@ -145,9 +186,9 @@ def beyond(ladder: Ladder, length: int | None) -> list[Note]:
 
 def _share(view: View, family: Family, facts: Facts) -> float | None:
     share = view.number(*SHARE, reason="it is a share of the channels", default=facts.share, above=0)
-    if family.rotated is not None and share is None:
-        rotated = view.count(family.rotated, reason="it counts the channels that are rotated")
-        share = None if rotated is None else rotated / heads_of(view, family).dim
+    if family.rotated is not None and view.says(family.rotated) and not view.says(*SHARE):
+        share = view.require(family.rotated, reason="it counts the channels that are rotated")
+        share /= heads_of(view, family).dim
     if share is None and isinstance(facts.rope, Mapping):
         share = facts.rope.get("partial_rotary_factor")
     return share
@@ -155,7 +196,3 @@ def _share(view: View, family: Family, facts: Facts) -> float | None:
 
 def _theta_of(rope: Mapping[str, Any] | None) -> float | None:
     return None if rope is None else rope.get("rope_theta")
-
-
-def _listed(view: View) -> bool:
-    return any(isinstance(view.config.get(key), list) for key in BASE)

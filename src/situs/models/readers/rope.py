@@ -24,7 +24,7 @@ KEYS = {
     "default": set[str](),
     "axial": set[str](),
     "linear": {"factor"},
-    "dynamic": {"factor", "alpha", "original_max_position_embeddings"},
+    "dynamic": {"factor", "original_max_position_embeddings"},
     "yarn": {
         "factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "truncate",
         "mscale", "mscale_all_dim",
@@ -36,6 +36,9 @@ KEYS = {
     "llama3": {"factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"},
     "proportional": {"factor"},
 }  # fmt: skip
+
+ALPHA = frozenset({"alpha", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"})
+"""What Hunyuan's files have beside a rope type of dynamic; all but the first change nothing there."""
 
 STRETCHES = "positions are stretched by it"
 
@@ -56,7 +59,7 @@ class Ladder:
 
 def read_ladder(
     view: View, *, base: float | None, share: float | None, length: int | None, original: int | None, mla: bool = False,
-    also: frozenset[str] = frozenset(),
+    also: frozenset[str] = frozenset(), types: tuple[str, ...] = (),
 ) -> Ladder:  # fmt: skip
     """Read one object.
 
@@ -65,13 +68,16 @@ def read_ladder(
     original: the same before extension where it is said outside, which wins, as Phi 3's does.
     mla: whether mscale_all_dim multiplies the softmax scale, as in models of latent attention.
     also: keys that this model type reads by itself, such as mrope_section.
+    types: the rope types that this model type has, where they are not all.
     """
+    types = types or TYPES
     kind = view.get("rope_type", "type", default="default")
-    kind = RENAMED.get(kind, kind) if isinstance(kind, str) else kind
-    if kind not in TYPES:
-        near = did_you_mean(kind, TYPES) if isinstance(kind, str) else ""
+    renamed = RENAMED if "yarn" in types else {**RENAMED, "yarn": "longrope"}  # as Phi 3's first files have it
+    kind = renamed.get(kind, kind) if isinstance(kind, str) else kind
+    if kind not in types:
+        near = did_you_mean(kind, types) if isinstance(kind, str) else ""
         raise ConfigError(
-            f"{view.spelling('rope_type', 'type')} must be one of {', '.join(TYPES)}, since each is computed by its "
+            f"{view.spelling('rope_type', 'type')} must be one of {', '.join(types)}, since each is computed by its "
             f"own formula; got {told(kind)}.{near}"
         )
     taken = COMMON | KEYS[kind] | also
@@ -140,7 +146,7 @@ def _linear(view: View, given: _Given) -> Call:
 
 
 def _dynamic(view: View, given: _Given) -> Call:
-    alpha = view.number("alpha", reason="the base is multiplied by a power of it", above=0)
+    alpha = view.number("alpha", reason="the base is multiplied by a power of it", least=1)
     if alpha is not None:  # Hunyuan's: of one base at every length, whatever the type is called
         return Call.of("NTKScaling", factor=alpha)
     return Call.of("DynamicNTKScaling", factor=given.require_factor(view), original_length=given.length)

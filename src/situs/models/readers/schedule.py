@@ -194,12 +194,40 @@ class Cycle:
     def types(self, view: View, layers: int) -> list[str]:
         """The type of each layer."""
         listed, names = view.get(self.key), dict(self.names)
-        if not isinstance(listed, list) or not listed or not all(each in names for each in listed):
+        if not isinstance(listed, list) or not listed or any(str(each) not in names for each in listed):
             raise ConfigError(f"{view.name(self.key)} must be a list of {' and '.join(names)}; got {told(listed)}.")
         return [names[listed[layer % len(listed)]] for layer in range(layers)]
 
 
-Rule = Every | Behind | Same | Indices | Numbered | Period | Cycle
+@dataclass(frozen=True)
+class Listed:
+    """Say by a number what each layer is, else by another rule; numbers behind those of the layers are for layers that
+    predict further tokens (DeepSeek V4)."""
+
+    key: str
+    names: tuple[tuple[int, str], ...]
+    otherwise: Every
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The settings that it reads."""
+        return (self.key, *self.otherwise.keys)
+
+    def types(self, view: View, layers: int) -> list[str]:
+        """The type of each layer."""
+        listed, names = view.get(self.key), dict(self.names)
+        if listed is None:
+            return self.otherwise.types(view, layers)
+        own = listed[:layers] if isinstance(listed, list) else []
+        if len(own) < layers or any(type(each) is not int or each not in names for each in own):
+            raise ConfigError(
+                f"{view.name(self.key)} must have one of {', '.join(map(str, names))} for each of {layers} layers; got "
+                f"{told(listed)}."
+            )
+        return [names[each] for each in own]
+
+
+Rule = Every | Behind | Listed | Same | Indices | Numbered | Period | Cycle
 
 
 def layer_types(view: View, layers: int, rule: Rule) -> list[str]:
