@@ -34,7 +34,8 @@ class Architecture:
     rotates: which layers do: all; those with a window; the same, or all where there is none; all but every fourth,
         counted from 1 or from 0; those that a list or a switch names; those of models of 32 layers.
     rotated_by: what the channels that are rotated are divided by in layers without a window.
-    factors: whether tensors divide frequencies, in all layers or in those without a window.
+    factors: whether tensors divide frequencies: in all layers, in those without a window, or in none though they are
+        loaded; None where a file that has them is not loaded.
     yarn: the settings of YaRN that are read: its betas and the weight of its logarithm, that weight tenfold, or all
         but it.
     scale: of the softmax: by the head's channels; the setting attention.scale before that; by the rotated channels; 1;
@@ -63,7 +64,7 @@ class Architecture:
         "finetuned", "32 layers",
     ] = "all"  # fmt: skip
     rotated_by: int = 1
-    factors: Literal["all", "full"] | None = None
+    factors: Literal["all", "full", "unused"] | None = None
     yarn: Literal["betas and weight", "weight", "all"] | None = None
     beta_fast: float = 32.0
     scale: Literal["head", "setting", "rotated", "one", "gemma2", "gemma3", "grok"] = "head"
@@ -158,12 +159,12 @@ _ROWS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("step35", {"rotated_by": 2}),
     ("glm4 glm4moe hunyuan_vl", {"sections": True}),
     (
-        "apertus arcee bailingmoe cohere2 cohere2moe deci deepseek exaone exaone4 exaone-moe granite granitemoe "
-        "granitehybrid granite_swa hunyuan-dense hunyuan-moe hunyuan_vl hy_v3 llama llama-embed llama4 minicpm "
-        "minicpm3 mistral3 nanbeige phi3 phimoe",
+        "apertus arcee deci exaone exaone4 exaone-moe granite granitemoe granitehybrid granite_swa llama llama-embed "
+        "llama4 minicpm minicpm3 mistral3 nanbeige phi3 phimoe",
         {"factors": "all"},
     ),
     ("gemma4 step35", {"factors": "full"}),
+    ("cogvlm falcon-h1 llada pangu-embedded refact", {"factors": "unused"}),
     ("mistral3", {"yarn": "betas and weight"}),
     ("deepseek2 deepseek32 mistral4", {"yarn": "weight"}),
     ("grok", {"yarn": "all", "beta_fast": 8.0}),

@@ -38,19 +38,24 @@ def sliding(view: View, architecture: Architecture, layers: int, window: int | N
     if window is None:
         return [False] * layers
     given = view.config.get(PATTERN)
-    if isinstance(given, list) and not architecture.lists:
-        given = None  # left unread: llama.cpp takes the period then
-    elif given is not None:
-        view.get(PATTERN)
+    if isinstance(given, list) and not architecture.lists:  # for which llama.cpp takes the period
+        found = _periodic(architecture, architecture.period or 0, layers)
+        if [bool(each) for each in given] == found:
+            view.get(PATTERN)
+        return found
     if isinstance(given, list):
-        return flags(view, PATTERN, given, layers)
-    if given is None and architecture.period is None:
+        return flags(view, PATTERN, view.get(PATTERN), layers)
+    period = view.count(PATTERN, reason=LAYERS, default=architecture.period, least=0)
+    if period is None:
         raise ConfigError(
             f"{view.name(PATTERN)} must be given, since it tells which layers of {view.path} slide; got none."
         )
-    period = architecture.period if given is None else view.count(PATTERN, reason=LAYERS, least=0)
-    if period is None or architecture.period is None:  # one number for all layers
+    if architecture.period is None:  # one number for all layers
         return [bool(period)] * layers
+    return _periodic(architecture, period, layers)
+
+
+def _periodic(architecture: Architecture, period: int, layers: int) -> list[bool]:
     if period == 0:
         return [True] * layers
     whole = 0 if architecture.first else period - 1

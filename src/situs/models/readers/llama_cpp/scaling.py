@@ -156,6 +156,11 @@ def _divisors(
     if not present or not pairs:
         return None, []
     if architecture.factors is None:
+        raise ConfigError(
+            f"{present[0]} must be left out, since llama.cpp loads no file of {view.path} that has it; got "
+            f"{len(tensors[present[0]])} numbers."
+        )
+    if architecture.factors == "unused":
         return None, [Note(present[0], f"changes nothing: llama.cpp does not read it for {view.path}")]
     notes = []
     chosen = FREQS
@@ -184,11 +189,10 @@ def _by_pair(divisors: list[float], magnitude: float, base: float, length: int, 
         moving = sum(each < NEVER for each in divisors)
         if all(each == 1 for each in divisors[:moving]):
             return Call.of("ProportionalScaling", fraction=moving / len(divisors))
-        original_length, low, high = LLAMA3
-        factor = max(divisors)
+        factor, (before, low, high) = max(divisors), LLAMA3
         if _close(divisors, llama3(factor, base, len(divisors))):
             return Call.of(
-                "Llama3Scaling", factor=factor, original_length=original_length, low_frequency_factor=low,
+                "Llama3Scaling", factor=factor, original_length=before, low_frequency_factor=low,
                 high_frequency_factor=high,
             )  # fmt: skip
     factor = max(length / original, 1.0)
@@ -203,9 +207,9 @@ def _by_pair(divisors: list[float], magnitude: float, base: float, length: int, 
     )
 
 
-def llama3(factor: float, base: float, pairs: int) -> list[float]:
-    """What Llama 3's scaling divides frequencies by, pair by pair."""
-    original, low, high = LLAMA3
+def llama3(factor: float, base: float, pairs: int, bounds: tuple[int, float, float] = LLAMA3) -> list[float]:
+    """What Llama 3's scaling divides frequencies by, pair by pair; bounds are the original length and two of turns."""
+    original, low, high = bounds
     found = []
     for pair in range(pairs):
         turns = original * base ** (-pair / pairs) / (2 * math.pi)
