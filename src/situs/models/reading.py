@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from situs.models.engines import Engine, as_engine, refused_gguf, require_engine
 from situs.models.positions import ModelPositions, Note
 from situs.models.readers import biases, fixed, tables, vision
 from situs.models.readers.facts import Facts, facts_of, model_types
 from situs.models.readers.families import FAMILIES, GENERAL, Family, family_of
 from situs.models.readers.keys import POSITIONS, is_positional
+from situs.models.readers.llama_cpp.settings import read_gguf
 from situs.models.readers.rotary import read_rotary
 from situs.models.readers.view import View, told
 from situs.models.sources.params import translated
@@ -33,11 +35,14 @@ FIXED = frozenset({**vision.READERS, **fixed.READERS})
 """Model types that rotate by frequencies of their own, which no scaling in a configuration changes."""
 
 
-def read(source: object) -> ModelPositions:
-    """Read a configuration: what its model does with positions, layer by layer, as transformers runs it.
+def read(source: object, *, engine: Engine = "transformers") -> ModelPositions:
+    """Read a configuration: what its model does with positions, layer by layer.
 
     source: a ``config.json``, a folder with one, a dict, JSON text, "-" for standard input, a config of transformers,
-        or Meta's ``params.json``. Nothing is downloaded, and no code that it names is run.
+        Meta's ``params.json``, or a GGUF file, which is read as llama.cpp runs it. Nothing is downloaded, and no code
+        that it names is run.
+    engine: whose reading it is: "transformers", "vllm" or "llama.cpp". `notes` say where the others differ from the
+        first, `lengths.served` how long a text they serve where they are not told otherwise.
 
     >>> from situs import models
     >>> sizes = {"hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 4, "num_hidden_layers": 4}
@@ -49,10 +54,16 @@ def read(source: object) -> ModelPositions:
     >>> model.layer(0).window, model.layer(3).encodings
     (4096, ())
     """
-    loaded = load(source)
+    engine, loaded = require_engine(engine), load(source)
+    if loaded.form == "gguf":
+        if engine == "vllm":
+            raise refused_gguf(loaded, engine)
+        return read_gguf(loaded.config, loaded.tensors)
     if loaded.form == "params":
-        return read_config(translated(loaded.config), "", family=replace(GENERAL, interleaved=True))
-    return read_config(loaded.config, "")
+        found = read_config(translated(loaded.config), "", family=replace(GENERAL, interleaved=True))
+    else:
+        found = read_config(loaded.config, "")
+    return as_engine(found, loaded, engine)
 
 
 def as_positions(source: object) -> ModelPositions:

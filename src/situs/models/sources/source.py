@@ -2,6 +2,7 @@
 
     config.json          of transformers, of any generation
     params.json          of Meta's and Mistral's own releases
+    *.gguf               of llama.cpp: the settings before the weights
 
 Nothing is downloaded, and no code that a configuration names is run.
 """
@@ -12,13 +13,14 @@ import copy
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from situs.models.sources.gguf import MAGIC, read_gguf_bytes, read_gguf_file
 from situs.models.sources.strict import BYTES, ConfigError, parse, require_depth
 
-Form = Literal["config", "params"]
+Form = Literal["config", "params", "gguf"]
 
 FILES = ("config.json", "params.json")
 """What a folder is searched for, in this order."""
@@ -26,11 +28,17 @@ FILES = ("config.json", "params.json")
 
 @dataclass(frozen=True)
 class Source:
-    """Hold a configuration as plain data of its own, and what errors call it."""
+    """Hold a configuration as plain data of its own, and what errors call it.
+
+    tensors: of a GGUF file, by name: the numbers of those that divide frequencies, the shapes of others.
+    folder: where it lies, if it is a file.
+    """
 
     config: dict[str, Any]
     name: str
     form: Form
+    tensors: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
 
 
 def load(given: object) -> Source:
@@ -51,14 +59,17 @@ def load(given: object) -> Source:
     if callable(to_dict) and not isinstance(given, type):
         return _of_mapping(to_dict(), type(given).__name__)
     raise TypeError(
-        f"source must be a config.json, a folder with one, a dict, JSON text, '-' for standard input, or a config of "
-        f"transformers; got {given!r:.80}."
+        f"source must be a config.json, a folder with one, a dict, JSON text, '-' for standard input, a config of "
+        f"transformers, or a GGUF file; got {given!r:.80}."
     )
 
 
-def _of_text(text: bytes | str, name: str) -> Source:
+def _of_text(text: bytes | str, name: str, folder: Path | None = None) -> Source:
+    if isinstance(text, bytes) and text.startswith(MAGIC):
+        keys, tensors = read_gguf_bytes(text, name)
+        return Source(keys, name, "gguf", tensors)
     config = parse(text, name)
-    return Source(config, name, _form(config))
+    return Source(config, name, _form(config), folder=folder)
 
 
 def _of_mapping(given: Any, name: str) -> Source:
@@ -86,7 +97,11 @@ def _of_path(path: Path) -> Source:
         if path.is_dir():
             path = _within(path)
         with path.open("rb") as file:
-            return _of_text(file.read(BYTES + 1), path.name)
+            start = file.read(len(MAGIC))
+            if start != MAGIC and path.suffix != ".gguf":
+                return _of_text(start + file.read(BYTES + 1 - len(start)), path.name, path.parent)
+        keys, tensors = read_gguf_file(path)
+        return Source(keys, path.name, "gguf", tensors, path.parent)
     except OSError as problem:
         raise ConfigError(
             f"source must be a file or a folder that can be read; got '{path}': {problem.strerror or problem}."
@@ -97,7 +112,13 @@ def _within(folder: Path) -> Path:
     for name in FILES:
         if (folder / name).is_file():
             return folder / name
-    raise ConfigError(f"a folder must hold {' or '.join(FILES)}; got '{folder}' with neither.")
+    files = sorted(each for each in folder.glob("*.gguf") if "-of-" not in each.stem or "-00001-of-" in each.stem)
+    if len(files) == 1:
+        return files[0]
+    raise ConfigError(
+        f"a folder must hold {', '.join(FILES)} or one GGUF file; got '{folder}' with "
+        f"{f'{len(files)} GGUF files' if files else 'none of them'}."
+    )
 
 
 def _form(config: dict[str, Any]) -> Form:
