@@ -156,26 +156,29 @@ def test_longrope_takes_divisors_and_refuses_to_guess_them() -> None:
     np.testing.assert_allclose(frequencies(longer.config, length=16384), frequencies(LLAMA) / lists["long_factor"])
 
 
-REFUSED = "source must have layers of full attention that rotate and read rope parameters; got "
+REFUSED = "source must have layers of full attention that rotate by rope parameters; got "
 
 
 @pytest.mark.parametrize(("config", "message"), [
-    ({"model_type": "gpt2"}, REFUSED + "gpt2, whose positions are a learned table of 1,024 rows, which no setting "
-     "makes longer. Extend the table and train on: situs.Learned.extend."),
-    ({"model_type": "bloom"}, REFUSED + "bloom, whose scores go by ALiBi, which take any distance. There is nothing to "
+    ({"model_type": "gpt2"}, "gpt2: its positions are a learned table of 1,024 rows, which no setting makes longer. "
+     "Extend the table and train on: situs.Learned.extend."),
+    ({"model_type": "bloom"}, "bloom: its scores go by ALiBi, which can be had for any distance. There is nothing to "
      "set."),
-    ({"model_type": "t5"}, REFUSED + "t5, whose scores go by T5Bias, which take any distance. There is nothing to "
-     "set."),
+    ({"model_type": "t5"}, "t5: its scores go by T5Bias, which can be had for any distance. There is nothing to set."),
     ({"model_type": "cohere2", **SIZES, "num_hidden_layers": 4, "sliding_window": 4096},
-     REFUSED + "cohere2, whose layers that rotate see a window or a chunk alone, so that no distance grows with the "
-     "text, and whose layers of full attention have no rotation. There is nothing to set."),
-    ({"model_type": "gptj"}, REFUSED + "gptj, whose frequencies no setting changes: transformers computes them by a "
-     "fixed formula."),
-    ({"model_type": "jamba"}, REFUSED + "jamba, whose layers have no positions that a scaling could change. There is "
+     "cohere2: the layers that rotate see a window or a chunk alone, so that no distance grows with the text, and "
+     "those of full attention do not rotate. There is nothing to set."),
+    ({"model_type": "mistral", **SIZES, "sliding_window": 4096},
+     "mistral: the layers that rotate see a window or a chunk alone, so that no distance grows with the text. There is "
      "nothing to set."),
+    ({"model_type": "gptj"}, "gptj: its frequencies are computed by a fixed formula, which no setting changes."),
+    ({"model_type": "jamba"}, "jamba: its layers have no positions that a scaling could change. There is nothing to "
+     "set."),
+    ({"model_type": "whisper"}, "whisper decoder: its positions are a learned table of 448 rows, which no setting "
+     "makes longer. Extend the table and train on: situs.Learned.extend."),
 ])  # fmt: skip
 def test_what_no_scaling_extends_is_refused_and_told_what_would(config: dict[str, Any], message: str) -> None:
-    assert refused(config, target=10**7) == message
+    assert refused(config, target=10**7) == REFUSED + message
 
 
 @pytest.mark.parametrize(("options", "message"), [
@@ -189,7 +192,7 @@ def test_what_no_scaling_extends_is_refused_and_told_what_would(config: dict[str
     ({"target": 0.5}, "target must be a whole number of tokens, 1 or more, since texts become longer; got 0.5."),
     ({"target": True}, "target must be a whole number of tokens, 1 or more, since texts become longer; got True."),
     ({"target": 16384, "method": "yarm"}, "method must be one of linear, ntk, dynamic, yarn, llama3, longrope, since "
-     "each changes frequencies by its own formula; got 'yarm'. Did you mean yarn?"),
+     "each changes frequencies by its own formula; got 'yarm'. Did you mean 'yarn'?"),
 ])  # fmt: skip
 def test_numbers_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
     assert refused(LLAMA, **options) == message

@@ -76,6 +76,25 @@ def test_a_model_that_declares_more_than_the_original_length_was_made_for_it() -
     assert "never seen" not in [pair.state for pair in found if pair.turns >= 1]
 
 
+def test_a_model_that_was_trained_with_its_scaling_interpolates_nothing_within_it() -> None:
+    assert states(pairs(LLAMA, 262144))[:39] == ["seen"] * 39
+
+
+def test_a_declared_length_that_hardly_exceeds_the_original_is_no_training_with_yarn() -> None:
+    """As in Qwen 3: 40,960 declared, and 32,768 the original length of the factor that people add."""
+    found = pairs({**QWEN, "max_position_embeddings": 40960, "rope_scaling": YARN}, 131072)
+    assert "never seen" not in states(found)
+    assert states(found)[-1] == "interpolated"
+
+
+def test_a_factor_without_an_original_length_reached_the_declared_one() -> None:
+    """As in Gemma 3: linear by 8, 131,072 declared."""
+    config = {**LLAMA, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
+    assert training_of(read(config)) == Training(16384, 131072)
+    assert set(states(pairs(config, 131072))) == {"seen"}
+    assert pairs(config, 262144)[-1].since == 131072
+
+
 def test_a_window_keeps_distances_as_they_were() -> None:
     assert set(states(pairs(GEMMA, 10**6, layer=0))) == {"seen"}
     assert "never seen" in states(pairs(GEMMA, 10**6, layer=5))

@@ -10,7 +10,7 @@ diffing.py      diff(): what two models do differently; scores.py by how much
 fingerprints.py fingerprint(): a hash of all of it
 numbers.py      what a rotation comes to; training.py what a model was trained on
 sources/        files, folders, dicts, text, config objects; strict.py reads JSON within bounds
-readers/        one for each kind of model
+readers/        one for each kind of model; llama_cpp/ GGUF files
 """
 
 from situs.models.diffing import Diff as Diff

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from situs.models.calls import Call
-from situs.models.numbers import rotation_call
+from situs.models.numbers import ROTATIONS, rotation_call
 from situs.models.positions import ModelPositions
 from situs.models.readers.families import family_of
 from situs.models.readers.schedule import KINDS
@@ -30,43 +30,50 @@ def full_rotation(main: ModelPositions) -> Call | None:
     return next((rotation_call(layer) for layer in main.layers if layer.kind == "full" and rotation_call(layer)), None)
 
 
+def scaling_method(main: ModelPositions) -> str | None:
+    """The method by which a model is scaled already; None where it is not."""
+    call = full_rotation(main)
+    scaling = None if call is None else call.option("scaling")
+    return None if scaling is None else SCALED_BY[scaling.cls]
+
+
+NOTHING = "There is nothing to set."
+
+
 def require_extendable(model: ModelPositions) -> None:
     """Raise unless a scaling of rotary can make a model's texts longer; say what would."""
-    main = model.main
-    reason = why_not(main)
+    reason = why_not(model.main)
     if reason:
-        raise ConfigError(f"source must have layers of full attention that rotate and read rope parameters; {reason}")
+        raise ConfigError(
+            f"source must have layers of full attention that rotate by rope parameters; got {model.main.model_type}: "
+            f"{reason}"
+        )
 
 
 def why_not(main: ModelPositions) -> str:
     """Say why no scaling of rotary makes texts longer, and what would; "" where one does."""
-    name = main.model_type
     if not main.layers:
-        return f"got {name}, of which no layers are known."
+        return "no layers of it are known."
     table = next((call for call in main.input if call.cls == "Learned"), None)
     if table is not None:
-        rows = table.option("max_length")
         return (
-            f"got {name}, whose positions are a learned table of {rows:,} rows, which no setting makes longer. Extend "
-            f"the table and train on: situs.Learned.extend."
+            f"its positions are a learned table of {table.option('max_length'):,} rows, which no setting makes longer. "
+            f"Extend the table and train on: situs.Learned.extend."
         )
     if full_rotation(main) is not None:
-        if name in FIXED:
-            return f"got {name}, whose frequencies no setting changes: transformers computes them by a fixed formula."
-        return ""
+        return "its frequencies are computed by a fixed formula, which no setting changes." * (main.model_type in FIXED)
     calls = {call.cls for layer in main.layers for call in layer.calls}
-    if calls & {"Rotary", "LeRoPE"}:
-        rest = [layer for layer in main.layers if layer.kind == "full"]
+    if calls & set(ROTATIONS):
+        full = any(layer.kind == "full" for layer in main.layers)
         return (
-            f"got {name}, whose layers that rotate see a window or a chunk alone, so that no distance grows with the "
-            f"text{', and whose layers of full attention have no rotation' if rest else ''}. There is nothing to set."
+            f"the layers that rotate see a window or a chunk alone, so that no distance grows with the text"
+            f"{', and those of full attention do not rotate' * full}. {NOTHING}"
         )
-    if calls & {"ALiBi", "T5Bias", "Deberta", "Boxes", "Shaw", "ProjectedBias"}:
-        names = " and ".join(sorted(calls))
-        return f"got {name}, whose scores go by {names}, which take any distance. There is nothing to set."
+    if calls & {"ALiBi", "T5Bias", "Deberta", "Boxes", "Shaw", "ProjectedBias", "TransformerXL"}:
+        return f"its scores go by {' and '.join(sorted(calls))}, which can be had for any distance. {NOTHING}"
     if any(call.cls == "Sinusoidal" for call in main.input):
-        return f"got {name}, whose sinusoids are computed for any position. There is nothing to set."
-    return f"got {name}, whose layers have no positions that a scaling could change. There is nothing to set."
+        return f"its sinusoids are computed for any position. {NOTHING}"
+    return f"its layers have no positions that a scaling could change. {NOTHING}"
 
 
 def rope_labels(main: ModelPositions, rope: Mapping[str, Any]) -> tuple[str, ...]:

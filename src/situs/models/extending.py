@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from situs.models.calls import Call
-from situs.models.extendable import SCALED_BY, full_rotation, require_extendable, rope_labels
+from situs.models.extendable import full_rotation, require_extendable, rope_labels, scaling_method
 from situs.models.numbers import rotation_by
 from situs.models.positions import ModelPositions
 from situs.models.reading import as_positions, read
@@ -80,7 +80,7 @@ def extend(
     require_extendable(model)
     assert call is not None
     old: Call | None = call.option("scaling")
-    has = None if old is None else SCALED_BY[old.cls]
+    has = scaling_method(main)
     chosen = _method(method, has, old)
     plan = _plan(main, old if chosen == has else None, target=target, factor=factor, original=original)
     config = write(model, form="transformers")

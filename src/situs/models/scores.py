@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from situs.models.numbers import Rotation
 
-EVERY = 8192
+EVERY = 2048
 """Distances up to here are all looked at, and as many beyond, at equal steps."""
 
 

@@ -22,16 +22,35 @@ class Training:
     """With the frequencies of its configuration."""
 
     @property
+    def is_scaled(self) -> bool:
+        """Whether the frequencies of the configuration are those of training."""
+        return self.declared > self.plain
+
+    @property
     def length(self) -> int:
         """The longest text that the model knows."""
         return max(self.plain, self.declared)
 
 
 def training_of(model: ModelPositions) -> Training | None:
-    """What a stack of layers was trained on; None where its configuration names no length."""
+    """What a stack of layers was trained on; None where its configuration names no length.
+
+    A factor without an original length (Gemma 3's linear one) is that by which the declared length was reached.
+    """
     declared, original = model.lengths.declared, model.lengths.original
     first = original or declared
-    return None if first is None else Training(first, declared or first)
+    if first is None:
+        return None
+    if original is None:
+        first = max(1, round(first / _factor(model)))
+    return Training(first, declared or first)
+
+
+def _factor(model: ModelPositions) -> float:
+    """The factor of a scaling that is the same at every length."""
+    scalings = (call.option("scaling") for layer in model.layers for call in layer.calls if layer.kind == "full")
+    static = (each.option("factor") for each in scalings if each is not None and each.cls != "DynamicNTKScaling")
+    return next(static, None) or 1.0
 
 
 def unscaled(call: Call) -> Call:

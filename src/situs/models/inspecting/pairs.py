@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from situs.models.numbers import Rotation, rotation_by, rotation_call
-from situs.models.positions import Layer
+from situs.models.positions import Layer, spans
 from situs.models.training import Training, unscaled
 
 State = Literal["seen", "interpolated", "never seen", "not rotated"]
@@ -47,30 +47,59 @@ class Pair:
         return 2 * math.pi / abs(self.frequency) if self.frequency else math.inf
 
 
-def pairs_of(layer: Layer, training: Training, target: int) -> tuple[Pair, ...]:
-    """What each pair of a layer that rotates does in a text of ``target`` tokens."""
-    call = rotation_call(layer)
+def pairs_of(layer: Layer, training: Training, target: int, *, trained: Layer | None = None) -> tuple[Pair, ...]:
+    """What each pair of a layer that rotates does in a text of ``target`` tokens; ``trained`` is the layer as it was in
+    training, where a scaling has been added since."""
+    call, first_call = rotation_call(layer), rotation_call(layer if trained is None else trained)
     assert call is not None
+    assert first_call is not None
     span = layer.window or layer.chunk
-    plain = rotation_by(unscaled(call)).frequencies
-    before = rotation_by(call, training.declared).frequencies
+    plain = rotation_by(unscaled(first_call)).frequencies
+    before = rotation_by(first_call, training.declared).frequencies
     now = rotation_by(call, target)
     first, later, distance = (min(each, span or each) for each in (training.plain, training.declared, target))
     found = []
     for index, frequency in enumerate(map(abs, now.frequencies)):
-        known = max(abs(plain[index]) * first, abs(before[index]) * later)
-        fastest = max(abs(plain[index]), abs(before[index]))
+        by_plain = abs(plain[index])
+        by_scaled = abs(before[index]) if training.is_scaled else by_plain
+        shown = by_scaled * later  # the largest angle that training with these frequencies showed
+        known = max(by_plain * first, shown)
+        angle = min(frequency * distance, 2 * math.pi) * (1 - ROUNDING)
         state: State = "seen"
         since = None
         if not frequency:
             state = "not rotated"
-        elif known < min(frequency * distance, 2 * math.pi) * (1 - ROUNDING):
+        elif known < angle:
             state, since = "never seen", math.ceil(known / frequency)
-        elif target > training.declared and frequency < fastest * (1 - ROUNDING):
+        elif frequency < by_scaled * (1 - ROUNDING) or (shown < angle and frequency < by_plain * (1 - ROUNDING)):
             state = "interpolated"
         turns = known / (2 * math.pi)
         found.append(Pair(index, now.axis_of_pair[index], now.frequencies[index], turns, state, since))
     return tuple(found)
+
+
+def scaling_in(layer: Layer, target: int) -> str:
+    """What a scaling of rotary changes in a layer, or why nothing; "" where there is none and one could."""
+    if layer.kind in ("linear", "none"):
+        return ""
+    call = rotation_call(layer)
+    if call is None:
+        return "a scaling of rotary changes nothing here, because these layers do not rotate"
+    scaling = call.option("scaling")
+    name = "a scaling" if scaling is None else scaling.cls
+    span = layer.window or layer.chunk
+    if span is not None and span < target:
+        needed = " that is needed" if scaling is not None else ""
+        return f"{name} changes nothing{needed} here, because no key is farther away than {span:,} tokens at any length"
+    if scaling is None:
+        return ""
+    plain, now = rotation_by(unscaled(call)), rotation_by(call, target)
+    ratios = [a / b if b else 1.0 for a, b in zip(plain.frequencies, now.frequencies, strict=True)]
+    slowed = [index for index, each in enumerate(ratios) if abs(each - 1) > ROUNDING]
+    words = [f"slows pairs {spans(tuple(slowed))} by up to {max(ratios):.4g} times"] if slowed else []
+    if now.factor != 1:
+        words.append(f"multiplies cosines and sines by {now.factor:.4g}")
+    return f"{name} {' and '.join(words) or 'changes nothing at this length'}"
 
 
 def angle_errors(rotation: Rotation, target: int) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from situs.models.fingerprints import fingerprint
 from situs.models.inspecting.advice import Advice, advise
 from situs.models.inspecting.memory import Cache, caches_of, table_bytes
 from situs.models.inspecting.others import lines_of, table_lines
-from situs.models.inspecting.pairs import Pair, angle_errors, pairs_of
+from situs.models.inspecting.pairs import Pair, angle_errors, pairs_of, scaling_in
 from situs.models.inspecting.plain import as_plain
 from situs.models.inspecting.words import render
 from situs.models.numbers import rotation_call, rotation_of
@@ -114,7 +114,7 @@ def inspect(source: object, *, target: int | None = None, engine: Engine = "tran
     return Report(model, engine, wanted, parts, advise(model, wanted), _engines(loaded))
 
 
-def _parts(model: ModelPositions, target: int, name: str = ""):  # type: ignore[no-untyped-def]
+def _parts(model: ModelPositions, target: int, name: str = "") -> Iterator[Part]:
     if model.layers or model.input:
         yield _part(model, target if name.rpartition(".")[2] in TEXT else None, name)
     for part, each in model.submodels.items():
@@ -125,36 +125,16 @@ def _part(model: ModelPositions, target: int | None, name: str) -> Part:
     training = training_of(model)
     if target is None:
         return Part(name, model, training, (), (), (), 0)
-    groups = tuple(_group(spans(numbers), layer, training, target) for numbers, layer in model.groups())
-    return Part(name, model, training, groups, tuple(table_lines(model, target)), caches_of(model, target),
+    rotates = any(rotation_call(layer) is not None for layer in model.layers)
+    groups = []
+    for numbers, layer in model.groups():
+        rotation = rotation_of(layer, target)
+        pairs = () if rotation is None or training is None else pairs_of(layer, training, target)
+        errors = {} if rotation is None else angle_errors(rotation, target)
+        scaling = scaling_in(layer, target) if rotates else ""
+        groups.append(Group(spans(numbers), layer, pairs, errors, scaling, tuple(lines_of(layer, target))))
+    return Part(name, model, training, tuple(groups), tuple(table_lines(model, target)), caches_of(model, target),
                 table_bytes(model, target))  # fmt: skip
-
-
-def _group(layers: str, layer: Layer, training: Training | None, target: int) -> Group:
-    rotation = rotation_of(layer, target)
-    pairs = () if rotation is None or training is None else pairs_of(layer, training, target)
-    errors = {} if rotation is None else angle_errors(rotation, target)
-    return Group(layers, layer, pairs, errors, _scaling(layer, target), tuple(lines_of(layer, target)))
-
-
-def _scaling(layer: Layer, target: int) -> str:
-    """What a scaling of rotary changes in a layer."""
-    if layer.kind in ("linear", "none"):
-        return ""
-    call = rotation_call(layer)
-    if call is None:
-        return "a scaling of rotary changes nothing here, because these layers do not rotate"
-    scaling = call.option("scaling")
-    span = layer.window or layer.chunk
-    if span is not None and span < target:
-        named = f"{scaling.cls} changes nothing that is needed" if scaling is not None else "a scaling changes nothing"
-        return f"{named} here, because no key is farther away than {span:,} tokens at any length"
-    if scaling is None:
-        return ""
-    rotation = rotation_of(layer, target)
-    assert rotation is not None
-    factor = f", cosines and sines times {rotation.factor:.4g}" if rotation.factor != 1 else ""
-    return f"scaled by {scaling!r}{factor}"
 
 
 def _engines(source: object) -> dict[str, tuple[str, ...]]:

@@ -3,7 +3,7 @@
 layers 0-27: Rotary(head_dim=128, base=1000000.0)
   pairs    wavelength             turns in 32,768   at 131,072
   0-38     6.28 to 25,000         5,220 to 1.3      seen
-  39-63    31,000 to 5,050,000    1 to 0.0065       never seen from distance 32,768 on
+  39-63    31,000 to 5,050,000    1 to 0.0065       never seen from 32,768 on
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def _part(part: Part, report: Report, width: int, pairs: bool) -> Iterator[str]:
         known.append(f"{model.lengths.limit:,} at most: {model.lengths.reason}")
     count = len(model.layers)
     named = f"{part.name}: {model.model_type}, " if part.name else ""
-    yield from _filled(
-        f"{BOLD}{named}{count} layer{'s' * (count != 1)}{RESET}; {'; '.join(known) or 'no length'}", width, ""
-    )
+    head = f"{named}{count} layer{'s' * (count != 1)}"
+    first, *rest = _filled(f"{head}; {'; '.join(known) or 'no length is named'}", width, "")
+    yield from (first.replace(head, f"{BOLD}{head}{RESET}"), *rest)
     if model is not report.model:
         for note in model.notes:
             yield from _filled(f"note: {note}", width, "  ")
@@ -99,7 +99,7 @@ def _group(group: Group, part: Part, target: int, width: int, pairs: bool) -> It
 def _radians(error: float) -> str:
     if not math.isfinite(error):
         return "everything (positions overflow)"
-    return f"{error:.2g} rad" if error < 2 * math.pi else f"{error:.2g} rad (more than a turn)"
+    return f"{error:.2g} rad" if error < 2 * math.pi else f"{error:,.0f} rad (more than a turn)"
 
 
 def _table(pairs: Sequence[Pair], trained: int, target: int, *, each: bool) -> Iterator[str]:
@@ -108,7 +108,7 @@ def _table(pairs: Sequence[Pair], trained: int, target: int, *, each: bool) -> I
     groups = [[pair] for pair in pairs] if each else [list(some) for _, some in groupby(pairs, lambda pair: pair.state)]
     for some in groups:
         since = min((pair.since for pair in some if pair.since is not None), default=None)
-        state = some[0].state + (f" from distance {since:,} on" if since is not None else "")
+        state = some[0].state + (f" from {since:,} on" if since is not None else "")
         rows.append((spans(tuple(pair.index for pair in some)), _span([pair.wavelength for pair in some]),
                      _span([pair.turns for pair in some]), state))  # fmt: skip
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
@@ -152,14 +152,16 @@ def _bytes(count: int) -> str:
 
 def _advice(advice: Advice, width: int) -> Iterator[str]:
     yield ""
-    yield from _filled(f"{BOLD}{advice.headline}{RESET}", width, "")
+    yield from (f"{BOLD}{line}{RESET}" for line in _filled(advice.headline, width, ""))
     for reason in advice.reasons:
         yield from _filled(reason, width, "  ")
     if advice.options:
-        rows = [("method", "factor", "pairs never seen", "frequencies", "scores of short texts")]
+        below = advice.options[0].change.length
+        yield from _filled(f"What each method would do; changes are the largest below {below:,} tokens:", width, "  ")
+        rows = [("method", "factor", "pairs never seen", "change of frequencies", "change of scores")]
         rows += [
-            (each.method, f"{each.factor:.4g}", str(each.unseen), f"up to {100 * each.change.frequency:.3g} %",
-             f"up to {each.change.score:.2g}")
+            (each.method, f"{each.factor:.4g}", str(each.unseen), f"{100 * each.change.frequency:.3g} %",
+             f"{each.change.score:.2g}")
             for each in advice.options
         ]  # fmt: skip
         widths = [max(len(row[column]) for row in rows) for column in range(5)]

@@ -1,0 +1,43 @@
+"""Every model type that can be read can be inspected, and extended or refused by a sentence."""
+
+import json
+
+import pytest
+
+from situs.models import ConfigError, diff, extend, inspect, read
+from situs.models.readers.facts import model_types
+
+READABLE = []
+for _name in model_types():
+    try:
+        READABLE.append((_name, read({"model_type": _name})))
+    except ConfigError:  # which another test counts
+        continue
+
+
+def test_there_are_many() -> None:
+    assert len(READABLE) >= 400
+
+
+@pytest.mark.thin(8)
+@pytest.mark.parametrize("name", [name for name, _ in READABLE])
+def test_every_model_type_is_inspected(name: str) -> None:
+    report = inspect({"model_type": name}, target=200_000)
+    text = str(report)
+    assert text.startswith(f"{name} at 200,000 tokens")
+    assert "nan" not in text.split("\n\n")[0]
+    json.dumps(report.to_dict(), allow_nan=False)
+    assert not diff(report.model, report.model)
+
+
+@pytest.mark.thin(8)
+@pytest.mark.parametrize(("name", "model"), READABLE, ids=[name for name, _ in READABLE])
+def test_every_model_type_is_extended_or_refused(name: str, model: object) -> None:
+    try:
+        longer = extend(model, factor=3)
+    except ConfigError as problem:
+        assert str(problem).startswith(("source must have layers of full attention", "original must be given",
+                                        "factors must hold short_factor and long_factor"))  # fmt: skip
+        return
+    assert read(longer.config) == longer.positions
+    assert diff(model, longer.positions)
