@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from situs.models import ConfigError, extend, read
-from situs.models.extending import METHODS
+from situs.models.extendable import METHODS
 from situs.models.numbers import rotation_of
 
 SIZES = {"hidden_size": 512, "num_attention_heads": 4, "num_hidden_layers": 6}
@@ -154,6 +154,15 @@ def test_longrope_takes_divisors_and_refuses_to_guess_them() -> None:
     lists = {"short_factor": [1.0] * 64, "long_factor": list(np.linspace(1, 4, 64))}
     longer = extend(LLAMA, target=16384, method="longrope", factors=lists)
     np.testing.assert_allclose(frequencies(longer.config, length=16384), frequencies(LLAMA) / lists["long_factor"])
+
+
+def test_a_model_type_that_reads_no_other_type_is_extended_by_its_base() -> None:
+    phi = {"model_type": "phi3", **SIZES, "max_position_embeddings": 4096}
+    longer = extend(phi, target=8192)
+    assert longer.method == "ntk"
+    assert refused(phi, target=8192, method="yarn") == (
+        "method must be ntk or longrope for phi3, since it reads no other rope_type; got 'yarn'."
+    )
 
 
 REFUSED = "source must have layers of full attention that rotate by rope parameters; got "

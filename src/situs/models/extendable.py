@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from situs.models.calls import Call
 from situs.models.numbers import ROTATIONS, rotation_call
@@ -13,7 +13,10 @@ from situs.models.readers.schedule import KINDS
 from situs.models.reading import FIXED
 from situs.models.sources.strict import ConfigError
 
-SCALED_BY = {
+Method = Literal["linear", "ntk", "dynamic", "yarn", "llama3", "longrope"]
+METHODS: tuple[Method, ...] = ("linear", "ntk", "dynamic", "yarn", "llama3", "longrope")
+
+SCALED_BY: dict[str, Method] = {
     "LinearScaling": "linear",
     "ProportionalScaling": "linear",
     "NTKScaling": "ntk",
@@ -30,11 +33,22 @@ def full_rotation(main: ModelPositions) -> Call | None:
     return next((rotation_call(layer) for layer in main.layers if layer.kind == "full" and rotation_call(layer)), None)
 
 
-def scaling_method(main: ModelPositions) -> str | None:
+def scaling_method(main: ModelPositions) -> Method | None:
     """The method by which a model is scaled already; None where it is not."""
     call = full_rotation(main)
     scaling = None if call is None else call.option("scaling")
     return None if scaling is None else SCALED_BY[scaling.cls]
+
+
+def takes(main: ModelPositions, method: Method) -> bool:
+    """Whether a model type reads what a method writes; Phi 3 takes "yarn" for another name of longrope."""
+    types = family_of(main.model_type).rope_types
+    return not types or ("default" if method == "ntk" else method) in types
+
+
+def default_method(main: ModelPositions) -> Method:
+    """The method that a model has, or yarn, or what comes next to it where the model type does not read that."""
+    return scaling_method(main) or ("yarn" if takes(main, "yarn") else "ntk")
 
 
 NOTHING = "There is nothing to set."

@@ -16,10 +16,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from situs.models.calls import Call
-from situs.models.extendable import full_rotation, require_extendable, rope_labels, scaling_method
+from situs.models.extendable import (
+    METHODS,
+    Method,
+    default_method,
+    full_rotation,
+    require_extendable,
+    rope_labels,
+    scaling_method,
+    takes,
+)
 from situs.models.numbers import rotation_by
 from situs.models.positions import ModelPositions
 from situs.models.reading import as_positions, read
@@ -29,8 +38,6 @@ from situs.models.training import training_of
 from situs.models.writing import write
 from situs.registry.spelling import did_you_mean
 
-Method = Literal["linear", "ntk", "dynamic", "yarn", "llama3", "longrope"]
-METHODS: tuple[Method, ...] = ("linear", "ntk", "dynamic", "yarn", "llama3", "longrope")
 KEPT = ("rope_theta", "partial_rotary_factor", "mrope_section", "xdrope_section", "llama_4_scaling_beta")
 """What rope parameters of another type keep."""
 CLOSE = 0.01  # by which original times factor may miss the target: people round
@@ -81,7 +88,7 @@ def extend(
     assert call is not None
     old: Call | None = call.option("scaling")
     has = scaling_method(main)
-    chosen = _method(method, has, old)
+    chosen = _method(main, method, old)
     plan = _plan(main, old if chosen == has else None, target=target, factor=factor, original=original)
     config = write(model, form="transformers")
     part = main_settings(config, model)
@@ -117,21 +124,26 @@ class _Plan:
     factor: float
 
 
-def _method(method: Method | None, has: str | None, old: Call | None) -> Method:
-    if method is None:
-        return "yarn" if has is None else has  # type: ignore[return-value]
-    if method not in METHODS:
-        near = did_you_mean(method, METHODS) if isinstance(method, str) else ""
+def _method(main: ModelPositions, method: Method | None, old: Call | None) -> Method:
+    """The method that is asked for, or that of the model; raises where the model type cannot have it."""
+    chosen = default_method(main) if method is None else method
+    if chosen not in METHODS:
+        near = did_you_mean(chosen, METHODS) if isinstance(chosen, str) else ""
         raise ConfigError(
             f"method must be one of {', '.join(METHODS)}, since each changes frequencies by its own formula; got "
-            f"{method!r}.{near}"
+            f"{chosen!r}.{near}"
         )
-    if old is not None and old.cls == "ProportionalScaling" and method != "linear":
+    if old is not None and old.cls == "ProportionalScaling" and chosen != "linear":
         raise ConfigError(
             f"method must be linear for rope_type proportional, since only a factor goes with channels that hold no "
-            f"position; got {method!r}."
+            f"position; got {chosen!r}."
         )
-    return method
+    if not takes(main, chosen):
+        those = " or ".join(each for each in METHODS if takes(main, each))
+        raise ConfigError(
+            f"method must be {those} for {main.model_type}, since it reads no other rope_type; got {chosen!r}."
+        )
+    return chosen
 
 
 def _plan(

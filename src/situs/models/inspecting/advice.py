@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from situs.models.extendable import scaling_method, why_not
-from situs.models.extending import METHODS, Extension, Method, extend, main_settings
+from situs.models.extendable import METHODS, Method, default_method, scaling_method, why_not
+from situs.models.extending import Extension, extend, main_settings
 from situs.models.inspecting.pairs import pairs_of
 from situs.models.numbers import rotation_call
 from situs.models.positions import Layer, ModelPositions
@@ -86,7 +86,7 @@ def _extended(model: ModelPositions, training: Training, target: int) -> Advice:
         for each in made.values()
     )
     has = scaling_method(main)
-    best = made.get(has or "yarn")
+    best = made.get(default_method(main))
     if best is None:
         return Advice(
             f"No factor alone carries {has} to {target:,} tokens: its divisors were found for one length.",
@@ -99,7 +99,11 @@ def _extended(model: ModelPositions, training: Training, target: int) -> Advice:
     pairs = sum(len(pairs_of(layer, training, target)) for layer, _ in _full(main))
     change = best.change
     reasons = [
-        YARN if has is None else f"The model was trained with {has}, so that its factor grows.",
+        YARN
+        if has is None and best.method == "yarn"
+        else f"{main.model_type} reads {best.method}."
+        if has is None
+        else f"The model was trained with {has}, so that its factor grows.",
         f"As it is, {before} of {pairs} pairs meet angles that training did not show; with {best.method}, {after}.",
         f"Below {best.original:,} tokens, frequencies change by up to {100 * change.frequency:.3g} % and scores by "
         f"up to {change.score:.2g} (at distance {change.distance:,}; a token with itself has 1).",
