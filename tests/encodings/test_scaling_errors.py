@@ -145,9 +145,9 @@ ERRORS: list[tuple[Make, str]] = [
         "beta_fast=32.0.",
     ),
     (
-        lambda: Llama3Scaling(factor=4.0, original_length=8192, low_frequency_factor=4.0),
-        "low_frequency_factor and high_frequency_factor must satisfy 0 < low < high, since the blend runs between "
-        "them; got low=4.0, high=4.0.",
+        lambda: Llama3Scaling(factor=4.0, original_length=8192, low_frequency_factor=5.0),
+        "low_frequency_factor and high_frequency_factor must satisfy 0 < low <= high, since the blend runs between "
+        "them; got low=5.0, high=4.0.",
     ),
     (
         lambda: LongRoPE(factor=4.0, original_length=4096),

@@ -143,6 +143,12 @@ def test_llama3_is_ntk_by_parts_in_the_papers_dialect_with_other_bounds(
     assert torch.equal(llama.resolve(dim, base).frequencies, parts.resolve(dim, base).frequencies)
 
 
+def test_llama3_with_one_bound_divides_slow_pairs_and_keeps_the_others() -> None:
+    """As Llama 4 Scout has it, whose factors are both 1."""
+    scaling = Llama3Scaling(factor=16.0, original_length=8192, low_frequency_factor=1.0, high_frequency_factor=1.0)
+    assert_resolves(scaling, 128, 5e5, reference.llama3(128, 5e5, 16.0, 1.0, 1.0, 8192))
+
+
 @pytest.mark.parametrize("cls", STRETCHING)
 @given(st.integers(1, 100_000), st.integers(1, 64))
 def test_any_two_of_three_numbers_give_the_third(cls: type[Any], original: int, factor: int) -> None:

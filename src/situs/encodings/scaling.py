@@ -338,9 +338,9 @@ class Llama3Scaling(Stretch):
         _ = self._original
         for name in ("low_frequency_factor", "high_frequency_factor"):
             require_number(name, getattr(self, name), "it divides the original length")
-        if not 0 < self.low_frequency_factor < self.high_frequency_factor:
+        if not 0 < self.low_frequency_factor <= self.high_frequency_factor:
             raise ValueError(
-                f"low_frequency_factor and high_frequency_factor must satisfy 0 < low < high, since the blend runs "
+                f"low_frequency_factor and high_frequency_factor must satisfy 0 < low <= high, since the blend runs "
                 f"between them; got low={self.low_frequency_factor}, high={self.high_frequency_factor}."
             )
 

@@ -67,9 +67,12 @@ def ramp_over_turns(
 ) -> Float64[Tensor, "*heads pairs"]:
     """Ramp linearly over the turns a pair makes within the original length: 0 below ``slow``, 1 above ``fast``.
 
-    The YaRN paper's ramp (eq. 18), and Llama 3's with its own two bounds.
+    The YaRN paper's ramp (eq. 18), and Llama 3's with its own two bounds; a step where both bounds are one, as in
+    Llama 4 Scout.
     """
     turns = original_length * rotary_frequencies(dim, base) / (2 * math.pi)
+    if slow == fast:
+        return (turns >= slow).to(turns.dtype)
     return ((turns - slow) / (fast - slow)).clamp(0.0, 1.0)
 
 

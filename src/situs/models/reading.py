@@ -72,10 +72,15 @@ def as_positions(source: object) -> ModelPositions:
 
 
 def read_config(
-    config: Mapping[str, Any], path: str, *, model_type: str | None = None, family: Family | None = None
+    config: Mapping[str, Any],
+    path: str,
+    *,
+    model_type: str | None = None,
+    whatever: bool = False,
+    family: Family | None = None,
 ) -> ModelPositions:
-    """Read one object of settings; ``model_type`` is what it is where it does not say."""
-    name = config.get("model_type", model_type)
+    """Read one object of settings; ``model_type`` is what it is where it does not say, or ``whatever`` it says."""
+    name = model_type if whatever else config.get("model_type", model_type)
     if not isinstance(name, str) or not name:
         raise ConfigError(
             f"{path + '.' if path else ''}model_type must name a model type, since settings mean different things by "
@@ -121,8 +126,12 @@ def _submodels(view: View, facts: Facts) -> dict[str, ModelPositions]:
     found: dict[str, ModelPositions] = {}
     for key, model_type in facts.parts.items():
         part = view.part(key)
-        if part is not None and (part.config.get("model_type") or model_type):
-            found[key.removesuffix("_config")] = read_config(part.config, part.path, model_type=model_type)
+        own = None if part is None else part.config.get("model_type")
+        if part is not None and (own or model_type):
+            # Qwen 3 VL's vision calls itself by the name of the whole, and others by names that nothing has
+            fixed = bool(model_type) and own not in (*READERS, *FAMILIES)
+            read = read_config(part.config, part.path, model_type=model_type, whatever=fixed)
+            found[key.removesuffix("_config")] = read
     return found
 
 

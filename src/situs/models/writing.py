@@ -133,7 +133,7 @@ def _plain(value: Any) -> Any:
 
 def _read_again(model: ModelPositions) -> ModelPositions:
     """What the settings say that a model was read from."""
-    return read_config(model.config, "", model_type=model.model_type)
+    return read_config(model.config, "", model_type=model.model_type, whatever=True)
 
 
 def _sayable(model: ModelPositions) -> ModelPositions:

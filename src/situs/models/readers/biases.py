@@ -154,10 +154,7 @@ def read_falcon_alibi(view: View, model_type: str, family: Family, facts: Facts)
     heads = equal_heads(view)
     for key in ("rope_parameters", "rope_theta"):  # which say nothing here
         view.get(key)
-    many = view.count("num_kv_heads", reason="it counts heads")
-    shared = view.flag("multi_query", default=True)
-    keys = (many or heads.queries) if view.flag("new_decoder_architecture") else 1 if shared else heads.queries
-    heads = replace(heads, keys=keys)
+    heads = replace(heads, keys=_falcon_keys(view, heads.queries))
     length = view.count("max_position_embeddings", reason=TOKENS)
     bias = Call.of("ALiBi", num_heads=heads.queries, factor=heads.dim**-0.5)
     layers = stacked(layer_count(view, "num_hidden_layers"), heads, bias, causal=True)
@@ -171,8 +168,19 @@ def read_falcon_alibi(view: View, model_type: str, family: Family, facts: Facts)
 
 def read_falcon(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Falcon, which rotates unless alibi is set."""
-    reader = read_falcon_alibi if view.flag("alibi") else read_rotary
-    return reader(view, model_type, family, facts)
+    if view.flag("alibi"):
+        return read_falcon_alibi(view, model_type, family, facts)
+    model = read_rotary(view, model_type, family, facts)
+    keys = _falcon_keys(view, view.require("num_attention_heads", reason="it counts heads"))
+    shared = {layer: layer if layer.heads is None else replace(layer, heads=replace(layer.heads, keys=keys))
+              for layer in dict.fromkeys(model.layers)}  # fmt: skip
+    return replace(model, layers=tuple(shared[layer] for layer in model.layers))
+
+
+def _falcon_keys(view: View, queries: int) -> int:
+    """How many heads keys have: one for all queries, unless settings say otherwise."""
+    many = view.count("num_kv_heads", reason="it counts heads") or queries
+    return many if view.flag("new_decoder_architecture") or not view.flag("multi_query", default=True) else 1
 
 
 def read_deberta(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:

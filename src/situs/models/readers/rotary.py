@@ -34,8 +34,9 @@ def read_rotary(view: View, model_type: str, family: Family, facts: Facts) -> Mo
     key, times = family.layers
     layers = layer_count(view, key) * times
     types = layer_types(view, layers, family.schedule)
-    length = view.count(*LENGTH, reason="it counts tokens")
-    ladders, notes = ladders_of(view, model_type, family, facts, types, length)
+    length, notes = _length(view)
+    ladders, more = ladders_of(view, model_type, family, facts, types, length)
+    notes += more
     bases = _bases(view, layers) if family.rotates == "layer_rope_theta" else None
     rotating = _rotating(view, family, types, bases)
     settings = _settings_of_layers(view)
@@ -63,6 +64,18 @@ def read_rotary(view: View, model_type: str, family: Family, facts: Facts) -> Mo
     return ModelPositions(
         model_type, layers=tuple(found), lengths=Lengths(declared=length, original=original), notes=tuple(notes)
     )
+
+
+def _length(view: View) -> tuple[int | None, list[Note]]:
+    """The longest text, by the first of its names that is written; Command R has two of them."""
+    said = [key for key in LENGTH if view.says(key)]
+    length = view.count(*said[:1] or LENGTH, reason="it counts tokens")
+    notes = []
+    for key in said[1:]:
+        other = view.count(key, reason="it counts tokens")
+        if other != length:
+            notes.append(Note(view.name(key), f"{other:,} changes nothing: {view.name(said[0])} is {length:,}"))
+    return length, notes
 
 
 def _settings_of_layers(view: View) -> dict[int, Mapping[str, Any]]:

@@ -77,7 +77,9 @@ class View:
         return any(key in self for key in self._all(spellings))
 
     def _all(self, spellings: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(each for key in spellings for each in (key, self.renamed.get(key, key))))
+        """Spellings with the other names of each: its own of this model type, and the common one."""
+        found = dict.fromkeys(each for key in spellings for each in (key, self.renamed.get(key, key)))
+        return (*found, *(common for common, own in self.renamed.items() if own in found and common not in found))
 
     def number(
         self,

@@ -15,8 +15,8 @@ def require_as_many(model: ModelPositions, before: ModelPositions) -> None:
     """Raise unless a model has as many layers as it was read with."""
     if len(before.layers) != len(model.layers):
         raise ConfigError(
-            f"layers must be {len(before.layers)}, as many as {model.model_type} was read with, since each has weights; "
-            f"got {len(model.layers)}."
+            f"layers must be {len(before.layers)}, as many as {model.model_type} was read with, since each has "
+            f"weights; got {len(model.layers)}."
         )
 
 

@@ -1,8 +1,8 @@
 """Flags of llama.cpp: --rope-scaling, --rope-scale, --rope-freq-base, and those of YaRN.
 
 llama.cpp rotates by what its file says, and flags go before that: but only for layers without a window, since sliding
-ones have a base and a scale of their own in the file. Lists of factors are tensors of the file. The magnitude of YaRN is
-0.1 ln(factor) + 1, whatever --yarn-attn-factor says, and the ends of its ramp are rounded to whole pairs.
+ones have a base and a scale of their own in the file. Lists of factors are tensors of the file. The magnitude of YaRN
+is 0.1 ln(factor) + 1, whatever --yarn-attn-factor says, and the ends of its ramp are rounded to whole pairs.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def flags(main: ModelPositions, before: ModelPositions) -> str:
     for each in (scaling, None if old is None else old.option("scaling")):
         if each is not None and each.cls in IN_FILE:
             raise ConfigError(
-                f"scaling must be one that flags of llama.cpp can say, and take the place of, since {IN_FILE[each.cls]}; "
-                f"got {each.cls}. {CONVERT}"
+                f"scaling must be one that flags of llama.cpp can say, and take the place of, since "
+                f"{IN_FILE[each.cls]}; got {each.cls}. {CONVERT}"
             )
     if scaling is None:
         told = ["none"]
