@@ -162,8 +162,8 @@ CASES = {
     "glm4": Case({"model_type": "glm4", "head_dim": 16, "partial_rotary_factor": 0.5, **SIZES}, "glm4",
                  {**KEYS, **HEAD, "rope.freq_base": 1e4, "rope.dimension_count": 8}),
     "qwen2vl": Case(
-        {"model_type": "qwen2_vl_text", "rope_theta": 1e6, "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]},
-         **SIZES},
+        {"model_type": "qwen2_vl_text", "rope_theta": 1e6, **SIZES,
+         "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}},
         "qwen2vl", {**KEYS, "rope.freq_base": 1e6, "rope.dimension_sections": [2, 3, 3, 0]},
     ),
     "qwen3vl": Case(

@@ -19,7 +19,7 @@ from situs.models.positions import Layer, Lengths, ModelPositions, Note
 from situs.models.readers.facts import Facts, facts_of
 from situs.models.readers.llama_cpp.architectures import ARCHITECTURES, LEFT_OUT
 from situs.models.readers.llama_cpp.scaling import FREQS, LONG, SHORT, llama3
-from situs.models.readers.llama_cpp.settings import read_gguf
+from situs.models.readers.llama_cpp.settings import FARTHEST, read_gguf
 from situs.models.readers.view import View
 from situs.models.sources.strict import ConfigError
 
@@ -32,7 +32,7 @@ def as_llama_cpp(model: ModelPositions) -> ModelPositions:
     """What llama.cpp makes of a model that transformers reads so."""
     part = model.main
     if model.model_type in ALIKE:
-        return _served(model, part, part.lengths.declared)
+        return _alike(model)
     row = CONVERSIONS.get(part.model_type)
     if part is not model and model.model_type not in BUNDLES:
         row = None
@@ -48,6 +48,8 @@ def as_llama_cpp(model: ModelPositions) -> ModelPositions:
     if row.architecture in LEFT_OUT:
         note = Note("", f"llama.cpp runs it as {row.architecture}, which was not checked: read as transformers runs it")
         return with_main(model, replace(part, notes=(*part.notes, note)))
+    if all(layer.heads is None for layer in part.layers):
+        return _alike(model)
     keys, tensors, notes = converted(part, row)
     found = read_gguf(keys, tensors)
     layers, differing = merged(part.layers, found.layers)
@@ -58,9 +60,18 @@ def as_llama_cpp(model: ModelPositions) -> ModelPositions:
     return with_main(model, replace(part, layers=layers, lengths=lengths, notes=said))
 
 
-def _served(model: ModelPositions, part: ModelPositions, length: int | None) -> ModelPositions:
-    changed = replace(part, lengths=replace(part.lengths, served=length))
-    return with_main(model, changed)
+def _alike(model: ModelPositions) -> ModelPositions:
+    """A model that llama.cpp runs as transformers does, but for T5's farthest distance."""
+    parts = {name: _alike(part) for name, part in model.submodels.items()}
+    far = [_nearer(layer) for layer in model.layers]
+    layers, notes = merged(model.layers, far)
+    lengths = replace(model.lengths, served=model.lengths.declared)
+    return replace(model, submodels=parts, layers=layers, lengths=lengths, notes=(*model.notes, *notes))
+
+
+def _nearer(layer: Layer) -> Layer:
+    calls = (call.replace(max_distance=FARTHEST) if call.cls == "T5Bias" else call for call in layer.calls)
+    return replace(layer, calls=tuple(calls))
 
 
 def converted(part: ModelPositions, row: Conversion) -> tuple[dict[str, Any], dict[str, list[float]], list[Note]]:

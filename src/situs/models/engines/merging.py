@@ -84,9 +84,9 @@ def _merge_calls(before: Layer, after: Layer) -> tuple[tuple[Call, ...], list[st
         said.append(f"rotates with base {new.option('base'):,.0f}, where transformers does not rotate")
     elif old is not None:
         said.append(f"does not rotate, where transformers does with base {old.option('base'):,.0f}")
-    told = [" + ".join(map(repr, each)) or "nothing" for each in (others, rest)]
     if set(others) != set(rest):
-        said.append(f"{told[0]} beside rotation, where transformers has {told[1]}")
+        told = [" + ".join(map(repr, each)) or "no temperature or bias" for each in (others, rest)]
+        said.append(f"{told[0]}, where transformers has {told[1]}")
         return (*calls, *others), said
     return (*calls, *rest), said
 
