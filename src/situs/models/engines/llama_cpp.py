@@ -52,12 +52,24 @@ def as_llama_cpp(model: ModelPositions) -> ModelPositions:
         return _alike(model)
     keys, tensors, notes = converted(part, row)
     found = read_gguf(keys, tensors)
-    layers, differing = merged(part.layers, found.layers)
+    layers, differing = merged(part.layers, _laid_out(found.layers, part.layers))
     if not ARCHITECTURES[row.architecture].checked:
         notes.append(Note("", f"llama.cpp's {row.architecture} was not checked: read as most of its architectures are"))
     said = (*part.notes, *notes, *found.notes, *differing)
     lengths = replace(part.lengths, served=found.lengths.served)
     return with_main(model, replace(part, layers=layers, lengths=lengths, notes=said))
+
+
+def _laid_out(layers: tuple[Layer, ...], own: tuple[Layer, ...]) -> list[Layer]:
+    """The same layers with pairs as the checkpoint has them."""
+    call = next((each for layer in own if (each := rotation_call(layer)) is not None), None)
+    if call is None:
+        return list(layers)
+    found = []
+    for layer in layers:
+        calls = [each.replace(pairing=call.option("pairing")) if each.cls == "Rotary" else each for each in layer.calls]
+        found.append(replace(layer, calls=tuple(calls)))
+    return found
 
 
 def _alike(model: ModelPositions) -> ModelPositions:
@@ -209,7 +221,7 @@ def _scaling(
     if scaling.cls == "NTKScaling" and row.architecture.startswith("hunyuan"):
         width = 2 * pairs
         return {
-            "rope.freq_base": call.option("base") * factor ** (width / (width - 2)),
+            "rope.freq_base": call.option("base") * factor ** (width / max(width - 2, 1)),
             "rope.scaling.type": "none",
             "context_length": 256 * 1024,
         }
