@@ -11,7 +11,8 @@ import pytest
 from situs.models import ConfigError, ModelPositions, read
 from situs.models.engines import ENGINES, readings
 from situs.models.engines.conversions import ALIKE, BUNDLES, CONVERSIONS
-from situs.models.engines.vllm import BY_LAYER, LATENT, NATIVE, ONE_KIND, served_length
+from situs.models.engines.vllm import BY_LAYER, LATENT, NATIVE, ONE_KIND
+from situs.models.engines.vllm_lengths import served_length
 from situs.models.readers.facts import facts_of, model_types
 from situs.models.readers.llama_cpp.architectures import ARCHITECTURES, LEFT_OUT
 from tests.models.gguf_files import written
@@ -242,7 +243,9 @@ def test_vllm_runs_the_rest_as_transformers_does() -> None:
 def test_llama_cpp_runs_most_as_transformers_does() -> None:
     differing = {"exaone4", "gpt_oss", "mistral", "mistral4", "muse_glimmer_text", "qwen3_vl_text", "qwen3_vl_moe_text"}
     without_window = {"step3p5"}
-    for name in sorted({*CONVERSIONS, *ALIKE} - differing - without_window):
+    alike = {*CONVERSIONS, *ALIKE} - differing - without_window
+    assert len(alike) == 99
+    for name in sorted(alike):
         config = {"model_type": name, **SETTINGS.get(name, {})}
         assert read(config, engine="llama.cpp").layers == read(config).layers, name
     for name in sorted(differing):
