@@ -20,10 +20,10 @@ from situs.models.sources.strict import ConfigError
 
 _NATIVE = """
     afmoe apertus arcee axk1 bert bloom chameleon cohere cohere2 cohere2_moe cwm dbrx deepseek_v2 deepseek_v3
-    deepseek_v32 ernie4_5 ernie4_5_moe exaone4 exaone_moe falcon falcon_h1 falcon_mamba flex_olmo gemma gemma2
+    deepseek_v32 ernie4_5 ernie4_5_moe exaone4 falcon falcon_h1 falcon_mamba flex_olmo gemma gemma2
     gemma3_text gemma3n_text gemma4_text gemma4_unified_text glm glm4 glm4_moe glm4_moe_lite glm4v_text glm4v_moe_text
     glm_moe_dsa glm_ocr_text gpt2 gpt_neox gpt_oss gptj granite granite_swa granitemoe granitemoe_swa
-    granitemoehybrid granitemoeshared hunyuan_v1_dense hunyuan_v1_moe hy_v3 hyperclovax jais2 jamba kimi_linear laguna
+    granitemoehybrid granitemoeshared hunyuan_v1_dense hunyuan_v1_moe hy_v3 hyperclovax jais2 jamba laguna
     lfm2 lfm2_moe llama llama4_text mamba mamba2 mellum minicpm3 minimax_m2 ministral3 mistral mixtral modernbert mpt
     nemotron olmo3 olmo_hybrid olmoe opt paddleocr_vl_text phi phi3 phimoe qwen2 qwen2_5_vl_text qwen2_moe
     qwen2_vl_text qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next qwen3_vl_moe_text qwen3_vl_text roberta
@@ -36,7 +36,7 @@ LATENT = frozenset(["axk1", "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_
 """Those that rotate by DeepSeek's YaRN, which reads mscale and mscale_all_dim, but not truncate."""
 
 _BY_LAYER = """
-    afmoe apertus cohere2 cohere2_moe cwm exaone4 exaone_moe gemma2 gemma3_text gemma3n_text gemma4_text
+    afmoe apertus cohere2 cohere2_moe cwm exaone4 gemma2 gemma3_text gemma3n_text gemma4_text
     gemma4_unified_text gpt_oss granite_swa granitemoe_swa laguna llama mellum ministral3 mistral modernbert olmo3
     """
 BY_LAYER = frozenset(_BY_LAYER.split())
@@ -56,19 +56,16 @@ def as_vllm(model: ModelPositions, folder: Path | None = None) -> ModelPositions
             f"model_type must be a decoder or an encoder alone, since vLLM runs no pairs of them; got "
             f"'{model.model_type}'."
         )
-    native, notes = part.model_type in NATIVE, []
     config = part.config or model.config
     served, why = served_length(config, part.model_type, folder)
     layers: tuple[Layer, ...] = part.layers
-    if native:
+    if part.model_type in NATIVE:
         changed, notes = _changed(part, config, served)
         layers, differing = merged(part.layers, changed)
         notes += differing
     else:
-        text = (
-            f"vLLM has no model of its own for {part.model_type}, or it was not checked: read as transformers runs it"
-        )
-        notes = [Note("", text)]
+        own = f"vLLM has no model of its own for {part.model_type}, or it was not checked"
+        notes = [Note("", f"{own}: read as transformers runs it")]
     if why:
         notes.append(Note("", f"vLLM serves {served:,} tokens where it is not told otherwise: {why}"))
     lengths = replace(part.lengths, served=served)
@@ -77,7 +74,8 @@ def as_vllm(model: ModelPositions, folder: Path | None = None) -> ModelPositions
 
 def _changed(part: ModelPositions, config: Mapping[str, Any], served: int) -> tuple[list[Layer], list[Note]]:
     """Layers with vLLM's rules, and notes of what it does not read."""
-    name, notes = part.model_type, dict[Note, None]()
+    name = part.model_type
+    notes: list[Note] = []
     slides = [layer.kind == "sliding" for layer in part.layers]
     mixed = any(slides) and not all(slides)
     if mixed and name in ONE_KIND:
@@ -98,14 +96,14 @@ def _changed(part: ModelPositions, config: Mapping[str, Any], served: int) -> tu
         elif mixed and name not in BY_LAYER and layer.kind == "sliding":
             changed = replace(changed, kind="full", window=None)
         found.append(changed)
-    return found, list(notes)
+    return found, list(dict.fromkeys(notes))
 
 
 def _window(layers: tuple[Layer, ...]) -> int | None:
     return next((layer.window for layer in layers if layer.window is not None), None)
 
 
-def _temperature(calls: tuple[Call, ...], config: Mapping[str, Any], notes: dict[Note, None]) -> tuple[Call, ...]:
+def _temperature(calls: tuple[Call, ...], config: Mapping[str, Any], notes: list[Note]) -> tuple[Call, ...]:
     """vLLM looks for the temperature of Ministral 3 in llama_4_scaling, where params.json has it translated to."""
     rest = tuple(call for call in calls if call.cls != "Temperature")
     given = config.get("llama_4_scaling")
@@ -115,13 +113,13 @@ def _temperature(calls: tuple[Call, ...], config: Mapping[str, Any], notes: dict
         factor = part.number("beta", reason="queries are multiplied by its logarithm", above=0)
         return (*rest, Call.of("Temperature", dialect="ministral3", original_length=start, factor=factor))
     if len(rest) < len(calls):
-        notes[Note("llama_4_scaling_beta", "vLLM does not read it here, but at the top level as llama_4_scaling")] = (
-            None
+        notes.append(
+            Note("llama_4_scaling_beta", "vLLM does not read it here, but at the top level as llama_4_scaling")
         )
     return rest
 
 
-def _rotated(call: Call, part: ModelPositions, served: int, notes: dict[Note, None]) -> Call:
+def _rotated(call: Call, part: ModelPositions, served: int, notes: list[Note]) -> Call:
     scaling: Call | None = call.option("scaling")
     if scaling is None:
         return call
@@ -129,21 +127,21 @@ def _rotated(call: Call, part: ModelPositions, served: int, notes: dict[Note, No
         return call.replace(scaling=_yarn(call, scaling, part.model_type, notes))
     if scaling.cls == "DynamicNTKScaling":
         text = "vLLM makes one table, which ends at the declared length, with frequencies as trained"
-        notes[Note("rope_type dynamic", text)] = None
+        notes.append(Note("rope_type dynamic", text))
         return call.replace(scaling=None)
     if scaling.cls == "LongRoPE":
         return call.replace(scaling=_longrope(scaling, part, served, notes))
     if scaling.cls == "ProportionalScaling" and scaling.option("factor", 1.0) != 1:
-        notes[Note("factor", "vLLM does not read it for rope_type proportional")] = None
+        notes.append(Note("factor", "vLLM does not read it for rope_type proportional"))
         return call.replace(scaling=scaling.replace(factor=None))
     return call
 
 
-def _yarn(call: Call, scaling: Call, name: str, notes: dict[Note, None]) -> Call:
+def _yarn(call: Call, scaling: Call, name: str, notes: list[Note]) -> Call:
     """vLLM's YaRN, which computes its factor of cosines and sines by itself."""
     factor = scaling.option("factor")
     if scaling.option("attention_factor") is not None:
-        notes[Note("attention_factor", "vLLM does not read it; it would read attn_factor")] = None
+        notes.append(Note("attention_factor", "vLLM does not read it; it would read attn_factor"))
     if name in LATENT:
         weights = scaling.option("mscale", 1.0), scaling.option("mscale_all_dim", 0.0)
         one, other = (yarn_magnitude(factor, weight) for weight in weights)
@@ -151,24 +149,24 @@ def _yarn(call: Call, scaling: Call, name: str, notes: dict[Note, None]) -> Call
         if magnitude(own) != one / other:
             own = own.replace(attention_factor=one / other)
         if scaling.option("truncate") is False:
-            notes[Note("truncate", f"vLLM does not read it for {name}")] = None
+            notes.append(Note("truncate", f"vLLM does not read it for {name}"))
         return own
     unread = [key for key in ("mscale", "mscale_all_dim") if scaling.option(key) is not None]
     if unread:
-        notes[Note(" and ".join(unread), f"vLLM does not read them for {name}")] = None
+        notes.append(Note(" and ".join(unread), f"vLLM does not read {'them' if unread[1:] else 'it'} for {name}"))
     own = scaling.replace(attention_factor=None, mscale=None, mscale_all_dim=None, mscale_dialect=None)
     if call.option("split") is not None:
         text = "vLLM measures turns within four times the original length where positions have several coordinates"
-        notes[Note("rope_type yarn", text)] = None
+        notes.append(Note("rope_type yarn", text))
         own = own.replace(original_length=4 * scaling.option("original_length"))
     return own
 
 
-def _longrope(scaling: Call, part: ModelPositions, served: int, notes: dict[Note, None]) -> Call:
+def _longrope(scaling: Call, part: ModelPositions, served: int, notes: list[Note]) -> Call:
     """One list for all sequences, chosen by the length that is served."""
     original: int = scaling.option("original_length")
     kind = "long" if served > original else "short"
-    notes[Note(f"{kind}_factor", f"serves all sequences: vLLM chooses by the length that it serves, {served:,}")] = None
+    notes.append(Note(f"{kind}_factor", f"serves all sequences: vLLM chooses by the length that it serves, {served:,}"))
     factors = scaling.option(f"{kind}_factors")
     mscale = scaling.option(f"{kind}_mscale")
     stretch = max((part.lengths.declared or original) / original, 1.0)

@@ -25,7 +25,7 @@ VERSIONS = (2, 3)
 SETTINGS, TENSORS, STRINGS = 4_096, 32_768, 1_500_000
 NAME, TEXT, LIST = 255, 4_096, 1_024  # bytes of a name and of a text that is kept, numbers of a list that is kept
 
-STRING, ARRAY, FLOAT, FLAG = 8, 9, 6, 7
+STRING, ARRAY, FLOAT = 8, 9, 6
 FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 """The types of values, as `struct` writes them."""
 BLOCK = 2**20  # bytes that are read at once
