@@ -1,7 +1,7 @@
 """The same file as each engine reads it: what transformers, vLLM and llama.cpp make of a configuration.
 
-vllm.py         vLLM's rules of rotations, windows and lengths
-llama_cpp.py    what llama.cpp's converter writes, read as its own files are; conversions.py the rows of model types
+vllm.py         vLLM's rules of rotations and windows; vllm_lengths.py how much it serves
+llama_cpp.py    what llama.cpp's converter writes (converting.py, rows in conversions.py), read as its own files are
 merging.py      what differs from transformers, layer by layer
 """
 

@@ -84,9 +84,9 @@ def _merge_calls(before: Layer, after: Layer) -> tuple[tuple[Call, ...], list[st
         said.append(f"rotates with base {new.option('base'):,.0f}, where transformers does not rotate")
     elif old is not None:
         said.append(f"does not rotate, where transformers does with base {old.option('base'):,.0f}")
-    told = [" + ".join(map(repr, each)) or "nothing" for each in (others, rest)]
     if set(others) != set(rest):
-        said.append(f"{told[0]} beside rotation, where transformers has {told[1]}")
+        told = [" + ".join(map(repr, each)) or "no temperature or bias" for each in (others, rest)]
+        said.append(f"{told[0]}, where transformers has {told[1]}")
         return (*calls, *others), said
     return (*calls, *rest), said
 
@@ -99,6 +99,8 @@ def _merge_rotary(old: Call, new: Call) -> tuple[Call, list[str]]:
     """The rotation of an engine, with pairs laid out as in the checkpoint that transformers reads."""
     said: list[str] = []
     changed: dict[str, Any] = {}
+    if _enlarged(old) is not None and math.isclose(_enlarged(old) or 0, new.option("base"), rel_tol=1e-6):
+        new = new.replace(base=old.option("base"), scaling=old.option("scaling"))
     for name, words, default in (("base", "base", None), ("rotary_dim", "rotated channels", "all")):
         one, other = old.option(name, default), new.option(name, default)
         if one != other:
@@ -113,6 +115,15 @@ def _merge_rotary(old: Call, new: Call) -> tuple[Call, list[str]]:
         said.append(f"coordinates by {new.option('split')!r}, where transformers has {old.option('split')!r}")
         changed["split"] = new.option("split")
     return (old.replace(**changed) if changed else old), said
+
+
+def _enlarged(call: Call) -> float | None:
+    """The base that NTK scaling comes to; None for other scalings."""
+    scaling: Call | None = call.option("scaling")
+    if scaling is None or scaling.cls != "NTKScaling":
+        return None
+    width = call.option("rotary_dim", call.option("head_dim"))
+    return float(call.option("base") * scaling.option("factor") ** (width / max(width - 2, 1)))
 
 
 def magnitude(scaling: Call | None) -> float | tuple[float, ...]:

@@ -13,19 +13,17 @@ from typing import Any
 
 from situs.models.calls import Call
 from situs.models.engines.merging import magnitude, merged, with_main, yarn_magnitude
+from situs.models.engines.vllm_lengths import served_length
 from situs.models.positions import Layer, ModelPositions, Note
-from situs.models.readers.facts import Facts, facts_of
-from situs.models.readers.schedule import KINDS
 from situs.models.readers.view import View
-from situs.models.sources.source import Source, load
 from situs.models.sources.strict import ConfigError
 
 _NATIVE = """
     afmoe apertus arcee axk1 bert bloom chameleon cohere cohere2 cohere2_moe cwm dbrx deepseek_v2 deepseek_v3
-    deepseek_v32 ernie4_5 ernie4_5_moe exaone4 exaone_moe falcon falcon_h1 falcon_mamba flex_olmo gemma gemma2
+    deepseek_v32 ernie4_5 ernie4_5_moe exaone4 falcon falcon_h1 falcon_mamba flex_olmo gemma gemma2
     gemma3_text gemma3n_text gemma4_text gemma4_unified_text glm glm4 glm4_moe glm4_moe_lite glm4v_text glm4v_moe_text
     glm_moe_dsa glm_ocr_text gpt2 gpt_neox gpt_oss gptj granite granite_swa granitemoe granitemoe_swa
-    granitemoehybrid granitemoeshared hunyuan_v1_dense hunyuan_v1_moe hy_v3 hyperclovax jais2 jamba kimi_linear laguna
+    granitemoehybrid granitemoeshared hunyuan_v1_dense hunyuan_v1_moe hy_v3 hyperclovax jais2 jamba laguna
     lfm2 lfm2_moe llama llama4_text mamba mamba2 mellum minicpm3 minimax_m2 ministral3 mistral mixtral modernbert mpt
     nemotron olmo3 olmo_hybrid olmoe opt paddleocr_vl_text phi phi3 phimoe qwen2 qwen2_5_vl_text qwen2_moe
     qwen2_vl_text qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next qwen3_vl_moe_text qwen3_vl_text roberta
@@ -38,20 +36,13 @@ LATENT = frozenset(["axk1", "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_
 """Those that rotate by DeepSeek's YaRN, which reads mscale and mscale_all_dim, but not truncate."""
 
 _BY_LAYER = """
-    afmoe apertus cohere2 cohere2_moe cwm exaone4 exaone_moe gemma2 gemma3_text gemma3n_text gemma4_text
+    afmoe apertus cohere2 cohere2_moe cwm exaone4 gemma2 gemma3_text gemma3n_text gemma4_text
     gemma4_unified_text gpt_oss granite_swa granitemoe_swa laguna llama mellum ministral3 mistral modernbert olmo3
     """
 BY_LAYER = frozenset(_BY_LAYER.split())
 """Those whose layers have windows of their own; others have one window for all, or none."""
 ONE_KIND = frozenset({"qwen2", "qwen3"})
 """Those that vLLM refuses to run where some layers slide and others do not."""
-
-LENGTHS = (
-    "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length", "max_target_positions",
-    "max_sequence_length", "max_seq_length", "seq_len",
-)  # fmt: skip
-"""Where the longest text is looked for; the smallest is taken, but model_max_length goes before all."""
-UNKNOWN = 2048  # tokens, where nothing says
 
 
 def as_vllm(model: ModelPositions, folder: Path | None = None) -> ModelPositions:
@@ -65,19 +56,16 @@ def as_vllm(model: ModelPositions, folder: Path | None = None) -> ModelPositions
             f"model_type must be a decoder or an encoder alone, since vLLM runs no pairs of them; got "
             f"'{model.model_type}'."
         )
-    native, notes = part.model_type in NATIVE, []
     config = part.config or model.config
     served, why = served_length(config, part.model_type, folder)
     layers: tuple[Layer, ...] = part.layers
-    if native:
+    if part.model_type in NATIVE:
         changed, notes = _changed(part, config, served)
         layers, differing = merged(part.layers, changed)
         notes += differing
     else:
-        text = (
-            f"vLLM has no model of its own for {part.model_type}, or it was not checked: read as transformers runs it"
-        )
-        notes = [Note("", text)]
+        own = f"vLLM has no model of its own for {part.model_type}, or it was not checked"
+        notes = [Note("", f"{own}: read as transformers runs it")]
     if why:
         notes.append(Note("", f"vLLM serves {served:,} tokens where it is not told otherwise: {why}"))
     lengths = replace(part.lengths, served=served)
@@ -86,7 +74,8 @@ def as_vllm(model: ModelPositions, folder: Path | None = None) -> ModelPositions
 
 def _changed(part: ModelPositions, config: Mapping[str, Any], served: int) -> tuple[list[Layer], list[Note]]:
     """Layers with vLLM's rules, and notes of what it does not read."""
-    name, notes = part.model_type, dict[Note, None]()
+    name = part.model_type
+    notes: list[Note] = []
     slides = [layer.kind == "sliding" for layer in part.layers]
     mixed = any(slides) and not all(slides)
     if mixed and name in ONE_KIND:
@@ -107,14 +96,14 @@ def _changed(part: ModelPositions, config: Mapping[str, Any], served: int) -> tu
         elif mixed and name not in BY_LAYER and layer.kind == "sliding":
             changed = replace(changed, kind="full", window=None)
         found.append(changed)
-    return found, list(notes)
+    return found, list(dict.fromkeys(notes))
 
 
 def _window(layers: tuple[Layer, ...]) -> int | None:
     return next((layer.window for layer in layers if layer.window is not None), None)
 
 
-def _temperature(calls: tuple[Call, ...], config: Mapping[str, Any], notes: dict[Note, None]) -> tuple[Call, ...]:
+def _temperature(calls: tuple[Call, ...], config: Mapping[str, Any], notes: list[Note]) -> tuple[Call, ...]:
     """vLLM looks for the temperature of Ministral 3 in llama_4_scaling, where params.json has it translated to."""
     rest = tuple(call for call in calls if call.cls != "Temperature")
     given = config.get("llama_4_scaling")
@@ -124,13 +113,13 @@ def _temperature(calls: tuple[Call, ...], config: Mapping[str, Any], notes: dict
         factor = part.number("beta", reason="queries are multiplied by its logarithm", above=0)
         return (*rest, Call.of("Temperature", dialect="ministral3", original_length=start, factor=factor))
     if len(rest) < len(calls):
-        notes[Note("llama_4_scaling_beta", "vLLM does not read it here, but at the top level as llama_4_scaling")] = (
-            None
+        notes.append(
+            Note("llama_4_scaling_beta", "vLLM does not read it here, but at the top level as llama_4_scaling")
         )
     return rest
 
 
-def _rotated(call: Call, part: ModelPositions, served: int, notes: dict[Note, None]) -> Call:
+def _rotated(call: Call, part: ModelPositions, served: int, notes: list[Note]) -> Call:
     scaling: Call | None = call.option("scaling")
     if scaling is None:
         return call
@@ -138,21 +127,21 @@ def _rotated(call: Call, part: ModelPositions, served: int, notes: dict[Note, No
         return call.replace(scaling=_yarn(call, scaling, part.model_type, notes))
     if scaling.cls == "DynamicNTKScaling":
         text = "vLLM makes one table, which ends at the declared length, with frequencies as trained"
-        notes[Note("rope_type dynamic", text)] = None
+        notes.append(Note("rope_type dynamic", text))
         return call.replace(scaling=None)
     if scaling.cls == "LongRoPE":
         return call.replace(scaling=_longrope(scaling, part, served, notes))
     if scaling.cls == "ProportionalScaling" and scaling.option("factor", 1.0) != 1:
-        notes[Note("factor", "vLLM does not read it for rope_type proportional")] = None
+        notes.append(Note("factor", "vLLM does not read it for rope_type proportional"))
         return call.replace(scaling=scaling.replace(factor=None))
     return call
 
 
-def _yarn(call: Call, scaling: Call, name: str, notes: dict[Note, None]) -> Call:
+def _yarn(call: Call, scaling: Call, name: str, notes: list[Note]) -> Call:
     """vLLM's YaRN, which computes its factor of cosines and sines by itself."""
     factor = scaling.option("factor")
     if scaling.option("attention_factor") is not None:
-        notes[Note("attention_factor", "vLLM does not read it; it would read attn_factor")] = None
+        notes.append(Note("attention_factor", "vLLM does not read it; it would read attn_factor"))
     if name in LATENT:
         weights = scaling.option("mscale", 1.0), scaling.option("mscale_all_dim", 0.0)
         one, other = (yarn_magnitude(factor, weight) for weight in weights)
@@ -160,24 +149,24 @@ def _yarn(call: Call, scaling: Call, name: str, notes: dict[Note, None]) -> Call
         if magnitude(own) != one / other:
             own = own.replace(attention_factor=one / other)
         if scaling.option("truncate") is False:
-            notes[Note("truncate", f"vLLM does not read it for {name}")] = None
+            notes.append(Note("truncate", f"vLLM does not read it for {name}"))
         return own
     unread = [key for key in ("mscale", "mscale_all_dim") if scaling.option(key) is not None]
     if unread:
-        notes[Note(" and ".join(unread), f"vLLM does not read them for {name}")] = None
+        notes.append(Note(" and ".join(unread), f"vLLM does not read {'them' if unread[1:] else 'it'} for {name}"))
     own = scaling.replace(attention_factor=None, mscale=None, mscale_all_dim=None, mscale_dialect=None)
     if call.option("split") is not None:
         text = "vLLM measures turns within four times the original length where positions have several coordinates"
-        notes[Note("rope_type yarn", text)] = None
+        notes.append(Note("rope_type yarn", text))
         own = own.replace(original_length=4 * scaling.option("original_length"))
     return own
 
 
-def _longrope(scaling: Call, part: ModelPositions, served: int, notes: dict[Note, None]) -> Call:
+def _longrope(scaling: Call, part: ModelPositions, served: int, notes: list[Note]) -> Call:
     """One list for all sequences, chosen by the length that is served."""
     original: int = scaling.option("original_length")
     kind = "long" if served > original else "short"
-    notes[Note(f"{kind}_factor", f"serves all sequences: vLLM chooses by the length that it serves, {served:,}")] = None
+    notes.append(Note(f"{kind}_factor", f"serves all sequences: vLLM chooses by the length that it serves, {served:,}"))
     factors = scaling.option(f"{kind}_factors")
     mscale = scaling.option(f"{kind}_mscale")
     stretch = max((part.lengths.declared or original) / original, 1.0)
@@ -185,72 +174,3 @@ def _longrope(scaling: Call, part: ModelPositions, served: int, notes: dict[Note
         "LongRoPE", factor=stretch, original_length=original, short_factors=factors, long_factors=factors,
         attention_factor=mscale,
     )  # fmt: skip
-
-
-def served_length(config: Mapping[str, Any], model_type: str, folder: Path | None = None) -> tuple[int, str]:
-    """How many tokens vLLM serves where --max-model-len is not given, and why where that is not what is declared."""
-    facts = facts_of(model_type) or Facts()
-    view = View(config, defaults=facts.keys, renamed=facts.renamed)
-    counted = {key: view.count(key, reason="it counts tokens") for key in LENGTHS if view.get(key) is not None}
-    found = {key: each for key, each in counted.items() if each is not None}
-    length: float = found.get("model_max_length") or min(found.values(), default=UNKNOWN)
-    why = "" if found else "its configuration names no length"
-    if len(set(found.values())) > 1:
-        key = "model_max_length" if "model_max_length" in found else min(found, key=lambda each: found[each])
-        why = f"it goes by {key}"
-    ropes = _ropes(view, facts)
-    if "gemma3" not in model_type:
-        factor: float = 1.0
-        for rope in ropes:
-            kind = rope.get("rope_type", "type", default="default")
-            if kind in ("su", "longrope", "llama3"):
-                continue
-            factor = rope.number("factor", reason="the length is multiplied by it", default=factor, above=0) or factor
-            if kind == "yarn":
-                length = rope.count("original_max_position_embeddings", reason="it counts tokens") or length
-                why = f"the original length times {factor:g}"
-            elif factor != 1:
-                why = f"it takes {length:,.0f} for the length before scaling, times {factor:g}"
-        length *= factor
-    bounded, bound = _bounded(view, length, folder)
-    if bound:
-        length, why = bounded, bound
-    if any(rope.get("rope_type", "type") in ("su", "longrope") for rope in ropes):
-        original = view.count("original_max_position_embeddings", reason="it counts tokens")
-        if original is not None:
-            return original, "with longrope it goes by original_max_position_embeddings"
-    declared = found.get("max_position_embeddings")
-    return int(length), "" if int(length) == declared else why
-
-
-def _ropes(view: View, facts: Facts) -> list[View]:
-    """Rope parameters: one object, or one for each type of layer."""
-    given = view.part("rope_parameters") or view.part("rope_scaling")
-    if given is None:
-        given = View(facts.rope or {}, path="rope_parameters")
-    if given.config and set(given.config) <= set(KINDS):
-        parts = [given.part(key) for key in given.config]
-        return [part for part in parts if part is not None]
-    return [given]
-
-
-def _bounded(view: View, length: float, folder: Path | None) -> tuple[float, str]:
-    """A length that another file of the folder sets, for models that embed."""
-    if folder is None:
-        return length, ""
-    setting = _other(folder / "sentence_bert_config.json", "max_seq_length")
-    if setting is not None:
-        return setting, "sentence_bert_config.json says so"
-    if view.get("position_embedding_type") == "absolute":
-        setting = _other(folder / "tokenizer_config.json", "model_max_length")
-        if setting is not None and setting < length:
-            return setting, "model_max_length of tokenizer_config.json is less than the table of positions"
-    return length, ""
-
-
-def _other(path: Path, key: str) -> int | None:
-    if not path.is_file():
-        return None
-    source: Source = load(path)
-    value = source.config.get(key)
-    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 2**53 else None

@@ -22,12 +22,13 @@ from situs.models.sources.strict import ConfigError
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
-SETTINGS, TENSORS, STRINGS = 4_096, 100_000, 2_000_000
+SETTINGS, TENSORS, STRINGS = 4_096, 32_768, 1_500_000
 NAME, TEXT, LIST = 255, 4_096, 1_024  # bytes of a name and of a text that is kept, numbers of a list that is kept
 
-STRING, ARRAY, FLOAT, FLAG = 8, 9, 6, 7
+STRING, ARRAY, FLOAT = 8, 9, 6
 FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 """The types of values, as `struct` writes them."""
+BLOCK = 2**20  # bytes that are read at once
 
 FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 """Tensors that divide frequencies, whose numbers are read."""
@@ -76,6 +77,20 @@ class _Bytes:
         if self.file.tell() + count > self.size:
             self.refuse_end()
         self.file.seek(count, io.SEEK_CUR)
+
+    def skip_strings(self, count: int) -> None:
+        """Pass over so many strings, each with its length before it."""
+        length, block, at = struct.Struct(f"{self.order}Q"), b"", 0
+        for _ in range(count):
+            if at + 8 > len(block):
+                self.file.seek(at - len(block), io.SEEK_CUR)
+                block, at = self.file.read(BLOCK), 0
+                if len(block) < 8:
+                    self.refuse_end()
+            at += 8 + length.unpack_from(block, at)[0]
+            if at > self.size:
+                self.refuse_end()
+        self.skip(at - len(block))
 
     def numbers(self, format: str, count: int = 1) -> tuple[Any, ...]:
         """So many numbers of a format of `struct`."""
@@ -179,8 +194,7 @@ def _list(file: _Bytes, key: str) -> Any:
                 f"{file.name} must have at most {STRINGS:,} strings in lists, since no vocabulary has more; got "
                 f"{file.strings:,}."
             )
-        for _ in range(count):
-            file.skip(file.number("Q"))
+        file.skip_strings(count)
         return Long("list", count)
     if kind not in FORMATS:
         _refuse_type(file, key, kind)

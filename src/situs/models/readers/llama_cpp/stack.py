@@ -101,7 +101,7 @@ def _layer(
 ) -> Layer:
     architecture = stack.architecture
     calls = [] if rotary is None else [rotary]
-    calls += _temperature(stack, rotary, scaled)
+    calls += _temperature(stack, rotary)
     power = _alibi(stack)
     if power:
         calls.append(Call.of("ALiBi", num_heads=heads.queries, bias_max=None if power == 8 else power))
@@ -128,7 +128,7 @@ def _layer(
     )
 
 
-def _temperature(stack: Stack, rotary: Call | None, scaled: Scaled) -> list[Call]:
+def _temperature(stack: Stack, rotary: Call | None) -> list[Call]:
     view, kind = stack.view, stack.architecture.temperature
     if kind == "llama4":
         fixed = Call.of("Temperature", dialect="llama4", original_length=8192, factor=0.1)
@@ -136,9 +136,8 @@ def _temperature(stack: Stack, rotary: Call | None, scaled: Scaled) -> list[Call
     if kind is None:
         return []
     factor = view.number("attention.temperature_scale", reason="queries are multiplied by its logarithm", default=0.0)
-    start = scaled.original or stack.length
-    if kind == "length":
-        start = view.count("attention.temperature_length", reason=TOKENS, least=0) or 0
+    key = "attention.temperature_length" if kind == "length" else "rope.scaling.original_context_length"
+    start = view.count(key, reason=TOKENS, least=0) or (0 if kind == "length" else stack.length)
     if not factor or not start:
         return []
     return [Call.of("Temperature", dialect="ministral3", original_length=start, factor=factor)]
