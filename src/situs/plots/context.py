@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -34,6 +35,8 @@ def context(report: Report, *, dark: bool = False) -> Figure:
         f"Pairs above {training.length:,} made less than one rotation in training, so that longer texts show them new "
         f"angles unless a scaling slows them. At {report.target:,} tokens {told} angles that training did not show."
     )
+    if any(group.layer.window or group.layer.chunk for _, group in drawn):
+        caption += " Layers with a window or chunks meet no larger distances in longer texts."
     if len(groups) > MOST:
         caption += f" Of {len(groups)} groups of layers, the first {MOST} are drawn."
     with style.figure(
@@ -43,7 +46,7 @@ def context(report: Report, *, dark: bool = False) -> Figure:
         height=3.4,
         dark=dark,
     ) as sheet:
-        axes = sheet.axes(left=0.72, right=0.2, above=0.1, below=0.5)
+        axes = sheet.axes(left=0.95, right=0.2, above=0.1, below=0.5)
         _draw(sheet, axes, report, [group for _, group in drawn], training.length)
     return sheet.figure
 
@@ -67,18 +70,25 @@ def _draw(sheet: Sheet, axes: Axes, report: Report, groups: list[Group], trained
                           color=colours[state], label=label, linestyle="none", zorder=2)  # fmt: skip
         if len(groups) > 1:
             last = group.pairs[-1]
-            axes.annotate(f"layers {_shortened(group.layers)}", (last.index, last.wavelength), xytext=(-4, 5),
-                          textcoords="offset points", ha="right", size=SMALL, color=theme.ink)  # fmt: skip
-    for length, name in ((trained, "trained"), (report.target, "target")):
+            name, end = f"layers {_shortened(group.layers)}", (last.index, last.wavelength)
+            _label(sheet, axes, name, end, axes.transData, "right", (-4, 6))
+    lengths = {"trained": trained, "target": report.target} if trained != report.target else {"trained": trained}
+    for name, length in lengths.items():
         axes.axhline(length, color=theme.ink, linewidth=1.0, linestyle=(0, (3, 2)))
-        axes.text(0.01, length * 1.08, f"{name}: {length:,}", size=SMALL, color=theme.ink,
-                  transform=axes.get_yaxis_transform())  # fmt: skip
-        if trained == report.target:
-            break
+        _label(sheet, axes, f"{name}: {length:,}", (0.01, length), axes.get_yaxis_transform(), "left", (0, 3))
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.0f}"))
     axes.set_xlabel("pair of channels", labelpad=3, loc="left")
     axes.legend(loc="lower right", frameon=False, fontsize=SMALL, labelcolor=theme.ink)
+
+
+def _label(
+    sheet: Sheet, axes: Axes, text: str, where: tuple[float, float], transform: Any, align: str, moved: tuple[int, int]
+) -> None:
+    """Write beside a point, on a ground of its own where lines cross."""
+    ground = {"boxstyle": "square,pad=0.1", "facecolor": sheet.theme.paper, "edgecolor": "none", "alpha": 0.85}
+    axes.annotate(text, where, xycoords=transform, xytext=moved, textcoords="offset points", ha=align, va="bottom",
+                  size=SMALL, color=sheet.theme.ink, bbox=ground, zorder=3)  # fmt: skip
 
 
 def _shortened(layers: str) -> str:
