@@ -115,10 +115,11 @@ def run_diff(options: argparse.Namespace) -> int:
     """Print what differs; the exit status is that of ``diff``."""
     from situs import models
 
-    if options.b in ENGINES and not Path(options.b).exists():
+    engine: Any = options.b
+    if engine in ENGINES and not Path(engine).exists():
         if options.a == "-":
             raise ValueError("A must be a file where B is an engine, since both read it; got standard input.")
-        first, second = (models.read(options.a, engine=each) for each in (ENGINES[0], options.b))
+        first, second = models.read(options.a), models.read(options.a, engine=engine)
     else:
         first, second = models.read(options.a), models.read(options.b)
     found = models.diff(first, second, length=options.length)

@@ -128,10 +128,9 @@ def _method(main: ModelPositions, method: Method | None, old: Call | None) -> Me
     """The method that is asked for, or that of the model; raises where the model type cannot have it."""
     chosen = default_method(main) if method is None else method
     if chosen not in METHODS:
-        near = did_you_mean(chosen, METHODS) if isinstance(chosen, str) else ""
         raise ConfigError(
             f"method must be one of {', '.join(METHODS)}, since each changes frequencies by its own formula; got "
-            f"{chosen!r}.{near}"
+            f"{chosen!r}.{did_you_mean(str(chosen), METHODS)}"
         )
     if old is not None and old.cls == "ProportionalScaling" and chosen != "linear":
         raise ConfigError(
@@ -183,12 +182,11 @@ _GROWING = ("LinearScaling", "Llama3Scaling", "ProportionalScaling")
 """Scalings of released models whose factor times the original length is not the length they declare."""
 
 
-def _require(name: str, value: float | None, *, whole: bool) -> None:
+def _require(name: str, value: object, *, whole: bool) -> None:
     if value is None:
         return
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    least = 1
-    if not number or value < least or (whole and value != int(value)):
+    number = value if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
+    if not 1 <= number < math.inf or (whole and number != int(number)):
         kind = "a whole number of tokens" if whole else "a number"
         raise ConfigError(f"{name} must be {kind}, 1 or more, since texts become longer; got {value!r:.60}.")
 
