@@ -150,8 +150,8 @@ def _part(
         if layer.kind in ("linear", "none") or layer.heads is None or (layers and not layers & set(numbers)):
             continue
         groups += _groups(model, numbers, layer, positions, length, shows_rotation=rotates)
-    batch = batch_of(model)
     tables = tuple(_tables(model, positions)) if layers is None else ()
+    batch = batch_of(model) if groups or tables else None
     return Part(prefix, model, model.layers, tuple(groups), tables, batch)
 
 

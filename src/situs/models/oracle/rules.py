@@ -27,7 +27,8 @@ class Rule:
     frequencies: of each pair, (pairs,); of each axis and pair, (axes, pairs), where all axes rotate every pair.
     factor: of cosines and sines as tables hold them; of_queries, of_keys: what else multiplies these vectors.
     reverse: rotate by minus the angle.
-    angles_in: the dtype that positions, frequencies and angles are rounded to; None for none.
+    positions_in: the dtype that positions are rounded to before they are multiplied; None for none.
+    angles_in: the dtype that positions, frequencies and angles are rounded to.
     """
 
     frequencies: Tensor
@@ -40,6 +41,7 @@ class Rule:
     of_queries: float = 1.0
     of_keys: float = 1.0
     reverse: bool = False
+    positions_in: torch.dtype | None = None
     angles_in: torch.dtype | None = None
 
     @property
@@ -54,6 +56,8 @@ class Rule:
 
     def angles(self, coordinates: Tensor) -> Tensor:
         """Multiply coordinates, (tokens, axes), with the frequencies: (tokens, pairs)."""
+        if self.positions_in is not None:
+            coordinates = coordinates.to(self.positions_in).double()
         if self.mixed:
             return coordinates @ self.frequencies
         chosen = coordinates[:, list(self.axis_of_pair)]
