@@ -51,9 +51,7 @@ def golden(
 Asked = tuple[tuple[int, ...], tuple[int, ...] | None, int | None]
 
 
-def asked(
-    model: ModelPositions, positions: Iterable[int], layers: Iterable[int] | None, length: int | None
-) -> Asked:
+def asked(model: ModelPositions, positions: Iterable[int], layers: Iterable[int] | None, length: int | None) -> Asked:
     """Raise unless these are positions, layers of the model and a length."""
     reason = "tokens are counted from 0"
     found = tuple(require_count("positions", each, reason, least=0, most=FARTHEST) for each in positions)
@@ -170,4 +168,6 @@ def _table(part: Part, table: Table) -> dict[str, Any]:
 
 def _notes(model: ModelPositions, name: str = "") -> list[str]:
     own = [f"{name}{': ' * bool(name)}{note}" for note in model.notes]
-    return own + [note for part, each in model.submodels.items() for note in _notes(each, f"{name}{'.' * bool(name)}{part}")]
+    return own + [
+        note for part, each in model.submodels.items() for note in _notes(each, f"{name}{'.' * bool(name)}{part}")
+    ]

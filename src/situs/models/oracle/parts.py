@@ -229,9 +229,7 @@ def _coordinates(group: Group, positions: Sequence[int]) -> Coordinates:
     fractions = (group.rotation is not None and group.rotation.cls == "RoPEMixed") or (
         boxes is not None and boxes.option("resolution") is not None
     )
-    return coordinates_of(
-        positions, axes, near=bool(relative), text=_text_has_one(group.rotation), fractions=fractions
-    )
+    return coordinates_of(positions, axes, near=bool(relative), text=_text_has_one(group.rotation), fractions=fractions)
 
 
 def _text_has_one(rotation: Call | None) -> bool:

@@ -52,7 +52,7 @@ def probe(name: str, *shape: int) -> Tensor:
 
 @functools.lru_cache(maxsize=8)
 def _jumps(count: int) -> tuple[Tensor, Tensor]:
-    """What takes the seed to each of ``count`` states, by doubling; products wrap around, which leaves 32 bits right."""
+    """What takes the seed to each of ``count`` states, by doubling; where products wrap around, 32 bits stay right."""
     multipliers = torch.tensor([MULTIPLIER], dtype=torch.int64)
     increments = torch.tensor([INCREMENT], dtype=torch.int64)
     while len(multipliers) < count:

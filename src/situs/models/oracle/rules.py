@@ -1,7 +1,7 @@
 """How vectors are rotated, as tensors that a mistake can change: frequencies, pairs, channels, factors, direction.
 
-    angle[n, i] = coordinate[n, axis of pair i] * frequency[i]         or the sum over axes, where they are mixed
-    a' = f (a cos - b sin),   b' = f (a sin + b cos)                    (a, b) a pair, f the factor
+angle[n, i] = coordinate[n, axis of pair i] * frequency[i]         or the sum over axes, where they are mixed
+a' = f (a cos - b sin),   b' = f (a sin + b cos)                    (a, b) a pair, f the factor
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class Rule:
         """Weigh both channels of each pair by ``(|a| + |b|)`` times a number of the pair; 0 for other channels."""
         sizes = joined_halves(x.abs(), self.blocks)
         if 2 * self.pairs < x.shape[-1]:
-            still = slice(0, x.shape[-1] - 2 * self.pairs) if self.channels == "trailing" else slice(2 * self.pairs, None)
+            still = (
+                slice(0, x.shape[-1] - 2 * self.pairs) if self.channels == "trailing" else slice(2 * self.pairs, None)
+            )
             sizes[..., still] = 0
         # a |cos| + b |sin| with both 1, and the same for the other channel: a minus would cancel
         sums = rotate_by_real_form(sizes, of_pairs, of_pairs, self.pairing, self.channels)

@@ -1,4 +1,4 @@
-"""Numbers of the input and of the whole stack: rows of tables, sinusoids, positions of a batch, the layers' schedule."""
+"""Numbers of the input and of the whole stack: rows of tables, sinusoids, positions of a batch, the schedule."""
 
 from __future__ import annotations
 
@@ -105,7 +105,9 @@ _COLUMNS: dict[str, Any] = {
     "rotates": lambda layer: int(any(call.cls in ROTATIONS for call in layer.calls)),
     "tempered": lambda layer: int(any(call.cls == "Temperature" for call in layer.calls)),
     "sinks": lambda layer: int(layer.sinks),
-    "scale": lambda layer: 0.0 if layer.heads is None else layer.heads.dim**-0.5 if layer.scale is None else layer.scale,
+    "scale": lambda layer: (
+        0.0 if layer.heads is None else layer.heads.dim**-0.5 if layer.scale is None else layer.scale
+    ),
 }
 COLUMNS = tuple(_COLUMNS)
 """What the schedule says of each layer; 0 for no window, no chunk and no attention."""

@@ -5,5 +5,6 @@ verify.py      verify(): compare, search, judge; verdict.py its result
 ports.py       what a port is: a file, a mapping, a function; arrays checked, their dtypes found
 comparing.py   numbers within rounding, and where they first are not
 searching.py   mistakes tried alone and in pairs
-mistake.py     what a mistake is; rotations.py, orders.py, scores.py the catalogue, a row for each
+mattering.py   from which position, distance or layer on a mistake matters
+mistake.py     what a mistake is; frequencies.py, layouts.py, orders.py, layers.py, scores.py the catalogue
 """

@@ -1,7 +1,7 @@
 """Numbers compared: within rounding or not, and where they first are not.
 
-    unit        roundoff of the port's dtype: float64 2^-53, float32 2^-24, float16 2^-11, bfloat16 2^-8
-    of angles   2^-53; 2^-24 where angles of float32 are forgiven, as a mistake that is told
+unit        roundoff of the port's dtype: float64 2^-53, float32 2^-24, float16 2^-11, bfloat16 2^-8
+of angles   2^-53; 2^-24 where angles of float32 are forgiven, as a mistake that is told
 """
 
 from __future__ import annotations

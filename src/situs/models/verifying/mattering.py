@@ -47,7 +47,7 @@ def _first_position(part: Part, right: Group, wrong: Group, unit: float) -> int 
     """The first position of the grid at which vectors or temperatures differ."""
     if right.rotation is None and wrong.rotation is None and right.temperature is None and wrong.temperature is None:
         return None
-    if right.axes > 1 or not right.shows_rotation and right.temperature is None and wrong.temperature is None:
+    if right.axes > 1:
         places = right.coordinates
     else:
         most = right.length if right.length is not None else None
@@ -93,9 +93,7 @@ def _first_distance(part: Part, right: Group, wrong: Group, unit: float) -> int 
 def _elsewhere(right: Part, wrong: Part, evidence: Mapping[str, Given]) -> str:
     """Where a mistake matters that is none of single positions: layers, rows of a batch, all scores."""
     layers = tuple(
-        index
-        for index, (before, after) in enumerate(zip(right.layers, wrong.layers, strict=True))
-        if before != after
+        index for index, (before, after) in enumerate(zip(right.layers, wrong.layers, strict=True)) if before != after
     )
     if layers:
         return f"matters in layer{'s' * (len(layers) > 1)} {spans(layers)}"

@@ -114,6 +114,14 @@ def rotating(part: Part) -> Group:
     return next(group for group in part.groups if group.rotation is not None)
 
 
+def about_channels(part: Part) -> str:
+    """Say which channels are rotated."""
+    rule = rotating(part).rule("")
+    assert rule is not None
+    first, width = 0 if rule.channels == "leading" else rule.head_dim - 2 * rule.pairs, 2 * rule.pairs
+    return f"channels {first} to {first + width - 1} of {rule.head_dim} are rotated, pair i by base^(-2i/{width})"
+
+
 def line(part: Part, *keys: str) -> str:
     """Where a configuration says one of these, with what it says; the first key alone where it is silent."""
     for key in keys:

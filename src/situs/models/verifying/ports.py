@@ -1,8 +1,8 @@
 """What a port is: a golden file that it filled, a mapping of arrays, or a function; checked, with the dtypes it used.
 
-    port.json, port.npz, port.safetensors     any of a golden file's arrays, in any of its formats
-    {"layer0.cos": ..., ...}                  tensors, arrays of NumPy, JAX or MLX, lists
-    my_port.py:function                       called with the inputs of each group, returns arrays by name
+port.json, port.npz, port.safetensors     any of a golden file's arrays, in any of its formats
+{"layer0.cos": ..., ...}                  tensors, arrays of NumPy, JAX or MLX, lists
+my_port.py:function                       called with the inputs of each group, returns arrays by name
 """
 
 from __future__ import annotations
@@ -187,5 +187,3 @@ def require_stated(dtype: object) -> str | None:
             f"{did_you_mean(name, UNITS)}"
         )
     return name
-
-

@@ -13,13 +13,16 @@ from dataclasses import dataclass
 from situs.models.oracle.arrays import Computed
 from situs.models.oracle.parts import Part
 from situs.models.verifying.comparing import EXACT, FLOAT32, Given, agree
+from situs.models.verifying.frequencies import FREQUENCIES
+from situs.models.verifying.layers import LAYERS
+from situs.models.verifying.layouts import FLOAT32 as FLOAT32_ANGLES
+from situs.models.verifying.layouts import LAYOUTS
 from situs.models.verifying.mistake import Mistake
 from situs.models.verifying.orders import ORDERS
-from situs.models.verifying.rotations import FLOAT32 as FLOAT32_ANGLES
-from situs.models.verifying.rotations import ROTATIONS
 from situs.models.verifying.scores import SCORES
 
-CATALOGUE: tuple[Mistake, ...] = (*ROTATIONS, *ORDERS, *SCORES)
+CATALOGUE: tuple[Mistake, ...] = (*FREQUENCIES, *LAYOUTS, *ORDERS, *LAYERS, *SCORES)
+"""Every mistake that is tried, simple causes before those that look alike."""
 
 
 @dataclass(frozen=True)

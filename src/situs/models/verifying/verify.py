@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from situs.models.fingerprints import fingerprint
+from situs.models.oracle.arrays import Computed
 from situs.models.oracle.making import asked, computed_parts, golden
 from situs.models.oracle.parts import Part
 from situs.models.oracle.places import POSITIONS
@@ -73,20 +74,20 @@ def _judged(model: ModelPositions, parts: tuple[Part, ...], arrays: dict[str, Gi
     found: list[Difference] = []
     findings: list[Finding] = []
     for part in parts:
-        own = {name: each for name, each in arrays.items() if name in _names(part)}
+        names = Computed(part).outputs
+        own = {name: each for name, each in arrays.items() if name in names}
         wrong = differences(part, own)
         found += wrong
         if wrong:
             evidence = {name: each for name, each in own.items() if name not in copied}
             findings += _explained(part, evidence, {each.array for each in wrong})
-    dtypes = tuple(dict.fromkeys(each.dtype for name, each in arrays.items() if each.value.numel() > 1)) or ("float32",)
-    return Verdict(not found, model.model_type, dtypes, tuple(arrays), tuple(found), tuple(findings))
+    return Verdict(not found, model.model_type, _dtypes(arrays), tuple(arrays), tuple(found), tuple(findings))
 
 
-def _names(part: Part) -> set[str]:
-    from situs.models.oracle.arrays import Computed
-
-    return set(Computed(part).outputs)
+def _dtypes(arrays: Mapping[str, Given]) -> tuple[str, ...]:
+    """The dtypes that arrays were computed in, by those whose numbers tell: fractions of 64 are exact in all."""
+    telling = [each.dtype for each in arrays.values() if bool(((each.value * 64) % 1 != 0).any())]
+    return tuple(dict.fromkeys(telling)) or ("any dtype",)
 
 
 def _explained(part: Part, evidence: dict[str, Given], wrong: set[str]) -> list[Finding]:
@@ -108,7 +109,9 @@ def _explained(part: Part, evidence: dict[str, Given], wrong: set[str]) -> list[
 
 def _finding(part: Part, where: str, evidence: dict[str, Given], wrong: set[str], found: list[Match]) -> Finding:
     told = tuple(
-        Explanation(match.names(), matters(part, match.part, evidence), tuple(each.cure(part) for each in match.mistakes))
+        Explanation(
+            match.names(), matters(part, match.part, evidence), tuple(each.cure(part) for each in match.mistakes)
+        )
         for match in found
     )
     return Finding(where, tuple(sorted(wrong)), told)
