@@ -82,8 +82,8 @@ def test_files_of_another_model_or_version_are_refused(tmp_path: pathlib.Path) -
     other = golden(CONFIGS["cohere2"]).save(tmp_path / "other.npz")
     with raises_exactly(
         ConfigError,
-        f"port must be filled for this model, llama with fingerprint {own}, since others have other numbers; got a file "
-        f"of cohere2 with {golden(CONFIGS['cohere2']).meta['fingerprint']}.",
+        f"port must be filled for this model, llama with fingerprint {own}, since others have other numbers; got a "
+        f"file of cohere2 with {golden(CONFIGS['cohere2']).meta['fingerprint']}.",
     ):
         verify(TINY, other)
     with raises_exactly(

@@ -105,6 +105,14 @@ def _about_schedule(part: Part) -> str:
     return f"layers are {'; '.join(rows)}{without}; {where}"
 
 
+def _about_rotations(part: Part) -> str:
+    groups = [group for group in part.groups if not group.name.endswith(".long")]
+    rows = [
+        f"{spans(group.numbers)}: {'none' if group.rotation is None else repr(group.rotation):.120}" for group in groups
+    ]
+    return f"rotations of layers are {'; '.join(rows)}"
+
+
 def _heated(change: Callable[[Group, Call], Group | None]) -> Callable[[Part], Part | None]:
     """Change what becomes of a temperature, wherever there is one."""
     return in_groups(lambda group: None if group.temperature is None else change(group, group.temperature))
@@ -141,15 +149,15 @@ LAYERS: tuple[Mistake, ...] = (
         "layers without positions are rotated",
         "rotated layers",
         _rotated_as(_is_unrotated, lambda layer: True),
-        _about_schedule,
+        _about_rotations,
     ),
     Mistake(
-        "sliding layers rotated as full ones", "rotated layers", _rotated_as(_is_sliding, _is_full), _about_schedule
+        "sliding layers rotated as full ones", "rotated layers", _rotated_as(_is_sliding, _is_full), _about_rotations
     ),
     Mistake(
-        "full layers rotated as sliding ones", "rotated layers", _rotated_as(_is_full, _is_sliding), _about_schedule
+        "full layers rotated as sliding ones", "rotated layers", _rotated_as(_is_full, _is_sliding), _about_rotations
     ),
-    Mistake("no layer is rotated", "rotated layers", _unrotated, _about_schedule),
+    Mistake("no layer is rotated", "rotated layers", _unrotated, _about_rotations),
     Mistake("window one too wide", "window", _windows(lambda window: window + 1), _about_windows),
     Mistake("window one too narrow", "window", _windows(lambda window: window - 1), _about_windows),
     Mistake("window ignored", "window", _windows(lambda window: None), _about_windows),
