@@ -7,11 +7,11 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from situs.registry.origins import place_of, sentence_of, short
 from situs.registry.spelling import did_you_mean
@@ -31,10 +31,7 @@ def is_own(name: str) -> bool:
 
 def load(name: str) -> type[Encoding]:
     """Import the class that a name leads to; modules may lie in the working directory."""
-    where, _, class_name = (part.strip() for part in name.strip().rpartition(":"))
-    if not where:  # FILE.py alone
-        where, class_name = class_name, ""
-    module = _of_file(name, where) if where.endswith(".py") else _of_module(name, where)
+    module, where, class_name = _module_of(name)
     base: type[Encoding] = importlib.import_module("situs.encodings.base").Encoding
     defined = {
         key: value
@@ -54,6 +51,25 @@ def load(name: str) -> type[Encoding]:
         cure = did_you_mean(class_name, defined)
         raise ValueError(f"{class_name} must be a situs.Encoding in {where}; got {cls!r}.{cure}")
     return cls
+
+
+def load_function(name: str) -> Callable[..., Any]:
+    """Import the function that a name leads to, as FILE.py:FUNCTION or MODULE:FUNCTION."""
+    module, where, called = _module_of(name)
+    found = getattr(module, called, None) if called else None
+    if not callable(found):
+        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        cure = did_you_mean(called, known) if called else f" Write {where}:FUNCTION."
+        raise ValueError(f"{called or name!r} must be a function in {where}, since it is called; got {found!r}.{cure}")
+    return found
+
+
+def _module_of(name: str) -> tuple[ModuleType, str, str]:
+    """Import the module of a name; where it lies, and what is named in it."""
+    where, _, called = (part.strip() for part in name.strip().rpartition(":"))
+    if not where:  # FILE.py alone
+        where, called = called, ""
+    return (_of_file(name, where) if where.endswith(".py") else _of_module(name, where)), where, called
 
 
 def require_imported(name: str) -> None:

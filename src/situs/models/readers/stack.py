@@ -99,3 +99,4 @@ def refused(view: View, key: str, rule: str, reason: str, cure: str = "") -> Con
 
 SHARED = Note("", "all layers share the table of the first")
 OWN = Note("", "each layer has a table of its own")
+COUNTS_PADDING = Note("", "positions count every token, padding too: positions=None")

@@ -44,6 +44,8 @@ class Tokens:
     notes: tuple[str, ...] = ()
 
 
+RESTARTS = "positions start again in each chunk of 2 n_window frames, of which 13 tokens are made"
+
 _ROBERTA = Tokens(offset="padding", padding="row", counted="tokens")
 _CAUSAL = Tokens(causal=True)
 _FAIRSEQ = (("layout", "concatenated"), ("spacing", "inclusive"))
@@ -138,7 +140,7 @@ TOKENS: dict[str, Tokens] = {
     **_all("qwen2_5_omni_audio_encoder qwen3_omni_moe_audio_encoder", _AUDIO),
     "qwen3_asr_encoder": replace(
         _AUDIO, length=("max_position_embeddings",), counted="chunks",
-        notes=("positions start again in each chunk of 2 n_window frames, of which 13 tokens are made",),
+        notes=(RESTARTS,),
     ),
 }  # fmt: skip
 

@@ -14,6 +14,7 @@ from situs.models.positions import Heads, Layer, Lengths, ModelPositions, Note
 from situs.models.readers.facts import Facts
 from situs.models.readers.families import Family
 from situs.models.readers.sizes import CHANNELS, HEADS, grid_of, layer_count, shared
+from situs.models.readers.stack import COUNTS_PADDING
 from situs.models.readers.table_rows import BOTH, CONVOLVED, PATCHES, RECURRENT, TOKENS, Patches, Tokens
 from situs.models.readers.view import View, told
 from situs.models.sources.strict import ConfigError
@@ -52,7 +53,7 @@ def _stack(view: View, model_type: str, row: Tokens) -> ModelPositions:
             Note(row.scaled[0] if row.scaled else "", f"tokens are multiplied by {math.sqrt(width):.6g} before")
         )
     if row.counted == "all":
-        notes.append(Note("", "positions count every token, padding too: positions=None"))
+        notes.append(COUNTS_PADDING)
     for key in ("sinusoidal_pos_embds", "sinusoidal_embeddings"):
         if view.flag(key):
             notes.append(Note(key, "fills the table at first; what it holds then is the checkpoint's"))

@@ -1,0 +1,96 @@
+"""``situs golden`` and ``situs verify``: exact numbers of a model, and what is wrong with a port of it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from situs.cli.check import printing_to_stderr
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+SOURCE = "config.json, a folder with one, JSON text, or - for standard input"
+
+
+def add_commands(commands: Commands) -> None:
+    """Add both commands to the parser."""
+    golden = commands.add_parser("golden", help="write exact numbers of a model's positions, for ports to compare with")
+    golden.add_argument("source", metavar="SOURCE", help=SOURCE)
+    golden.add_argument("--out", required=True, metavar="FILE", help="FILE.json, FILE.npz or FILE.safetensors")
+    _add_choices(golden)
+    golden.set_defaults(run=run_golden)
+    verify = commands.add_parser("verify", help="compare a port with a model's exact numbers, and name its mistake")
+    verify.add_argument("source", metavar="SOURCE", help=SOURCE)
+    verify.add_argument(
+        "name",
+        metavar="PORT",
+        help="a golden file with any of its arrays as the port computes them, or FILE.py:FUNCTION, which is called "
+        "with the inputs of each group and returns arrays by name",
+    )
+    verify.add_argument("--dtype", help="that the port computes in: float64, float32, float16 or bfloat16")
+    verify.add_argument("--json", action="store_true", help="print JSON, for programs")
+    _add_choices(verify)
+    verify.set_defaults(run=run_verify)
+
+
+def _add_choices(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--positions", metavar="N,N,...", help="positions, 0,1,4095,65536,1000000 if left out")
+    parser.add_argument("--layers", metavar="N,N-N,...", help="layers whose groups are computed; all if left out")
+    parser.add_argument(
+        "--length", metavar="N", help="of the sequence, where frequencies go by it; a short and a long one if left out"
+    )
+
+
+def run_golden(options: argparse.Namespace) -> int:
+    """Compute, write the file, and say what is in it."""
+    from situs import models
+    from situs.models.oracle.files import suffix_of
+
+    suffix_of(Path(options.out), "--out")
+    golden = models.golden(options.source, **_chosen(options))
+    written = golden.save(options.out)
+    print(f"{written}: {golden!r}, {written.stat().st_size / 1000:,.0f} kB")
+    for name, group in golden.groups():
+        print(f"  {name}  {group['said']}")
+    return 0
+
+
+def run_verify(options: argparse.Namespace) -> int:
+    """Compare, print the verdict, and return 1 where the port disagrees."""
+    from situs import models
+
+    with printing_to_stderr() if options.json else contextlib.nullcontext():
+        verdict = models.verify(options.source, options.name, dtype=options.dtype, **_chosen(options))
+    print(verdict.to_json() if options.json else verdict)
+    return 0 if verdict.agrees else 1
+
+
+def _chosen(options: argparse.Namespace) -> dict[str, Any]:
+    """The positions, layers and length that were asked for, by name."""
+    found: dict[str, Any] = {}
+    if options.positions is not None:
+        found["positions"] = _numbers("--positions", options.positions)
+    if options.layers is not None:
+        found["layers"] = _numbers("--layers", options.layers)
+    if options.length is not None:
+        (found["length"],) = _numbers("--length", options.length)[:1]
+    return found
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    """Whole numbers with commas between them, and ranges of them: 0,3-5."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise ValueError(
+                f"{option} must be whole numbers with commas between them, or ranges such as 0-4; got {text!r}."
+            )
+        low, high = int(first), int(last or first)
+        if high - low >= 100_000:
+            raise ValueError(f"{option} must be at most 100,000 numbers; got {part!r}.")
+        found += range(low, high + 1)
+    return found
