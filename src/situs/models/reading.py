@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from situs.models.positions import ModelPositions, Note
-from situs.models.readers import biases, fixed, tables, vision
+from situs.models.readers import biases, fixed, reformer, tables, vision
 from situs.models.readers.facts import Facts, facts_of, model_types
 from situs.models.readers.families import FAMILIES, GENERAL, Family, family_of
 from situs.models.readers.keys import POSITIONS, is_positional
@@ -26,7 +26,9 @@ Reader = Callable[[View, str, Family, Facts], ModelPositions]
 
 ROTARY = ("rope_parameters", "rope_scaling", "rope_theta")
 
-READERS: dict[str, Reader] = {**vision.READERS, **tables.READERS, **fixed.READERS, **biases.READERS}
+READERS: dict[str, Reader] = {
+    **vision.READERS, **tables.READERS, **fixed.READERS, **reformer.READERS, **biases.READERS,
+}  # fmt: skip
 """Of model types whose positions are told otherwise than by rope parameters; the others are read by `read_rotary`."""
 
 
