@@ -29,6 +29,7 @@ _SIZES = """
     speech_encoder_layers speech_encoder_attention_heads conf_num_attention_heads conf_num_hidden_layers dim_head
     d_latents qk_channels num_self_attends_per_block num_self_attention_heads channel_shrink_ratio subsample_layers
     attention_type context_size mem_len same_length separate_cls num_conv_pos_embedding_groups first_k_dense_replace
+    max_image_size
     """
 
 _POSITIONS = """
