@@ -234,11 +234,14 @@ def test_wav2vec2(model_type: str, kind: str) -> None:
         assert_attends(seen, layer, made(layer, state))
 
 
+@pytest.mark.parametrize("version", [1, 2])
 @torch.no_grad()
-def test_seamless() -> None:
-    config = config_of("seamless_m4t_v2", hidden_size=WIDTH, speech_encoder_layers=2, speech_encoder_attention_heads=3,
+def test_seamless(version: int) -> None:
+    name = "seamless_m4t" if version == 1 else "seamless_m4t_v2"
+    bounds = {} if version == 1 else {"left_max_position_embeddings": 6, "right_max_position_embeddings": 2}
+    config = config_of(name, hidden_size=WIDTH, speech_encoder_layers=2, speech_encoder_attention_heads=3,
                        encoder_layers=3, encoder_attention_heads=2, decoder_layers=1, decoder_attention_heads=4,
-                       left_max_position_embeddings=6, right_max_position_embeddings=2)  # fmt: skip
+                       **bounds)  # fmt: skip
     module = modeling_of(config)
     found = read_config(config)
     assert {name: len(each.layers) for name, each in found.submodels.items()} == {
@@ -246,12 +249,20 @@ def test_seamless() -> None:
         "decoder": 1,
         "speech": 2,
     }
-    with in_float64(module.SeamlessM4Tv2ConformerSelfAttention):
-        theirs = lively(module.SeamlessM4Tv2ConformerSelfAttention(config))
-        seen = Projections("", DIM, **LINEAR)(theirs, lambda: theirs(heard()))
+    before = "SeamlessM4T" if version == 1 else "SeamlessM4Tv2"
+    attention = getattr(module, f"{before}ConformerSelfAttention")
+    with in_float64(attention):
+        theirs = lively(attention(config))
         layer = found.submodels["speech"].layers[0]
-        assert_attends(seen, layer, made(layer, {"key_table": theirs.distance_embedding.weight[None]}))
-        text = module.SeamlessM4Tv2Encoder(config).embed_positions
+        if version == 1:
+            places = module.SeamlessM4TConformerRelPositionalEmbedding(config)(heard())
+            seen = Projections("", DIM, **LINEAR)(theirs, lambda: theirs(heard(), relative_position_embeddings=places))
+            state = waves(theirs.linear_pos.weight, theirs.pos_bias_u, theirs.pos_bias_v)
+        else:
+            seen = Projections("", DIM, **LINEAR)(theirs, lambda: theirs(heard()))
+            state = {"key_table": theirs.distance_embedding.weight[None]}
+        assert_attends(seen, layer, made(layer, state))
+        text = getattr(module, f"{before}Encoder")(config).embed_positions
         ids = torch.randint(3, 30, (2, LENGTH))
         (waves_of_text,) = (call.build() for call in found.submodels["encoder"].input)
         ours = waves_of_text(torch.zeros(2, LENGTH, WIDTH))

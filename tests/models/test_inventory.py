@@ -1,24 +1,32 @@
-"""How many of transformers' model types are read, and that none is read by two."""
+"""How many of transformers' model types are read and compared with it, and that none is read by two."""
 
-from situs.models.readers import biases, fixed, tables, vision
+from situs.models.readers import biases, fixed, reformer, tables, vision
 from situs.models.readers.families import FAMILIES
 from tests.models.inventory import BIASES, ROTARY
 from tests.models.test_rotary_parity import LEFT_OUT
 
 REFUSED = {*vision.REFUSED, *biases.LEFT_OUT}
-READ = {*FAMILIES, *vision.READERS, *fixed.READERS, *biases.READERS} - REFUSED - set(LEFT_OUT)
+READ = {*FAMILIES, *vision.READERS, *fixed.READERS, *reformer.READERS, *biases.READERS, "blt"} - REFUSED
+"""Each is compared in a test of its own or in one over a whole table; BLT by its parts."""
 
 
 def test_most_rotary_model_types_are_compared_with_transformers() -> None:
-    assert len(ROTARY & READ) == 234
-    assert {"blt", "esmfold2", "musicflamingo", "seamless_m4t", "vjepa2"} <= ROTARY - READ
+    compared, left_out = ROTARY & READ, ROTARY - READ
+    print(f"{len(compared)} of {len(ROTARY)} model types that rotate or have no positions; not {sorted(left_out)}")
+    assert len(ROTARY) == 244
+    assert len(compared) == 240 >= 230
+    assert left_out == set(LEFT_OUT)
 
 
 def test_most_model_types_with_biases_are_compared_with_transformers() -> None:
-    assert len(BIASES & READ) == 51
-    assert {"cpmant", "prophetnet", "pp_doclayout_v2"} == BIASES - READ
+    compared, left_out = BIASES & READ, BIASES - READ
+    print(f"{len(compared)} of {len(BIASES)} model types with relative biases; not {sorted(left_out)}")
+    assert len(BIASES) == 54
+    assert len(compared) == 51 >= 45
+    assert left_out == set(biases.LEFT_OUT)
 
 
 def test_no_model_type_has_two_readers() -> None:
-    tables_of = [set(FAMILIES), set(vision.READERS), set(tables.READERS), set(fixed.READERS), set(biases.READERS)]
+    readers = (vision.READERS, tables.READERS, fixed.READERS, reformer.READERS, biases.READERS)
+    tables_of = [set(FAMILIES), *map(set, readers)]
     assert sum(map(len, tables_of)) == len(set.union(*tables_of))

@@ -18,11 +18,12 @@ from situs.models.readers.tables import READERS
 from situs.models.sources.strict import ConfigError
 from tests.models.hugging_face import config_of, modeling_of
 from tests.models.reading import file_of
+from tests.models.test_table_images import MODELS
 
 pytestmark = pytest.mark.once
 
 LENGTH, DIM, HEADS, PAD, PATCH = 40, 32, 4, 3, 4
-COUNTS = (73, 16, 40, 55)  # of tokens, of encoders and decoders, of patches, left out
+COUNTS = (73, 16, 50, 45)  # of tokens, of encoders and decoders, of patches, left out
 TINY: dict[str, Any] = {
     "vocab_size": 60, "pad_token_id": PAD, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2,
     "src_vocab_size": 60, "tgt_vocab_size": 60, "bos_index": 0, "eos_index": 1, "pad_index": PAD, "unk_index": 4,
@@ -135,14 +136,11 @@ LEFT_OUT = {
         "time series, whose length is computed from lags",
     ),
     **dict.fromkeys(
-        (
-            "aimv2_vision_model", "audio-spectrogram-transformer", "bridgetower_vision_model", "eomt",
-            "glm_image_vision", "hunyuan_vl_vision",
-            "hiera", "lw_detr_vit", "molmo2_vision", "radio", "rf_detr_dinov2",
-            "sam3_lite_text_text_model", "videomt", "videoprism_text_model",
-        ),
-        "a table under settings of its own, not read yet",
+        ("hiera", "radio"),
+        "its layers have sizes of their own in each stage, or its table a size that no setting tells",
     ),
+    "sam3_lite_text_text_model": "its table is stretched to the length of each text",
+    "videoprism_text_model": f"{OTHERWISE}: a token without a position behind the text, and capped scores",
 }  # fmt: skip
 
 
@@ -246,7 +244,7 @@ def test_tables_of_encoders_and_decoders_add_what_a_model_does(model_type: str) 
 
 
 @pytest.mark.thin(6)
-@pytest.mark.parametrize("model_type", PATCHES)
+@pytest.mark.parametrize("model_type", [name for name in PATCHES if name not in MODELS])
 @torch.no_grad()
 def test_tables_of_patches_add_what_a_model_does(model_type: str) -> None:
     own: dict[str, dict[str, Any]] = {"mgp-str": {"image_size": (16, 16)}, "vit_mae": {"mask_ratio": 0.0}}
@@ -265,9 +263,10 @@ def test_tables_of_patches_add_what_a_model_does(model_type: str) -> None:
     parameter.data.zero_()
     found = whole - embedded(model, config)  # what the table has added
     ours = encoding(torch.zeros(1, len(rows), DIM)).detach()
-    registers = found.shape[1] - len(rows)  # between the class and the patches, without a row
+    registers = found.shape[1] - len(rows)  # behind the class token, or with it, without a row
     if registers:
-        found = torch.cat((found[:, :1], found[:, 1 + registers :]), 1)
+        first = 1 if encoding.prefix else 0
+        found = torch.cat((found[:, :first], found[:, first + registers :]), 1)
     torch.testing.assert_close(found, ours, rtol=0.0, atol=1e-5)
     require_scales(part, model)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from situs.models.engines import Engine, as_engine, refused_gguf, require_engine
 from situs.models.positions import ModelPositions, Note
-from situs.models.readers import biases, fixed, tables, vision
+from situs.models.readers import biases, fixed, reformer, tables, vision
 from situs.models.readers.facts import Facts, facts_of, model_types
 from situs.models.readers.families import FAMILIES, GENERAL, Family, family_of
 from situs.models.readers.keys import POSITIONS, is_positional
@@ -28,7 +28,9 @@ Reader = Callable[[View, str, Family, Facts], ModelPositions]
 
 ROTARY = ("rope_parameters", "rope_scaling", "rope_theta")
 
-READERS: dict[str, Reader] = {**vision.READERS, **tables.READERS, **fixed.READERS, **biases.READERS}
+READERS: dict[str, Reader] = {
+    **vision.READERS, **tables.READERS, **fixed.READERS, **reformer.READERS, **biases.READERS,
+}  # fmt: skip
 """Of model types whose positions are told otherwise than by rope parameters; the others are read by `read_rotary`."""
 
 FIXED = frozenset({**vision.READERS, **fixed.READERS})
@@ -92,7 +94,7 @@ def read_config(
     submodels = _submodels(view, known)
     if submodels and name not in READERS and not view.says("num_hidden_layers"):
         found = ModelPositions(name)
-        _require_no_override(view, name, submodels)
+        _require_no_override(view, name, known, submodels)
     else:
         reader = _reader(view, name, known)
         if reader is None:
@@ -135,10 +137,14 @@ def _submodels(view: View, facts: Facts) -> dict[str, ModelPositions]:
     return found
 
 
-def _require_no_override(view: View, model_type: str, submodels: Mapping[str, ModelPositions]) -> None:
-    """Raise for rope parameters beside the parts: no part reads them."""
+def _require_no_override(
+    view: View, model_type: str, facts: Facts, submodels: Mapping[str, ModelPositions]
+) -> None:  # fmt: skip
+    """Raise for rope parameters beside the parts: no part reads them. Those that the class writes by itself are BLT's,
+    and say nothing."""
+    usual = {"rope_type": "default", "rope_theta": facts.theta}
     for key in ("rope_parameters", "rope_scaling"):
-        if view.get(key) is not None:
+        if view.get(key) not in (None, usual):
             part = "text" if "text" in submodels else next(iter(submodels))
             raise ConfigError(
                 f"{view.name(key)} must stand in one of the parts of {model_type}, since none of them reads it from "

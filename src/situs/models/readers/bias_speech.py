@@ -160,6 +160,9 @@ def read_vits(view: View, model_type: str, family: Family, facts: Facts) -> Mode
     return ModelPositions(model_type, layers=layers)
 
 
+HIDDEN = "hidden states are rotated before queries and keys are made of them, which rotates neither of these"
+
+
 def read_wav2vec2(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """wav2vec2-BERT and -conformer, whose position_embeddings_type chooses a term."""
     heads = equal_heads(view)
@@ -172,8 +175,7 @@ def read_wav2vec2(view: View, model_type: str, family: Family, facts: Facts) -> 
                   "rotary_embedding_base"):  # fmt: skip
         view.get(other)  # those of the other kinds
     if kind == "rotary":
-        why = "hidden states are rotated before queries and keys are made of them, which rotates neither of these"
-        raise refused(view, key, "relative or relative_key", why)
+        raise refused(view, key, "relative or relative_key", HIDDEN)
     calls = []
     if kind == "relative":
         calls.append(_waves(view, heads.queries, heads.dim))
@@ -191,7 +193,7 @@ def _vectors(view: View, heads: int, dim: int) -> Call:
 
 
 def read_seamless(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
-    """SeamlessM4T v2: Shaw's vectors in the encoder of speech, sinusoids in those of text."""
+    """SeamlessM4T: sinusoids for text; for speech Transformer-XL's term in the first version, Shaw's in the second."""
     dim = view.require("hidden_size", reason=CHANNELS)
     length = view.count("max_position_embeddings", reason=TOKENS)
     first = view.require("pad_token_id", reason="positions are counted from the one behind it", least=0) + 1
@@ -202,10 +204,18 @@ def read_seamless(view: View, model_type: str, family: Family, facts: Facts) -> 
         layers = stacked(layer_count(view, f"{name}_layers"), heads, causal=causal)
         found[name] = ModelPositions(model_type, input=(waves,), layers=layers, lengths=Lengths(length))
     heads = equal_heads(view, layers="speech_encoder_attention_heads")
+    first_version = model_type == "seamless_m4t"
     kind = view.get("position_embeddings_type")
-    calls = [_vectors(view, heads.queries, heads.dim)] if kind == "relative_key" else []
-    for key in ("left_max_position_embeddings", "right_max_position_embeddings"):
-        view.get(key)
+    if first_version and kind == "rotary":
+        raise refused(view, "position_embeddings_type", "relative", HIDDEN)
+    calls = []
+    if first_version and kind == "relative":
+        calls.append(_waves(view, heads.queries, heads.dim))
+    elif kind == "relative_key" and not first_version:
+        calls.append(_vectors(view, heads.queries, heads.dim))
+    for key in ("left_max_position_embeddings", "right_max_position_embeddings", "rotary_embedding_base",
+                "max_source_positions"):  # fmt: skip
+        view.get(key)  # those of the other kinds
     layers = stacked(layer_count(view, "speech_encoder_layers"), heads, *calls, causal=False)
     notes = []
     chunk = view.count("speech_encoder_chunk_size", reason="it counts frames")
@@ -225,5 +235,5 @@ SPEECH_READERS: dict[str, Reader] = {
     **dict.fromkeys(("granite_speech_encoder", "granite_speech5_encoder"), read_granite),
     "vits": read_vits,
     **dict.fromkeys(("wav2vec2-bert", "wav2vec2-conformer"), read_wav2vec2),
-    "seamless_m4t_v2": read_seamless,
+    **dict.fromkeys(("seamless_m4t", "seamless_m4t_v2"), read_seamless),
 }

@@ -1,6 +1,6 @@
 """What transformers' own configuration classes say where a file is silent, for every model type that it has.
 
-facts.json is written by ``docs/make.py facts`` from the classes themselves, and compared with them by the tests.
+facts.json is written by ``docs/facts.py`` from the classes themselves, and compared with them by the tests.
 """
 
 from __future__ import annotations

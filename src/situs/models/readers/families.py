@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from situs.models.readers.schedule import Behind, Cycle, Every, Indices, Listed, Numbered, Period, Rule, Same
+from situs.models.readers.schedule import Behind, Cycle, Every, Indices, Listed, Numbered, Pattern, Period, Rule, Same
 
 Rotates = Literal["all", "sliding", "sliding, or all without a window", "no_rope_layers", "layer_rope_theta", "none"]
 
@@ -260,6 +260,19 @@ FAMILIES = _rows(
     ("zamba2", {"when": ("use_mem_rope", True)}),
     ("moshi_depth", {"rotates": "none"}),
     ("zamba", {"rotates": "none", "schedule": Same("hybrid", ("attn_layer_period", "attn_layer_offset"))}),
+    ("glm5_next_text", {"latent": True, "rotates": "none"}),
+    ("glm5_next_text", {"schedule": Every(4, one="indexed_attention", rest="linear_attention")}),
+    (
+        "nemotron_h",
+        {
+            "rotates": "none",
+            "schedule": Pattern(
+                "hybrid_override_pattern",
+                (("M", "linear_attention"), ("E", "moe"), ("*", "full_attention"), ("-", "mlp")),
+                ("linear_attention", "moe", "full_attention", "mlp"),
+            ),
+        },
+    ),
     ("kimi_linear", {"rotates": "none", "schedule": Numbered("linear_attn_config", "full_attn_layers")}),
     # what else scores get
     ("zamba zamba2", {"scale_by": 2}),

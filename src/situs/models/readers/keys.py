@@ -29,6 +29,7 @@ _SIZES = """
     speech_encoder_layers speech_encoder_attention_heads conf_num_attention_heads conf_num_hidden_layers dim_head
     d_latents qk_channels num_self_attends_per_block num_self_attention_heads channel_shrink_ratio subsample_layers
     attention_type context_size mem_len same_length separate_cls num_conv_pos_embedding_groups first_k_dense_replace
+    max_image_size
     """
 
 _POSITIONS = """
@@ -44,6 +45,8 @@ _POSITIONS = """
     use_sliding_window max_window_layers attention_window_size attention_chunk_size full_attention_interval
     global_attn_every_n_layers local_attention attn_layer_period attn_layer_offset attn_layer_indices block_types
     layer_group_size full_attn_idxs compress_ratios dual_chunk_attention_config offset_alibi
+    hybrid_override_pattern attn_layers axial_pos_embds axial_pos_shape axial_pos_embds_dim local_attn_chunk_length
+    local_num_chunks_before local_num_chunks_after lsh_attn_chunk_length
     prefix_dense_sliding_window_pattern attention_window attention_windows window_size
     attn_temperature_tuning floor_scale attn_scale log_scaling_n_floor log_scaling_alpha
     query_pre_attn_scalar attention_multiplier attn_logit_softcapping attn_logit_cap use_qk_norm

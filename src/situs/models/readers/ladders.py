@@ -160,7 +160,14 @@ def _of_layers(view: View, types: list[str], type_: str, base: float | None) -> 
 
 def _layout(written: View | None, family: Family) -> list[Note]:
     """A note where a file deals pairs to coordinates otherwise than its model type does."""
-    if written is None or family.sections is None or "mrope_interleaved" not in written:
+    if written is None or family.sections is None:
+        return []
+    if family.alpha and written.says("mrope_section", "xdrope_section"):  # Hunyuan VL
+        told = (
+            "transformers 5.22 rotates both channels of a pair by different coordinates of an image, its authors do not"
+        )
+        return [Note(written.spelling("mrope_section", "xdrope_section"), told)]
+    if "mrope_interleaved" not in written:
         return []
     own = family.sections[0] == "interleaved"
     if written.flag("mrope_interleaved") == own:

@@ -13,8 +13,8 @@ from situs.models.readers.facts import Facts
 from situs.models.readers.families import Family
 from situs.models.readers.ladders import beyond, ladders_of
 from situs.models.readers.rope import Ladder
-from situs.models.readers.schedule import KINDS, layer_types
-from situs.models.readers.sizes import heads_of, layer_count
+from situs.models.readers.schedule import KINDS, Pattern, layer_types
+from situs.models.readers.sizes import few, heads_of, layer_count
 from situs.models.readers.view import View, told
 from situs.models.sources.strict import ConfigError
 
@@ -32,7 +32,10 @@ ORDERS = {"contiguous": "contiguous", "interleaved": "interleaved", "ernie": "ti
 def read_rotary(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
     """Read a stack of layers whose positions are rotations, or none."""
     key, times = family.layers
-    layers = layer_count(view, key) * times
+    if isinstance(family.schedule, Pattern):
+        layers = few(view.name(family.schedule.key), family.schedule.count(view))
+    else:
+        layers = layer_count(view, key) * times
     types = layer_types(view, layers, family.schedule)
     length, notes = _length(view)
     ladders, more = ladders_of(view, model_type, family, facts, types, length)

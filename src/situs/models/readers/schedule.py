@@ -227,7 +227,41 @@ class Listed:
         return [names[each] for each in own]
 
 
-Rule = Every | Behind | Listed | Same | Indices | Numbered | Period | Cycle
+@dataclass(frozen=True)
+class Pattern:
+    """Say by a letter what each layer is, and by their number how many there are (Nemotron H).
+
+    otherwise: what layers are where nothing is said.
+    """
+
+    key: str
+    names: tuple[tuple[str, str], ...]
+    otherwise: tuple[str, ...]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The settings that it reads."""
+        return (self.key,)
+
+    def count(self, view: View) -> int:
+        """How many layers are named, whatever num_hidden_layers says."""
+        listed = view.get("layer_types", "layers_block_type", default=view.get(self.key, default=self.otherwise))
+        return len(listed) if isinstance(listed, (list, str, tuple)) else 0
+
+    def types(self, view: View, layers: int) -> list[str]:
+        """The type of each layer."""
+        written, names = view.get(self.key), dict(self.names)
+        if written is None:
+            return list(self.otherwise)
+        if not isinstance(written, str) or not written or any(letter not in names for letter in written):
+            raise ConfigError(
+                f"{view.name(self.key)} must be made of {', '.join(names)}, a letter for each layer; got "
+                f"{told(written)}."
+            )
+        return [names[letter] for letter in written]
+
+
+Rule = Every | Behind | Listed | Pattern | Same | Indices | Numbered | Period | Cycle
 
 
 def layer_types(view: View, layers: int, rule: Rule) -> list[str]:

@@ -207,20 +207,30 @@ class Patches:
     """Hold what is particular to stacks of patches that have a table.
 
     prefix: rows before those of the patches; or the setting that counts them.
-    size: how the grid is told: by the size of an image and of its patches, or by the number of patches.
+    size: how the grid is told: by the size of an image and of its patches, by the setting that counts patches, or by
+        the bins and frames of a spectrogram.
+    image: the setting that holds the size of an image.
+    dim: channels of a head, where no setting counts heads.
     when: the setting that switches the table on.
+    otherwise: the setting that replaces the table by sines of both coordinates.
+    also: settings of windows, which the notes tell of.
     """
 
     prefix: int | str = 1
     width: tuple[str, ...] = ("hidden_size",)
     depth: tuple[str, ...] = ("num_hidden_layers",)
     heads: tuple[str, ...] = ("num_attention_heads",)
-    size: Literal["image", "patches"] = "image"
+    size: Literal["image", "num_patches", "num_position_embeddings", "spectrogram"] = "image"
+    image: str = "image_size"
+    dim: int | None = None
     when: str = ""
+    otherwise: str = ""
+    also: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 _REGISTERS = "registers come behind the class token and have no row"
+_FIRST = "the first row is of a class token that the model does not have"
 _BUCKETS = "an image of another size takes the rows nearest to where its patches lie, not rows between them"
 
 PATCHES: dict[str, Patches] = {
@@ -254,8 +264,27 @@ PATCHES: dict[str, Patches] = {
         ),
         Patches(prefix=0, notes=(_BUCKETS,)),
     ),
-    "siglip2_vision_model": Patches(prefix=0, size="patches"),
-    "cosmos3_edge_vision": Patches(prefix=0, size="patches"),
+    **dict.fromkeys(("eomt", "videomt"), Patches(prefix=0, notes=("the class token and registers have no row",))),
+    "aimv2_vision_model": Patches(prefix=0, otherwise="is_native"),
+    "audio-spectrogram-transformer": Patches(prefix=2, size="spectrogram"),
+    "bridgetower_vision_model": Patches(dim=64),
+    "glm_image_vision": Patches(
+        prefix=0, depth=("num_hidden_layers", "depth"), heads=("num_attention_heads", "num_heads"),
+        notes=("an image of another size has rows between those of the table, bilinear from edge to edge",),
+    ),
+    "hunyuan_vl_vision": Patches(image="max_image_size", notes=(_FIRST,)),
+    "lw_detr_vit": Patches(
+        image="pretrain_image_size", when="use_absolute_position_embeddings",
+        notes=(_FIRST, "layers of window_block_indices attend within windows, others to all"),
+        also=("num_windows", "num_windows_side", "window_block_indices"),
+    ),
+    "molmo2_vision": Patches(prefix=0, size="num_position_embeddings"),
+    "rf_detr_dinov2": Patches(
+        notes=("images are cut into num_windows by num_windows, each with a class token",),
+        also=("num_windows", "window_block_indexes", "window_block_indices"),
+    ),
+    "siglip2_vision_model": Patches(prefix=0, size="num_patches"),
+    "cosmos3_edge_vision": Patches(prefix=0, size="num_patches"),
 }  # fmt: skip
 
 RECURRENT = ("mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm")

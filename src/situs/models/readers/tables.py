@@ -189,10 +189,18 @@ def read_patches(view: View, model_type: str, family: Family, facts: Facts) -> M
     """Read a stack of patches whose positions are a learned table."""
     row = PATCHES[model_type]
     width, count = view.require(*row.width, reason=CHANNELS), layer_count(view, *row.depth)
-    queries = view.require(*row.heads, reason=HEADS)
-    dim = shared(view, row.width, queries)
-    heads = Heads(queries, queries, dim, dim)
+    queries = max(width // row.dim, 1) if row.dim else view.require(*row.heads, reason=HEADS)
+    dim = view.count("head_dim", reason=CHANNELS) or shared(view, row.width, queries)
+    keys = view.count("num_key_value_heads", reason=HEADS) or queries
+    heads = Heads(queries, keys, dim, dim)
     notes = [Note("", note) for note in row.notes]
+    for key in row.also:
+        view.get(key)
+    if row.otherwise and view.flag(row.otherwise):
+        raise ConfigError(
+            f"{view.name(row.otherwise)} must be false, since {model_type} is read with a learned table alone; got "
+            f"true."
+        )
     tables: tuple[Call, ...] = ()
     if not row.when or view.flag(row.when, default=True):
         prefix = view.require(row.prefix, reason=SPANS, least=0) if isinstance(row.prefix, str) else row.prefix
@@ -203,12 +211,29 @@ def read_patches(view: View, model_type: str, family: Family, facts: Facts) -> M
 
 def _grid(view: View, row: Patches) -> tuple[int, int]:
     if row.size == "image":
-        return grid_of(view)
-    count = view.require("num_patches", reason=TABLE)
+        return grid_of(view, row.image)
+    if row.size == "spectrogram":
+        return _spectrogram(view)
+    count = view.require(row.size, reason=TABLE)
     side = math.isqrt(count)
     if side * side != count:
-        raise ConfigError(f"{view.name('num_patches')} must be a square, since it is read as one; got {count}.")
+        raise ConfigError(f"{view.name(row.size)} must be a square, since it is read as one; got {count}.")
     return side, side
+
+
+def _spectrogram(view: View) -> tuple[int, int]:
+    """The patches of a spectrogram, which overlap."""
+    patch = view.require("patch_size", reason="spectrograms are cut into patches")
+    found = []
+    for key, usual, step in (("num_mel_bins", 128, "frequency_stride"), ("max_length", 1024, "time_stride")):
+        size = view.count(key, reason="it counts bins or frames", default=usual) or usual
+        stride = view.count(step, reason="patches are so far apart", default=10) or 10
+        if size < patch:
+            raise ConfigError(
+                f"{view.name(key)} must be at least patch_size={patch}, since patches are cut; got {size}."
+            )
+        found.append((size - patch) // stride + 1)
+    return found[0], found[1]
 
 
 def read_recurrent(view: View, model_type: str, family: Family, facts: Facts) -> ModelPositions:
