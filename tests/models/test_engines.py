@@ -19,6 +19,7 @@ from situs.models.readers.facts import facts_of, model_types
 from situs.models.readers.llama_cpp.architectures import ARCHITECTURES, LEFT_OUT
 from tests.models.gguf_files import written
 from tests.models.test_rotary_parity import SETTINGS
+from tests.raising import raises_exactly
 
 SIZES: dict[str, Any] = {"hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": 2,
                          "num_hidden_layers": 4, "max_position_embeddings": 32768}  # fmt: skip
@@ -41,12 +42,12 @@ def scaling(config: Any, engine: Any) -> str:
 
 def test_engines_are_known_by_name() -> None:
     assert ENGINES == ("transformers", "vllm", "llama.cpp")
-    with pytest.raises(ValueError, match="engine must be") as problem:
-        read({"model_type": "llama"}, engine="vlm")  # type: ignore[arg-type]
-    assert str(problem.value) == (
+    said = (
         "engine must be one of transformers, vllm, llama.cpp, since each reads files by rules of its own; got 'vlm'. "
         "Did you mean 'vllm'?"
     )
+    with raises_exactly(ValueError, said):
+        read({"model_type": "llama"}, engine="vlm")  # type: ignore[arg-type]
 
 
 def test_readings_stand_side_by_side(tmp_path: Path) -> None:
