@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from situs.models.readers.facts import facts_of, model_types
 from situs.models.readers.llama_cpp.architectures import ARCHITECTURES, LEFT_OUT
 from tests.models.gguf_files import written
 from tests.models.test_rotary_parity import SETTINGS
+from tests.raising import raises_exactly
 
 SIZES: dict[str, Any] = {"hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": 2,
                          "num_hidden_layers": 4, "max_position_embeddings": 32768}  # fmt: skip
@@ -39,12 +42,12 @@ def scaling(config: Any, engine: Any) -> str:
 
 def test_engines_are_known_by_name() -> None:
     assert ENGINES == ("transformers", "vllm", "llama.cpp")
-    with pytest.raises(ValueError, match="engine must be") as problem:
-        read({"model_type": "llama"}, engine="vlm")  # type: ignore[arg-type]
-    assert str(problem.value) == (
+    said = (
         "engine must be one of transformers, vllm, llama.cpp, since each reads files by rules of its own; got 'vlm'. "
         "Did you mean 'vllm'?"
     )
+    with raises_exactly(ValueError, said):
+        read({"model_type": "llama"}, engine="vlm")  # type: ignore[arg-type]
 
 
 def test_readings_stand_side_by_side(tmp_path: Path) -> None:
@@ -61,6 +64,30 @@ def test_readings_stand_side_by_side(tmp_path: Path) -> None:
     assert [type(each).__name__ for each in own.values()] == ["ConfigError", "ConfigError", "ModelPositions"]
     wrong = readings({"model_type": "llama", "rope_theta": "x"})
     assert len({str(each) for each in wrong.values()}) == 1
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "qwen3", "rope_parameters": YARN, **SIZES},  # without a base
+        {"model_type": "llama", **SIZES, "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            "full_attention": {"rope_type": "default", "rope_theta": 1e6}}},
+        {"model_type": "qwen3_vl", "text_config": {"model_type": "qwen3_vl_text"}, "rope_parameters": YARN},
+    ],
+)  # fmt: skip
+def test_files_that_no_engine_should_be_given_are_refused_in_all(config: dict[str, Any]) -> None:
+    found = readings(config)
+    assert all(isinstance(each, ConfigError) for each in found.values())
+    assert len({str(each) for each in found.values()}) == 1
+
+
+def test_engines_are_read_without_torch() -> None:
+    code = (
+        "import sys; from situs.models import engines; "
+        "engines.readings({'model_type': 'gpt_oss'}); print('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 def test_params_of_meta_are_not_checked_in_other_engines() -> None:
@@ -310,6 +337,16 @@ def test_llama_cpp_rounds_the_ramp_of_gpt_oss() -> None:
         "layers 0-3: YaRN(factor=32.0, original_length=4096), where transformers has YaRN(factor=32.0, "
         "original_length=4096, beta_fast=32.0, beta_slow=1.0, truncate=False)",
     ]
+
+
+def test_llama_cpp_puts_yarns_factor_on_the_softmax_of_latent_attention() -> None:
+    assert told({"model_type": "deepseek_v3", "rope_scaling": YARN}, "llama.cpp") == [
+        "layers 0-60: a softmax scale of 0.0935652, where transformers has a softmax scale of 0.0721688"
+    ]
+    weighted = {"model_type": "deepseek_v3", "rope_scaling": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}
+    assert read(weighted, engine="llama.cpp").layers == read(weighted).layers
+    other = {"model_type": "deepseek_v3", "rope_scaling": {**YARN, "mscale": 1.0, "mscale_all_dim": 0.5}}
+    assert "attention_factor=1.0" in scaling(other, "llama.cpp")
 
 
 def test_llama_cpp_serves_the_length_that_is_written() -> None:

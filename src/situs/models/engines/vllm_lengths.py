@@ -25,7 +25,7 @@ def served_length(config: Mapping[str, Any], model_type: str, folder: Path | Non
     view = View(config, defaults=facts.keys, renamed=facts.renamed)
     counted = {key: view.count(key, reason="it counts tokens") for key in LENGTHS if view.get(key) is not None}
     found = {key: each for key, each in counted.items() if each is not None}
-    length: float = found.get("model_max_length") or min(found.values(), default=UNKNOWN)
+    length: float | int = found.get("model_max_length") or min(found.values(), default=UNKNOWN)
     why = "" if found else "its configuration names no length"
     if len(set(found.values())) > 1:
         key = "model_max_length" if "model_max_length" in found else min(found, key=lambda each: found[each])
@@ -66,7 +66,7 @@ def _ropes(view: View, facts: Facts) -> list[View]:
     return [given]
 
 
-def _bounded(view: View, length: float, folder: Path | None) -> tuple[float, str]:
+def _bounded(view: View, length: float | int, folder: Path | None) -> tuple[float | int, str]:
     """A length that another file of the folder sets, for models that embed."""
     if folder is None:
         return length, ""

@@ -16,7 +16,7 @@ import math
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from situs.models.sources.strict import ConfigError
 
@@ -58,7 +58,7 @@ class _Stored:
 class _Bytes:
     """Read a file from its beginning; what it does not have is said in a sentence."""
 
-    def __init__(self, file: BinaryIO, name: str) -> None:
+    def __init__(self, file: io.BufferedIOBase, name: str) -> None:
         self.file, self.name = file, name
         self.size = file.seek(0, io.SEEK_END)
         self.order = "<"

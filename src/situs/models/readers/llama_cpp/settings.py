@@ -15,7 +15,8 @@ from typing import Any
 from situs.models.calls import Call
 from situs.models.positions import Heads, Lengths, ModelPositions, Note
 from situs.models.readers.llama_cpp.architectures import ARCHITECTURES, LEFT_OUT
-from situs.models.readers.llama_cpp.stack import CHANNELS, HEADS, TOKENS, read_blocks, read_stack
+from situs.models.readers.llama_cpp.rotation import CHANNELS, TOKENS
+from situs.models.readers.llama_cpp.stack import HEADS, read_blocks, read_stack
 from situs.models.readers.stack import stacked
 from situs.models.readers.view import View, told
 from situs.models.sources.strict import ConfigError
