@@ -101,11 +101,12 @@ OTHERS: dict[str, dict[str, Any]] = {
     **{
         name: {"model_type": name}
         for name in (
-            "inkling_text", "wavlm", "swin", "swinv2", "sam_vision_model", "layoutlmv3", "udop", "vits", "gemma4_text",
+            "wavlm", "swin", "swinv2", "sam_vision_model", "layoutlmv3", "udop", "vits", "gemma4_text",
             "mistral_large4_text", "lightglue", "deepseek_v4", "gemma4_vision", "wav2vec2-bert", "mamba",
             "qwen3_asr_encoder",
         )
     },
+    "inkling_text": {"model_type": "inkling_text", "log_scaling_n_floor": 8192},
     "beit": {"model_type": "beit", "use_relative_position_bias": True},
     "roformer": {"model_type": "roformer", "rotary_value": True},
 }  # fmt: skip

@@ -28,13 +28,12 @@ def right_port(golden: Golden, dtype: torch.dtype, *, float32_angles: bool = Fal
 def _group(given: dict[str, Tensor], said: dict[str, Any], dtype: torch.dtype, float32: bool) -> dict[str, Tensor]:
     made: dict[str, Tensor] = {}
     q, k = given["q"].to(dtype), given["k"].to(dtype)
-    heat = given.get("temperature", torch.ones(len(q))).float()
+    heat = given.get("temperature", torch.ones(len(q), dtype=torch.float64))
+    heat = heat if dtype == torch.float64 else heat.float()
     if "rotation" in said:
         ids = given["positions"].double()
         made |= _tables(given, said["rotation"], ids if ids.ndim == 2 else ids[:, None], dtype, float32)
         q, k = (rotated(each, made["cos"], made["sin"], said["rotation"]) for each in (q, k))
-        if "batch_rotated_q" in given and said["rotation"]["axes"] == 1:
-            return made | {"rotated_q": q, "rotated_k": k, "temperature": heat.to(dtype)} | _scores(given, q, k, heat)
     return made | {"rotated_q": q, "rotated_k": k, "temperature": heat.to(dtype)} | _scores(given, q, k, heat)
 
 
@@ -50,8 +49,9 @@ def _tables(
         chosen, angles = ids, ids * given["frequencies"]
     if float32:
         angles = (chosen.float() * given["frequencies"].float()).double()
-    cos, sin = ((each * rotation["factor"]).float().to(dtype) for each in (angles.cos(), angles.sin()))
-    return {"frequencies": given["frequencies"].float(), "cos": cos, "sin": sin}
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    cos, sin = ((each * rotation["factor"]).to(wide).to(dtype) for each in (angles.cos(), angles.sin()))
+    return {"frequencies": given["frequencies"].to(wide), "cos": cos, "sin": sin}
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor, rotation: dict[str, Any]) -> Tensor:
@@ -77,12 +77,12 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor, rotation: dict[str, Any]) -> Te
 def _scores(given: dict[str, Tensor], q: Tensor, k: Tensor, heat: Tensor) -> dict[str, Tensor]:
     """Products of a dtype's vectors, summed in float32 as kernels do, and rounded."""
     dtype = q.dtype
-    scale = given["scale"].float()
-    heated = (q * heat.to(dtype)[:, None]).float()
-    scores = (heated @ k.float().T) * scale
-    for key in ("term",):
-        scores = scores + given[key].to(dtype).float() if key in given else scores
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    scale = given["scale"].to(wide)
+    scores = ((q * heat.to(dtype)[:, None]).to(wide) @ k.to(wide).T) * scale
+    if "term" in given:
+        scores = scores + given["term"].to(dtype)
     if "bias" in given:
         whole = given["scores"] - given["scale"] * (given["q"] @ given["k"].T)  # the bias of each pair, exactly
-        scores = scores + whole.to(dtype).float()
+        scores = scores + whole.to(dtype)
     return {"scores": scores.to(dtype), "scale": scale.to(dtype)}

@@ -48,7 +48,9 @@ def test_what_changes_numbers_changes_the_fingerprint(change: dict[str, Any]) ->
     assert fingerprint({**LLAMA, **change}) != fingerprint(LLAMA)
 
 
-@pytest.mark.parametrize("model_type", ["t5", "bert", "bloom", "deberta-v2", "qwen3_vl_vision", "gpt2", "swin", "vit"])
+@pytest.mark.parametrize(
+    "model_type", ["t5", "bert", "bloom", "deberta-v2", "qwen3_vl_vision", "gpt2", "swin", "vit", "lightglue"]
+)
 def test_every_kind_of_model_has_one(model_type: str) -> None:
     found = fingerprint({"model_type": model_type})
     assert len(found) == 16

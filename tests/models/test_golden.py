@@ -172,8 +172,8 @@ def test_json_has_a_line_for_each_array() -> None:
 
 
 def test_a_name_that_is_none_is_told_the_nearest() -> None:
-    with raises_exactly(KeyError, "\"name must be that of an array; got 'layer0.cosine'. Did you mean 'layer0.cos'?\""):
-        golden(TINY)["layer0.cosine"]
+    with raises_exactly(KeyError, "\"name must be that of an array; got 'layer0.coss'. Did you mean 'layer0.cos'?\""):
+        golden(TINY)["layer0.coss"]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import pathlib
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -42,11 +43,13 @@ def golden_of(name: str, positions: tuple[int, ...] = POSITIONS) -> Golden:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ALL)
 def test_a_right_port_is_not_accused(name: str, dtype: str) -> None:
-    port = right_port(golden_of(name), DTYPES[dtype])
-    verdict = verify(model_of(name), port)
+    positions = NEAR if dtype == "float16" else POSITIONS
+    port = right_port(golden_of(name, positions), DTYPES[dtype])
+    verdict = verify(model_of(name), port, positions=positions)
     assert verdict.agrees, str(verdict)
     assert verdict.mistakes == ()
-    assert verify(model_of(name), port, dtype=dtype).agrees
+    stated = verify(model_of(name), port, positions=positions, dtype=dtype)
+    assert stated.agrees, str(stated)
 
 
 @pytest.mark.parametrize("name", ["llama 3.1", "deepseek v3", "qwen2-vl", "gpt-oss"])
@@ -73,7 +76,9 @@ def as_port(part: Any, wrong: Any, dtype: torch.dtype) -> dict[str, Tensor]:
     right, computed = Computed(part), Computed(wrong, part)
     port: dict[str, Tensor] = {}
     for name, make in right.outputs.items():
-        value = (computed.numbers(name) or make()).value
+        value, shape = (computed.numbers(name) or make()).value, make().value.shape
+        if value.shape != shape:  # which no golden file has room for
+            continue
         wide = name.endswith((".frequencies", ".slopes"))
         port[name] = value.to(torch.float32 if wide else dtype) if value.is_floating_point() else value
     return port
@@ -84,7 +89,7 @@ def differs(part: Any, port: dict[str, Tensor]) -> bool:
     right = Computed(part)
     for name, make in right.outputs.items():
         value = make().value
-        if not torch.equal(port[name], value.to(port[name].dtype)):
+        if name in port and not torch.equal(port[name], value.to(port[name].dtype)):
             return True
     return False
 
@@ -113,32 +118,56 @@ def test_every_mistake_is_named(name: str, mistake: Mistake) -> None:
         assert all(each.cures and each.matters.startswith("matters ") for each in finding.explanations)
 
 
-PAIRS = [
-    pytest.param(name, first, second, id=f"{name}: {first.name} & {second.name}")
-    for name in ("llama 3.1", "deepseek v3", "gemma 3", "llama 4", "t5", "bloom", "deberta v3", "gpt-neox", "qwen2-vl")
-    for index, first in enumerate(CATALOGUE)
-    for second in CATALOGUE[index + 1 :]
-    if first.aspect != second.aspect and "float16" not in first.name + second.name
-]
+PAIRED = (
+    "llama 3.1",
+    "deepseek v3",
+    "gemma 3",
+    "llama 4",
+    "t5",
+    "bloom",
+    "deberta v3",
+    "gpt-neox",
+    "qwen2-vl",
+    "phi 3.5",
+)
 
 
-@pytest.mark.thin(400)
-@pytest.mark.parametrize(("name", "first", "second"), PAIRS)
-def test_pairs_of_mistakes_are_named(name: str, first: Mistake, second: Mistake) -> None:
-    model = model_of(name)
+def pairs_of(model: ModelPositions) -> list[Any]:
+    """Every two mistakes of different aspects that a model gives occasion for, with the part that makes both."""
+    found = []
     for part in computed_parts(model, asked(model, POSITIONS, None, None)):
-        once = first.change(part)
-        wrong = None if once is None else second.change(once)
-        if once is None or wrong is None or second.change(part) is None:
-            continue
-        port = as_port(part, wrong, torch.float32)
-        if not differs(part, port):
-            continue
-        verdict = verify(model, port)
-        told = [each.mistakes for finding in verdict.findings for each in finding.explanations]
-        assert told, str(verdict)
-        singles = [each for each in told if len(each) == 1]  # one may hide the other, or be told by groups
-        assert (first.name, second.name) in told or singles, str(verdict)
+        for index, first in enumerate(CATALOGUE):
+            once = None if "float16" in first.name else first.change(part)
+            for second in CATALOGUE[index + 1 :] if once is not None else ():
+                apart = first.aspect != second.aspect and "float16" not in second.name
+                wrong = second.change(once) if apart and once is not None and second.change(part) is not None else None
+                if wrong is not None:
+                    found.append((part, first.name, second.name, wrong))
+    return found
+
+
+def check_pair(model: ModelPositions, part: Any, first: str, second: str, wrong: Any) -> None:
+    port = as_port(part, wrong, torch.float32)
+    if not differs(part, port):
+        return
+    verdict = verify(model, port)
+    told = [each.mistakes for finding in verdict.findings for each in finding.explanations]
+    alone = [each for each in told if len(each) == 1]  # one hides the other, or there is a name for both
+    assert (first, second) in told or alone, f"{first} and {second}:\n{verdict}"
+
+
+@pytest.mark.parametrize("name", PAIRED)
+def test_some_pairs_of_mistakes_are_named(name: str) -> None:
+    drawn = random.Random(name)
+    for pair in drawn.sample(pairs_of(model_of(name)), 3):
+        check_pair(model_of(name), *pair)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", PAIRED)
+def test_all_pairs_of_mistakes_are_named(name: str) -> None:
+    for pair in pairs_of(model_of(name)):
+        check_pair(model_of(name), *pair)
 
 
 @pytest.mark.heavy
@@ -306,7 +335,7 @@ def test_what_nothing_explains_is_told_where_it_begins() -> None:
     assert verdict.findings[0].explanations == ()
     right = float(golden_of("llama 3.1")["layer0.rotated_q"][3, 7])
     assert str(verdict) == (
-        "disagrees: 1 of 18 arrays of llama differ by more than rounding of float64\n\n"
+        "disagrees: 1 of 18 arrays of llama differ by more than rounding of float32\n\n"
         "layers 0-31:\n  no mistake of the catalogue explains this, nor do two together\n\n"
         "first differences:\n"
         f"  layer0.rotated_q, position 65,536, channel 7: {right + 0.25:.9g} in the port,\n    {right:.9g} is right"

@@ -30,14 +30,16 @@ NAN[2, 3] = float("nan")
         ({"layer0.k": golden(TINY)["layer0.k"]}, ConfigError,
          "port must have one of the model's arrays at least, such as batch.ids, since they are compared; got inputs "
          "alone."),
-        ({"layer0.cosine": COS}, ConfigError,
-         "arrays must have the names of the golden file, since each is compared with its own; got 'layer0.cosine'. Did "
+        ({"layer0.coss": COS}, ConfigError,
+         "arrays must have the names of the golden file, since each is compared with its own; got 'layer0.coss'. Did "
          "you mean 'layer0.cos'?"),
         ({"layer0.cos": COS[:3]}, ConfigError,
          "layer0.cos must have shape (5, 4), as in the golden file; got (3, 4)."),
         ({"layer0.cos": torch.ones(5, 8)}, ConfigError,
          "layer0.cos must have shape (5, 4), as in the golden file; got (5, 8). Give one number for each pair: many "
          "tables hold each twice."),
+        ({"layer0.sin": torch.ones(5, 6)}, ConfigError,
+         "layer0.sin must have shape (5, 4), as in the golden file; got (5, 6)."),
         ({"layer0.cos": "ones"}, TypeError,
          "layer0.cos must be numbers in shape (5, 4), since each is compared; got 'ones'."),
         ({"layer0.cos": [[1.0], [1.0, 2.0]]}, TypeError,
@@ -60,6 +62,15 @@ NAN[2, 3] = float("nan")
 def test_what_is_no_port_is_refused(port: object, error: type[Exception], message: str) -> None:
     with raises_exactly(error, message):
         verify(TINY, port)
+
+
+def test_tables_of_a_whole_head_are_told_apart() -> None:
+    with raises_exactly(
+        ConfigError,
+        "layer0.frequencies must have shape (12,), as in the golden file; got (48,). That is as many pairs as a whole "
+        "head has, but 24 of its 96 channels are rotated.",
+    ):
+        verify(CONFIGS["gpt-neox"], {"layer0.frequencies": torch.ones(48)})
 
 
 def test_dtypes_are_known_by_name() -> None:
@@ -127,7 +138,7 @@ def test_verify_answers_by_its_exit_status(
     assert main(["golden", config, "--out", out]) == 0
     capsys.readouterr()
     assert main(["verify", config, out]) == 0
-    assert capsys.readouterr().out == "agrees: 18 of 18 arrays of llama within rounding, as float64\n"
+    assert capsys.readouterr().out == "agrees: 18 of 18 arrays of llama within rounding, as float32\n"
     (tmp_path / "my_port.py").write_text(
         "def port(group):\n"
         "    print('working')\n"
@@ -173,7 +184,7 @@ def test_verify_answers_by_its_exit_status(
          "situs verify: source must be a file or a folder that can be read; got 'nowhere.json': No such file or "
          "directory.\n"),
         (["verify", "{config}", "{folder}/port.py:prot"],
-         "situs verify: prot must be a function in {folder}/port.py, since it is called; got None. Did you mean "
+         "situs verify: 'prot' must be a function in {folder}/port.py, since it is called; got None. Did you mean "
          "'port'?\n"),
     ],
     ids=str,

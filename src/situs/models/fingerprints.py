@@ -56,6 +56,8 @@ def _encoding(encoding: Encoding) -> dict[str, Any]:
     frequencies = getattr(rotary, "frequencies", None)
     if frequencies is None or getattr(rotary, "by_length", True) or getattr(rotary, "by_pair", False):
         return told
+    if frequencies.requires_grad:  # parameters, which are drawn anew each time
+        return told
     resolved = {"frequencies": _plain(frequencies.tolist()), "factor": _plain(getattr(rotary, "rotation_factor", 1.0))}
     return {name: each for name, each in told.items() if name not in ("base", "scaling")} | resolved
 

@@ -38,11 +38,10 @@ _NPY = {
 
 
 class Held(NamedTuple):
-    """What a file holds: arrays by name, the rest of its JSON, and whether arrays have dtypes of their own."""
+    """What a file holds: arrays by name, tensors or nested lists; and the rest of its JSON."""
 
     arrays: dict[str, Any]
     meta: dict[str, Any] | None
-    typed: bool
 
 
 def suffix_of(path: Path, name: str) -> str:
@@ -83,7 +82,7 @@ def read_file(path: Path) -> Held:
             f"{path.name} must be a whole {suffix} file of numbers, since its arrays are compared; got one that cannot "
             f"be read: {str(problem) or type(problem).__name__}."
         ) from None
-    return Held(arrays, None if text is None else parse(text, path.name), typed=True)
+    return Held(arrays, None if text is None else parse(text, path.name))
 
 
 def _text(meta: Mapping[str, Any]) -> str:
@@ -107,7 +106,7 @@ def _of_json(found: dict[str, Any], name: str) -> Held:
         found, arrays = {}, found
     if not isinstance(arrays, dict):
         raise ConfigError(f"{name} must have an object of arrays, by name, under 'arrays'; got none.")
-    return Held({key: _unfolded(each, key) for key, each in arrays.items()}, found or None, typed=False)
+    return Held({key: _unfolded(each, key) for key, each in arrays.items()}, found or None)
 
 
 def _unfolded(given: Any, name: str) -> Any:

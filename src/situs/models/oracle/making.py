@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -45,7 +46,8 @@ def golden(
     (torch.Size([3, 4]), torch.Size([3, 8]), torch.Size([3, 7]))
     """
     model = source if isinstance(source, ModelPositions) else read(source)
-    return _recorded(model, *asked(model, positions, layers, length))
+    with surroundings():
+        return _recorded(model, *asked(model, positions, layers, length))
 
 
 Asked = tuple[tuple[int, ...], tuple[int, ...] | None, int | None]
@@ -69,30 +71,33 @@ def asked(model: ModelPositions, positions: Iterable[int], layers: Iterable[int]
     return tuple(sorted(set(found))), chosen, length
 
 
-@torch.no_grad()
+@contextmanager
+def surroundings() -> Iterator[None]:
+    """Compute within it on the CPU, without gradients, and use up nobody's random numbers."""
+    with torch.no_grad(), torch.device("cpu"), torch.random.fork_rng(devices=()):
+        yield
+
+
 def computed_parts(model: ModelPositions, request: Asked) -> tuple[Part, ...]:
     """The parts of a model that have positions; raises where none has."""
     positions, layers, length = request
-    with torch.device("cpu"):
-        parts = parts_of(model, positions, length, layers)
+    parts = parts_of(model, positions, length, layers)
     if not parts:
         raise ConfigError(f"source must be a model with layers, since their numbers are computed; got {model!r}.")
     return parts
 
 
-@torch.no_grad()
 def _recorded(model: ModelPositions, positions: Sequence[int], layers: Any, length: int | None) -> Golden:
     arrays, roles = {}, {}
     groups, tables = {}, {}
     parts = computed_parts(model, (tuple(positions), layers, length))
-    with torch.device("cpu"):
-        for part in parts:
-            computed = Computed(part)
-            outputs = {name: make().value for name, make in computed.outputs.items()}
-            arrays |= {name: each.contiguous() for name, each in {**computed.inputs, **outputs}.items()}
-            roles |= {**dict.fromkeys(computed.inputs, "input"), **dict.fromkeys(outputs, "output")}
-            groups |= {part.name(group): _group(part, group) for group in part.groups}
-            tables |= {part.name(table): _table(part, table) for table in part.tables}
+    for part in parts:
+        computed = Computed(part)
+        outputs = {name: make().value for name, make in computed.outputs.items()}
+        arrays |= {name: each.contiguous() for name, each in {**computed.inputs, **outputs}.items()}
+        roles |= {**dict.fromkeys(computed.inputs, "input"), **dict.fromkeys(outputs, "output")}
+        groups |= {part.name(group): _group(part, group) for group in part.groups}
+        tables |= {part.name(table): _table(part, table) for table in part.tables}
     meta = {
         "schema": SCHEMA,
         "version": VERSION,

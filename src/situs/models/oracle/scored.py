@@ -111,9 +111,10 @@ class Scored(Rotated):
         rounding = OF_SCORES * sizes
         if self.group.terms and self.group.adds:
             value, rounding = value + self.term.value, rounding + self.term.rounding
-        if self.group.biases and self.group.adds:
+        if self.group.biases:
             bias = self._matrix()
-            value, rounding = value + bias.value, rounding + bias.rounding
+            value = value + (bias.value if self.group.adds else torch.zeros_like(bias.value))
+            rounding = rounding + bias.rounding
         return Numbers(value, rounding + 4 * value.abs(), angle)
 
     def cls_bias(self) -> Numbers:

@@ -14,10 +14,9 @@ from situs.models.oracle.scored import Scored
 from situs.models.positions import spans
 from situs.models.verifying.comparing import EXACT, UNITS, Given
 
-# every position up to 64, then steps of a sixteenth
-GRID = tuple(
-    dict.fromkeys([*range(65), *(base * step // 16 for base in (2**n for n in range(6, 21)) for step in range(16, 32))])
-)
+# every position up to 64, then steps of a sixteenth, each with the next: halves of precision hold every second alone
+_STEPS = [2**n * step // 16 for n in range(6, 21) for step in range(16, 32)]
+GRID = tuple(sorted({*range(65), *_STEPS, *(each + 1 for each in _STEPS)}))
 
 
 def matters(right: Part, wrong: Part, evidence: Mapping[str, Given]) -> str:

@@ -8,7 +8,7 @@ my_port.py:function                       called with the inputs of each group, 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,11 @@ Function = Callable[[dict[str, Any]], Mapping[str, Any] | None]
 
 @dataclass(frozen=True)
 class Port:
-    """Hold what a port gives: arrays, or a function that makes them; what its file says; whether dtypes are known."""
+    """Hold what a port gives: arrays, or a function that makes them; and what its file says."""
 
     arrays: Mapping[str, Any] | None
     function: Function | None = None
     meta: Mapping[str, Any] | None = None
-    typed: bool = True
 
 
 def port_of(given: object) -> Port:
@@ -53,7 +52,7 @@ def port_of(given: object) -> Port:
         held = files.read_file(Path(given))
         if held.meta is not None:
             require_schema(held.meta, Path(given).name)
-        return Port(held.arrays, meta=held.meta, typed=held.typed)
+        return Port(held.arrays, meta=held.meta)
     if callable(given):
         return Port(None, given)
     raise TypeError(
@@ -91,12 +90,12 @@ def arrays_of(port: Port, parts: tuple[Part, ...], golden: Golden, dtype: str | 
     where = {name: part for part in parts for name in Computed(part).outputs}
     checked: dict[str, Given] = {}
     for name, each in found.items():
-        value, own = as_numbers(name, each, golden[name])
+        value, own = as_numbers(name, each, golden)
         if name not in outputs:
             _require_input(name, value, golden[name])
             continue
         _require_finite(name, value, where[name])
-        checked[name] = Given(value, dtype or _dtype(value, own, typed=port.typed))
+        checked[name] = Given(value, dtype or _dtype(value, own))
     return checked
 
 
@@ -119,8 +118,9 @@ def _called(port: Port, golden: Golden) -> dict[str, Any]:
     return found
 
 
-def as_numbers(name: str, given: Any, right: Tensor) -> tuple[Tensor, str | None]:
+def as_numbers(name: str, given: Any, golden: Golden) -> tuple[Tensor, str | None]:
     """An array as a tensor of float64 in the shape that it should have, and the dtype that it came in."""
+    right = golden[name]
     own = str(getattr(given, "dtype", "")).rpartition(".")[2] or None
     try:
         listed = given.detach().cpu() if isinstance(given, Tensor) else given
@@ -132,12 +132,25 @@ def as_numbers(name: str, given: Any, right: Tensor) -> tuple[Tensor, str | None
         ) from None
     shape = tuple(size for size in right.shape if size != 1)
     if tuple(size for size in value.shape if size != 1) != shape:
-        twice = value.ndim and right.ndim and value.shape[-1] == 2 * right.shape[-1] and name.endswith(("cos", "sin"))
-        cure = " Give one number for each pair: many tables hold each twice." * bool(twice)
+        cure = _about_width(name, value, golden)
         raise ConfigError(
             f"{name} must have shape {tuple(right.shape)}, as in the golden file; got {tuple(value.shape)}.{cure}"
         )
     return value.reshape(right.shape), own
+
+
+def _about_width(name: str, value: Tensor, golden: Golden) -> str:
+    """What to say of a table that has too many pairs, or each of them twice."""
+    group, _, key = name.rpartition(".")
+    rotation = golden.meta["groups"].get(group, {}).get("rotation")
+    if rotation is None or key not in ("cos", "sin", "frequencies") or not value.ndim:
+        return ""
+    width, whole = rotation["rotary_dim"], rotation["head_dim"]
+    if value.shape[-1] == width:
+        return " Give one number for each pair: many tables hold each twice."
+    if value.shape[-1] == whole // 2:
+        return f" That is as many pairs as a whole head has, but {width} of its {whole} channels are rotated."
+    return ""
 
 
 def _require_input(name: str, value: Tensor, right: Tensor) -> None:
@@ -161,19 +174,15 @@ def _require_finite(name: str, value: Tensor, part: Part) -> None:
         )
 
 
-def _dtype(value: Tensor, own: str | None, *, typed: bool) -> str:
-    """The dtype that numbers were computed in: what they came in, or the narrowest that holds them all."""
+def _dtype(value: Tensor, own: str | None) -> str:
+    """The dtype that numbers were computed in: the narrowest that holds them all, but no finer than float32, since
+    programs that return float64 often have tables of float32, and decimals of JSON are not the numbers they stand for."""
     if own in ("bfloat16", "float16"):
         return own
-    for name in _narrower():
+    for name in ("bfloat16", "float16"):
         if torch.equal(value.to(getattr(torch, name)).double(), value):
             return name
-    # decimals of a JSON file are not the numbers that they stand for
-    return "float64" if typed and own in ("float64", None) else "float32"
-
-
-def _narrower() -> Iterator[str]:
-    yield from (name for name in UNITS if name != "float64")
+    return "float32"
 
 
 def require_stated(dtype: object) -> str | None:

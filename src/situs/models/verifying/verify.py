@@ -9,7 +9,7 @@ import torch
 
 from situs.models.fingerprints import fingerprint
 from situs.models.oracle.arrays import Computed
-from situs.models.oracle.making import asked, computed_parts, golden
+from situs.models.oracle.making import asked, computed_parts, golden, surroundings
 from situs.models.oracle.parts import Part
 from situs.models.oracle.places import POSITIONS
 from situs.models.positions import ModelPositions, spans
@@ -21,7 +21,6 @@ from situs.models.verifying.searching import Match, Search
 from situs.models.verifying.verdict import Explanation, Finding, Verdict
 
 
-@torch.no_grad()
 def verify(
     source: object,
     port: object,
@@ -51,14 +50,13 @@ def verify(
     model = source if isinstance(source, ModelPositions) else read(source)
     stated = require_stated(dtype)
     given = port_of(port)
-    wanted: dict[str, Any] = {"positions": POSITIONS, "layers": None, "length": None}
-    wanted |= asked_of(given, fingerprint(model), model.model_type)
     options = {"positions": positions, "layers": layers, "length": length}
-    wanted |= {key: each for key, each in options.items() if each is not None}
-    request = asked(model, **wanted)
-    right = golden(model, **wanted)
-    parts = computed_parts(model, request)
-    with torch.device("cpu"):
+    with surroundings():
+        wanted: dict[str, Any] = {"positions": POSITIONS, "layers": None, "length": None}
+        wanted |= asked_of(given, fingerprint(model), model.model_type)
+        wanted |= {key: each for key, each in options.items() if each is not None}
+        right = golden(model, **wanted)
+        parts = computed_parts(model, asked(model, **wanted))
         arrays = arrays_of(given, parts, right, stated)
         return _judged(model, parts, arrays, copied=_copied(given.meta, arrays, right.arrays))
 
