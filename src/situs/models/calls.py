@@ -48,6 +48,13 @@ class Call:
         made = {name: each.build() if isinstance(each, Call) else each for name, each in self.options}
         return getattr(situs, self.cls)(**made)
 
+    def outline(self) -> Any:
+        """The object itself, with parameters that take no memory: tables may have millions of rows."""
+        import torch
+
+        with torch.device("meta"):
+            return self.build()
+
     def to_plain(self) -> dict[str, Any]:
         """As JSON holds it."""
         return {"class": self.cls, **{name: _plain(each) for name, each in self.options}}

@@ -38,7 +38,7 @@ def fingerprint(source: object) -> str:
 
 def _told(model: ModelPositions) -> dict[str, Any]:
     return {
-        "input": [_plain(call.build().config) | {"class": call.cls} for call in model.input],
+        "input": [_plain(call.outline().config) | {"class": call.cls} for call in model.input],
         "layers": {spans(numbers): _layer(layer) for numbers, layer in model.groups()},
         "parts": {name: _told(part) for name, part in model.submodels.items()},
     }
@@ -46,7 +46,7 @@ def _told(model: ModelPositions) -> dict[str, Any]:
 
 def _layer(layer: Layer) -> dict[str, Any]:
     held = {name: _plain(value) for name, value in vars(layer).items() if name not in ("calls", "encodings")}
-    return {**held, "encodings": [_encoding(each) for each in layer.encodings]}
+    return {**held, "encodings": [_encoding(call.outline()) for call in layer.calls]}
 
 
 def _encoding(encoding: Encoding) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def _encoding(encoding: Encoding) -> dict[str, Any]:
     frequencies = getattr(rotary, "frequencies", None)
     if frequencies is None or getattr(rotary, "by_length", True) or getattr(rotary, "by_pair", False):
         return told
-    if frequencies.requires_grad:  # parameters, which are drawn anew each time
+    if frequencies.is_meta:  # parameters, which no configuration tells
         return told
     resolved = {"frequencies": _plain(frequencies.tolist()), "factor": _plain(getattr(rotary, "rotation_factor", 1.0))}
     return {name: each for name, each in told.items() if name not in ("base", "scaling")} | resolved

@@ -97,7 +97,7 @@ def table_lines(model: ModelPositions, target: int) -> Iterator[str]:
     """What tables at the input do at a length, a sentence each."""
     for call in model.input:
         if call.cls == "Learned":
-            usable = call.build().usable_length
+            usable = call.outline().usable_length
             rows = call.option("max_length")
             ends = f"ends at {usable:,} tokens" + (f" ({rows:,} rows)" if rows != usable else "")
             verdict = f"; {target:,} tokens do not fit" if target > usable else f"; {target:,} tokens fit"
