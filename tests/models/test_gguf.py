@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import struct
+import time
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +258,16 @@ def test_names_of_architectures_and_settings_are_those_of_the_package() -> None:
 )  # fmt: skip
 def test_bytes_that_are_no_file_are_refused(file: bytes, said: str) -> None:
     assert refused(file) == said
+
+
+@pytest.mark.once
+def test_the_longest_files_are_read_soon() -> None:
+    strings = header(settings=1) + text(b"tokens") + struct.pack("<IIQ", 9, 8, 1_500_000) + bytes(12_000_000)
+    tensors = b"".join(text(b"%0255d" % index) + struct.pack("<IQIQ", 1, 1, 0, 0) for index in range(32_768))
+    for file in (strings, header(tensors=32_768) + tensors):
+        begun = time.perf_counter()
+        assert refused(file).startswith("general.architecture must name an architecture")
+        assert time.perf_counter() - begun < 2
 
 
 def test_a_file_that_is_no_gguf_is_refused(tmp_path: Path) -> None:
