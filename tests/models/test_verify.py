@@ -75,8 +75,8 @@ def injected(model: ModelPositions, mistake: Mistake, dtype: torch.dtype, positi
 def as_port(part: Any, wrong: Any, dtype: torch.dtype) -> dict[str, Tensor]:
     right, computed = Computed(part), Computed(wrong, part)
     port: dict[str, Tensor] = {}
-    for name, make in right.outputs.items():
-        value, shape = (computed.numbers(name) or make()).value, make().value.shape
+    for name in right.names:
+        value, shape = computed.numbers(name).value, right.numbers(name).value.shape
         if value.shape != shape:  # which no golden file has room for
             continue
         wide = name.endswith((".frequencies", ".slopes"))
@@ -87,8 +87,8 @@ def as_port(part: Any, wrong: Any, dtype: torch.dtype) -> dict[str, Tensor]:
 def differs(part: Any, port: dict[str, Tensor]) -> bool:
     """Whether a port's arrays are at all others than they should be, but for the rounding of their dtype."""
     right = Computed(part)
-    for name, make in right.outputs.items():
-        value = make().value
+    for name in right.names:
+        value = right.numbers(name).value
         if name in port and not torch.equal(port[name], value.to(port[name].dtype)):
             return True
     return False
@@ -187,7 +187,9 @@ def ladder(dim: int, base: float) -> Tensor:
     return torch.from_numpy(scaling.ladder(dim, base))
 
 
-def turned(name: str, frequencies: Tensor, *, factor: float = 1.0, group: str = "layer0", **wrong: Any) -> Any:
+def turned(
+    name: str, frequencies: Tensor, *, factor: float = 1.0, group: str = "layer0", **wrong: Any
+) -> dict[str, Tensor]:
     """Cosines, sines and rotated vectors as a float32 program computes them of some frequencies."""
     found = golden_of(name)
     said = {**found.meta["groups"][group]["rotation"], **wrong}

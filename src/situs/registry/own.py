@@ -56,7 +56,7 @@ def load(name: str) -> type[Encoding]:
 def load_function(name: str) -> Callable[..., Any]:
     """Import the function that a name leads to, as FILE.py:FUNCTION or MODULE:FUNCTION."""
     module, where, called = _module_of(name)
-    found = getattr(module, called, None) if called else None
+    found: Callable[..., Any] | None = getattr(module, called, None) if called else None
     if not callable(found):
         known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         cure = did_you_mean(called, known) if called else f" Write {where}:FUNCTION."

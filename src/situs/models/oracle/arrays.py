@@ -44,11 +44,20 @@ class Computed:
             found |= {f"{part.name(group)}.{key}": each for key, each in _given(part, group)}
         return found
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What a program computes, in the order in which one follows from another."""
+        return tuple(self._outputs)
+
+    def numbers(self, name: str) -> Numbers:
+        """Compute one array; a wrong program that has no such array has the right one."""
+        found = self._outputs[name]()
+        return Computed(self.right).numbers(name) if found is None else found
+
     @cached_property
-    def outputs(self) -> dict[str, Callable[[], Numbers]]:
-        """What a program computes, by name, in the order in which one follows from another."""
+    def _outputs(self) -> dict[str, Callable[[], Numbers | None]]:
         part = self.part
-        found: dict[str, Callable[[], Numbers]] = {}
+        found: dict[str, Callable[[], Numbers | None]] = {}
         if part.layers:
             for column in COLUMNS:
                 found[f"{part.prefix}schedule.{column}"] = _later(schedule, part, column)
@@ -65,12 +74,8 @@ class Computed:
                 found[f"{part.name(group)}.{key}"] = _later(_one, scored, key)
         return found
 
-    def numbers(self, name: str) -> Numbers | None:
-        """One array; None where a wrong program does not have it."""
-        return self.outputs[name]()
 
-
-def _later(function: Callable[..., Numbers], *arguments: object) -> Callable[[], Numbers]:
+def _later(function: Callable[..., Numbers | None], *arguments: object) -> Callable[[], Numbers | None]:
     return lambda: function(*arguments)
 
 

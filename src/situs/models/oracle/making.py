@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from situs.arguments import require_count
 from situs.models.fingerprints import fingerprint
@@ -74,7 +75,9 @@ def asked(model: ModelPositions, positions: Iterable[int], layers: Iterable[int]
 @contextmanager
 def surroundings() -> Iterator[None]:
     """Compute within it on the CPU, without gradients, and use up nobody's random numbers."""
-    with torch.no_grad(), torch.device("cpu"), torch.random.fork_rng(devices=()):
+    # asked for only where it changes something, since it slows every operation down
+    device = nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
+    with torch.no_grad(), device, torch.random.fork_rng(devices=()):
         yield
 
 
@@ -88,13 +91,15 @@ def computed_parts(model: ModelPositions, request: Asked) -> tuple[Part, ...]:
 
 
 def _recorded(model: ModelPositions, positions: Sequence[int], layers: Any, length: int | None) -> Golden:
-    arrays, roles = {}, {}
-    groups, tables = {}, {}
+    arrays: dict[str, Tensor] = {}
+    roles: dict[str, str] = {}
+    groups: dict[str, Any] = {}
+    tables: dict[str, Any] = {}
     parts = computed_parts(model, (tuple(positions), layers, length))
     for part in parts:
         computed = Computed(part)
-        outputs = {name: make().value for name, make in computed.outputs.items()}
-        arrays |= {name: each.contiguous() for name, each in {**computed.inputs, **outputs}.items()}
+        outputs = {name: computed.numbers(name).value for name in computed.names}
+        arrays |= {name: each.clone().contiguous() for name, each in {**computed.inputs, **outputs}.items()}
         roles |= {**dict.fromkeys(computed.inputs, "input"), **dict.fromkeys(outputs, "output")}
         groups |= {part.name(group): _group(part, group) for group in part.groups}
         tables |= {part.name(table): _table(part, table) for table in part.tables}

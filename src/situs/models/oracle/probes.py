@@ -35,8 +35,9 @@ def seed_of(name: str) -> int:
     return found
 
 
+@functools.lru_cache(maxsize=256)
 def probe(name: str, *shape: int) -> Tensor:
-    """Make the probe numbers of an array.
+    """Make the probe numbers of an array; nobody may change them.
 
     >>> from situs.models.oracle.probes import probe
     >>> probe("layer0.q", 2, 2)

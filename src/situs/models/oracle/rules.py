@@ -79,10 +79,14 @@ class Rule:
                 slice(0, x.shape[-1] - 2 * self.pairs) if self.channels == "trailing" else slice(2 * self.pairs, None)
             )
             sizes[..., still] = 0
-        # a |cos| + b |sin| with both 1, and the same for the other channel: a minus would cancel
         sums = rotate_by_real_form(sizes, of_pairs, of_pairs, self.pairing, self.channels)
-        other = rotate_by_real_form(sizes, of_pairs, -of_pairs, self.pairing, self.channels)
-        return parted_halves(torch.maximum(sums.abs(), other.abs()), self.blocks)
+        # the second channel of a pair is a sin + b cos now, which is what the first shall be too
+        rotated = sums[..., -2 * self.pairs :] if self.channels == "trailing" else sums[..., : 2 * self.pairs]
+        if self.pairing == "interleaved":
+            rotated[..., 0::2] = rotated[..., 1::2]
+        else:
+            rotated[..., : self.pairs] = rotated[..., self.pairs :]
+        return parted_halves(sums, self.blocks)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -57,8 +57,10 @@ class Tabled:
         call = self.table.call
         for move in self.table.moves:
             where = move(where.double()).long()
+        rows: Tensor
         if call.cls == "LearnedGrid":
-            return call.option("prefix", 0) + where[:, 0] * call.option("size")[1] + where[:, 1]
+            rows = call.option("prefix", 0) + where[:, 0] * call.option("size")[1] + where[:, 1]
+            return rows
         rows = where[:, 0] + call.option("offset", 0)
         padding = call.option("padding_row")
         return rows if valid is None or padding is None else torch.where(valid, rows, padding)

@@ -96,7 +96,8 @@ def _linear(plain: Tensor, scaled: Tensor, group: Group) -> Tensor:
 def _every_pair(plain: Tensor, scaled: Tensor, group: Group) -> Tensor:
     """keras-hub's dynamic NTK: what multiplies the base divides every frequency, the first too."""
     dim = 2 * len(plain)
-    return plain / float(plain[-1] / scaled[-1]) ** (dim / (dim - 2))
+    ratio: float = float(plain[-1] / scaled[-1]) ** (dim / (dim - 2))
+    return plain / ratio
 
 
 def _to_declared(part: Part) -> Part | None:

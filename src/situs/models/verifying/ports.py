@@ -87,7 +87,7 @@ def arrays_of(port: Port, parts: tuple[Part, ...], golden: Golden, dtype: str | 
             f"port must have one of the model's arrays at least, such as {next(iter(outputs))}, since they are "
             f"compared; got {'inputs alone' if found else 'none'}."
         )
-    where = {name: part for part in parts for name in Computed(part).outputs}
+    where = {name: part for part in parts for name in Computed(part).names}
     checked: dict[str, Given] = {}
     for name, each in found.items():
         value, own = as_numbers(name, each, golden)
@@ -148,7 +148,7 @@ def _about_width(name: str, value: Tensor, golden: Golden) -> str:
     width, whole = rotation["rotary_dim"], rotation["head_dim"]
     if value.shape[-1] == width:
         return " Give one number for each pair: many tables hold each twice."
-    if value.shape[-1] == whole // 2:
+    if value.shape[-1] == whole // 2 and width < whole:
         return f" That is as many pairs as a whole head has, but {width} of its {whole} channels are rotated."
     return ""
 
@@ -175,8 +175,8 @@ def _require_finite(name: str, value: Tensor, part: Part) -> None:
 
 
 def _dtype(value: Tensor, own: str | None) -> str:
-    """The dtype that numbers were computed in: the narrowest that holds them all, but no finer than float32, since
-    programs that return float64 often have tables of float32, and decimals of JSON are not the numbers they stand for."""
+    """The dtype that numbers were computed in: the narrowest that holds them all, but no finer than float32. Programs
+    that return float64 often have tables of float32, and decimals of JSON are not quite the numbers they stand for."""
     if own in ("bfloat16", "float16"):
         return own
     for name in ("bfloat16", "float16"):

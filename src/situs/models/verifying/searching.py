@@ -7,7 +7,7 @@ rounds them differently, so that they are a tolerance and no prediction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from situs.models.oracle.arrays import Computed
@@ -45,7 +45,7 @@ class Search:
         computed = Computed(part)
         # small arrays first: most mistakes are ruled out by them
         self.port = dict(sorted(port.items(), key=lambda each: each[1].value.numel()))
-        self.numbers = {name: computed.outputs[name]() for name in self.port}
+        self.numbers = {name: computed.numbers(name) for name in self.port}
 
     def run(self) -> list[Match]:
         """The simplest explanations: all that are equally simple, none where there is none."""
@@ -65,9 +65,10 @@ class Search:
         exact, forgiven = self._tried(pairs)
         return [self._told(each, each in forgiven) for each in exact or forgiven]
 
-    def _tried(self, candidates: list[tuple[tuple[Mistake, ...], Part]]) -> tuple[list[Match], list[Match]]:
+    def _tried(self, candidates: Sequence[tuple[tuple[Mistake, ...], Part]]) -> tuple[list[Match], list[Match]]:
         """Those that explain the port with exact angles, and those that do where angles of float32 are forgiven."""
-        exact, forgiven = [], []
+        exact: list[Match] = []
+        forgiven: list[Match] = []
         for mistakes, part in candidates:
             level = self._level(part)
             if level is not None:
@@ -78,7 +79,7 @@ class Search:
         """How exact angles must be for a wrong program to explain the port; None where it does not at all."""
         computed, level = Computed(part, self.right), EXACT
         for name, given in self.port.items():
-            numbers = computed.numbers(name) or self.numbers[name]
+            numbers = computed.numbers(name)
             if numbers.value.shape != given.value.shape:
                 return None
             if level == EXACT and not agree(self.right, name, given, numbers, EXACT):

@@ -72,7 +72,7 @@ def _judged(model: ModelPositions, parts: tuple[Part, ...], arrays: dict[str, Gi
     found: list[Difference] = []
     findings: list[Finding] = []
     for part in parts:
-        names = Computed(part).outputs
+        names = Computed(part).names
         own = {name: each for name, each in arrays.items() if name in names}
         wrong = differences(part, own)
         found += wrong
