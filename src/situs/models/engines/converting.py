@@ -124,7 +124,8 @@ def _rotation(whole: Layer, local: Layer | None, row: Conversion) -> dict[str, A
             found["rope.freq_base_swa"] = other.option("base")
     split = call.option("split")
     if split is not None:
-        found["rope.dimension_sections"] = [*split.option("sizes"), 0]
+        sizes = split.option("sizes")
+        found["rope.dimension_sections"] = [*sizes, *[0] * (4 - len(sizes))]
     return found
 
 

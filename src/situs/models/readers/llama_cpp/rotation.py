@@ -87,7 +87,8 @@ def _split(stack: Stack, rotated: int, scaled: Scaled) -> tuple[Call | None, Sca
         )
     if stack.architecture.sections and not (listed[0] and listed[1]):
         return None, scaled
-    sizes = listed[:3]
+    four = rope != "imrope" and len(listed) == 4 and listed[3] > 0  # Hunyuan's text has four coordinates
+    sizes = listed if four else listed[:3]
     if sum(listed) != sum(sizes) or sum(sizes) != rotated // 2:
         raise ConfigError(
             f"{view.name(SECTIONS)} must add up to {rotated // 2} over three coordinates, the pairs of {rotated} "
