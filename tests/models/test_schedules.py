@@ -64,6 +64,9 @@ def test_layers_that_are_not_understood_are_refused() -> None:
     with pytest.raises(ConfigError) as refused:
         read({**sizes, "layer_types": ["full_attention"]})
     assert str(refused.value) == "layer_types must name 2 layers, since the model has that many; got 1."
+    with pytest.raises(ConfigError) as refused:
+        read({"model_type": "recurrent_gemma", "block_types": [["attention"]]})
+    assert str(refused.value) == "block_types must be a list of recurrent and attention; got [['attention']]."
 
 
 def test_no_reader_is_named_twice() -> None:

@@ -194,7 +194,8 @@ class Cycle:
     def types(self, view: View, layers: int) -> list[str]:
         """The type of each layer."""
         listed, names = view.get(self.key), dict(self.names)
-        if not isinstance(listed, list) or not listed or any(str(each) not in names for each in listed):
+        known = isinstance(listed, list) and all(isinstance(each, str) and each in names for each in listed)
+        if not known or not listed:
             raise ConfigError(f"{view.name(self.key)} must be a list of {' and '.join(names)}; got {told(listed)}.")
         return [names[listed[layer % len(listed)]] for layer in range(layers)]
 
