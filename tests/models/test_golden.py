@@ -21,6 +21,8 @@ from situs.models.oracle.probes import probe
 from tests.models.golden_configs import CONFIGS, OTHERS
 from tests.raising import raises_exactly
 
+pytestmark = pytest.mark.once
+
 ALL = {**CONFIGS, **OTHERS}
 TINY = {"model_type": "llama", "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2}
 

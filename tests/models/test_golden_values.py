@@ -23,6 +23,8 @@ from tests.references import alibi, boxes, deberta, gated, projected, shaw, sinu
 from tests.references import rotary as rotary_reference
 from tests.references import transformer_xl as xl
 
+pytestmark = pytest.mark.once
+
 ALL = {**CONFIGS, **OTHERS}
 Numbers = NDArray[np.float64]
 

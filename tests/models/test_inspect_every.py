@@ -7,6 +7,8 @@ import pytest
 from situs.models import ConfigError, diff, extend, inspect, read
 from situs.models.readers.facts import model_types
 
+pytestmark = pytest.mark.once
+
 READABLE = []
 for _name in model_types():
     try:

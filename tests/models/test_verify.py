@@ -25,6 +25,8 @@ from tests.models.golden_configs import CONFIGS, OTHERS
 from tests.models.simulated_ports import right_port, rotated
 from tests.references import scaling
 
+pytestmark = pytest.mark.once
+
 ALL = {**CONFIGS, **OTHERS}
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 NEAR = (0, 1, 300, 4095, 50000)  # within float16
@@ -40,6 +42,7 @@ def golden_of(name: str, positions: tuple[int, ...] = POSITIONS) -> Golden:
     return golden(model_of(name), positions=positions)
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ALL)
 def test_a_right_port_is_not_accused(name: str, dtype: str) -> None:
@@ -101,7 +104,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.thin(6)
+@pytest.mark.thin(20)
 @pytest.mark.parametrize(("name", "mistake"), CASES)
 def test_every_mistake_is_named(name: str, mistake: Mistake) -> None:
     positions = NEAR if "float16" in mistake.name else POSITIONS
@@ -156,6 +159,7 @@ def check_pair(model: ModelPositions, part: Any, first: str, second: str, wrong:
     assert (first, second) in told or alone, f"{first} and {second}:\n{verdict}"
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("name", PAIRED)
 def test_some_pairs_of_mistakes_are_named(name: str) -> None:
     drawn = random.Random(name)
