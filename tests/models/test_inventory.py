@@ -27,6 +27,6 @@ def test_most_model_types_with_biases_are_compared_with_transformers() -> None:
 
 
 def test_no_model_type_has_two_readers() -> None:
-    readers = (vision.READERS, tables.READERS, fixed.READERS, reformer.READERS, biases.READERS)
-    tables_of = [set(FAMILIES), *map(set, readers)]
+    tables_of = [set(FAMILIES), set(vision.READERS), set(tables.READERS), set(fixed.READERS), set(reformer.READERS),
+                 set(biases.READERS)]  # fmt: skip
     assert sum(map(len, tables_of)) == len(set.union(*tables_of))

@@ -192,7 +192,7 @@ def beyond(ladder: Ladder, length: int | None) -> list[Note]:
 
 
 def _share(view: View, family: Family, facts: Facts) -> float | None:
-    share = view.number(*SHARE, reason="it is a share of the channels", default=facts.share, above=0)
+    share = view.number(*SHARE, reason="it is a share of the channels", default=facts.share, above=0, most=1)
     if family.rotated is not None and view.says(family.rotated) and not view.says(*SHARE):
         share = view.require(family.rotated, reason="it counts the channels that are rotated")
         share /= heads_of(view, family).dim

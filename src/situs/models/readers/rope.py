@@ -95,7 +95,8 @@ def read_ladder(
             f"{view.name('rope_theta')} must be given, since it is the base of the frequencies, and rope parameters "
             f"that replace others take it along; got none. Repeat the model's own, such as 10000.0."
         )
-    share = view.number("partial_rotary_factor", reason="it is a share of the channels", default=share, above=0)
+    told_share = "it is a share of the channels"
+    share = view.number("partial_rotary_factor", reason=told_share, default=share, above=0, most=1)
     notes: list[str] = []
     within = view.count("original_max_position_embeddings", reason="it counts tokens")
     if original is not None and within is not None and original != within:
