@@ -58,8 +58,8 @@ class Ladder:
 
 
 def read_ladder(
-    view: View, *, base: float | None, share: float | None, length: int | None, original: int | None, mla: bool = False,
-    also: frozenset[str] = frozenset(), types: tuple[str, ...] = (),
+    view: View, *, base: float | int | None, share: float | int | None, length: int | None, original: int | None,
+    mla: bool = False, also: frozenset[str] = frozenset(), types: tuple[str, ...] = (),
 ) -> Ladder:  # fmt: skip
     """Read one object.
 
