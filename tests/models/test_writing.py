@@ -18,7 +18,6 @@ from situs.models.readers.families import FAMILIES
 from tests.models.configurations import configurations, pairs_of, read_or_none, scaling_calls
 from tests.models.written import PARAMS, QWEN, SIZES, YARN, refused, scaled
 
-
 pytestmark = pytest.mark.once
 
 
