@@ -12,6 +12,7 @@ import pytest
 from situs import Positions
 from situs.models import ConfigError, Layer, ModelPositions, fingerprint, read, write
 from situs.models.numbers import rotation_of
+from tests.models.hugging_face import config_of as made_by_transformers
 from tests.models.released_models import (
     DECLARED,
     FOLDER,
@@ -262,3 +263,14 @@ def test_a_phi_beyond_its_original_length_has_the_long_factors() -> None:
         assert found is not None
         factors = config_of("phi_3_5_mini")["rope_scaling"][key]
         assert found.frequencies[-1] == pytest.approx(1e4 ** (-94 / 96) / factors[-1], rel=1e-12)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", NAMES)
+def test_transformers_reads_the_files_alike(name: str) -> None:
+    """Its configuration classes move older settings to where they are today; both are read as the same layers."""
+    file = config_of(name)
+    if name == "phi_3_128k":  # it cannot load the older name
+        file["rope_scaling"]["type"] = "longrope"
+    theirs = made_by_transformers(**file)
+    assert read(theirs).main.layers == read(file).main.layers

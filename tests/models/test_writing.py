@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from dataclasses import replace
 from typing import Any
@@ -17,9 +18,11 @@ from situs.models.readers.families import FAMILIES
 from tests.models.configurations import configurations, pairs_of, read_or_none, scaling_calls
 from tests.models.written import PARAMS, QWEN, SIZES, YARN, refused, scaled
 
+pytestmark = pytest.mark.once
 
-@pytest.mark.parametrize("model_type", sorted(model_types()))
+
 @pytest.mark.thin(4)
+@pytest.mark.parametrize("model_type", sorted(model_types()))
 def test_defaults_of_all_model_types_are_written_and_read_again(model_type: str) -> None:
     facts = facts_of(model_type)
     assert facts is not None
@@ -56,6 +59,9 @@ def test_what_was_read_is_written_and_read_again(config: dict[str, Any]) -> None
     else:
         assert read(older) == model
         assert "rope_parameters" not in older or not any(layer.calls for layer in model.layers)
+    for form in ("vllm-overrides", "llama.cpp-flags"):
+        with contextlib.suppress(ConfigError):
+            assert write(model, form=form).startswith("--")
     assert config == before
 
 

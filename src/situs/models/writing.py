@@ -27,7 +27,7 @@ from situs.models.writers.checking import pairing_of, require_as_many, require_s
 from situs.models.writers.flags import flags
 from situs.models.writers.overrides import overrides
 from situs.models.writers.ropes import sayable
-from situs.models.writers.settings import Settings, Spelling
+from situs.models.writers.settings import Settings, Spelling, has_rope
 from situs.registry.spelling import did_you_mean
 
 Form = Literal["transformers", "legacy", "vllm-overrides", "llama.cpp-flags"]
@@ -118,7 +118,7 @@ def _config(model: ModelPositions, spelling: Spelling) -> dict[str, Any]:
     settings = Settings(model, config, family_of(model.model_type), facts)
     if model.model_type in STACKS:
         settings.write_stack_base(before, spelling)
-    elif model.model_type not in READERS or (model.model_type == "falcon" and any(settings.rotations)):
+    elif model.model_type not in READERS or has_rope(model):
         types = settings.write_schedule(before, spelling)
         settings.write_rope(types, spelling)
     return config

@@ -39,14 +39,14 @@ def ladders_of(
     written = given or old
     notes: list[Note] = []
     original = view.count("original_max_position_embeddings", reason="it counts tokens")
-    listed = family.per_layer and any(isinstance(view.config.get(key), list) for key in PER_LAYER)
+    listed = family.per_layer and isinstance(view.config.get("rope_theta"), list)
     base = None if listed else view.number(*BASE, reason=RATES, above=0)
     inner = view.part("attn_config") if family.inner else None
     if base is None and inner is not None:
         base = inner.number("rope_theta", reason=RATES, above=0)
         if base is not None:
             notes.append(Note(inner.name("rope_theta"), "transformers 5.22 ignores it, and takes 10,000"))
-    share = None if listed else _share(view, family, facts)
+    share = _share(view, family, facts)
     notes += _layout(written, family)
     also = frozenset(SECTIONS if family.sections else ()) | (ALPHA if family.alpha else frozenset())
     also |= {"llama_4_scaling_beta", "max_position_embeddings"} if family.temperature == "ministral3" else set()
@@ -81,13 +81,13 @@ def ladders_of(
         older = {key: each for key, each in older.items() if each is not None}
         default = View({**facts.rope, **older} if facts.rope else {}, path="rope_parameters")
         return {"": ladder(default, base, named=False)}, notes
-    found, more = _ladders_by_type(view, model_type, family, facts, types, given, old, base, ladder)
+    found, more = _ladders_by_type(view, model_type, family, facts, types, given, old, base, share, ladder)
     return found, notes + more
 
 
 def _ladders_by_type(
     view: View, model_type: str, family: Family, facts: Facts, types: list[str], given: View | None, old: View | None,
-    base: float | None, ladder: Any,
+    base: float | None, share: float | None, ladder: Any,
 ) -> tuple[dict[str, Ladder | None], list[Note]]:  # fmt: skip
     written = given or old
     labels = dict(family.labels)
@@ -101,6 +101,9 @@ def _ladders_by_type(
     legacy: dict[str, dict[str, float | None]] = {
         type_: {"rope_theta": view.number(*keys, reason=RATES, above=0)} for type_, keys in family.bases
     }
+    said = SHARE if family.rotated is None else (*SHARE, family.rotated)
+    if family.partial and view.says(*said):
+        legacy = {type_: {**legacy.get(type_, {}), "partial_rotary_factor": share} for type_ in dict.fromkeys(types)}
     if family.per_layer:
         legacy = {type_: _of_layers(view, types, type_, base) for type_ in dict.fromkeys(types)}
     found: dict[str, Ladder | None] = {}

@@ -58,8 +58,8 @@ class Ladder:
 
 
 def read_ladder(
-    view: View, *, base: float | None, share: float | None, length: int | None, original: int | None, mla: bool = False,
-    also: frozenset[str] = frozenset(), types: tuple[str, ...] = (),
+    view: View, *, base: float | int | None, share: float | int | None, length: int | None, original: int | None,
+    mla: bool = False, also: frozenset[str] = frozenset(), types: tuple[str, ...] = (),
 ) -> Ladder:  # fmt: skip
     """Read one object.
 
@@ -71,9 +71,9 @@ def read_ladder(
     types: the rope types that this model type has, where they are not all.
     """
     types = types or TYPES
-    kind = view.get("rope_type", "type", default="default")
+    written = view.get("rope_type", "type", default="default")
     renamed = RENAMED if "yarn" in types else {**RENAMED, "yarn": "longrope"}  # as Phi 3's first files have it
-    kind = renamed.get(kind, kind) if isinstance(kind, str) else kind
+    kind = renamed.get(written, written) if isinstance(written, str) else written
     if kind not in types:
         near = did_you_mean(kind, types) if isinstance(kind, str) else ""
         raise ConfigError(
@@ -98,6 +98,10 @@ def read_ladder(
     told_share = "it is a share of the channels"
     share = view.number("partial_rotary_factor", reason=told_share, default=share, above=0, most=1)
     notes: list[str] = []
+    if kind == "longrope" and written != kind:
+        notes.append(
+            f"{view.spelling('rope_type', 'type')} {told(written)} is longrope, and fails in transformers 5.22"
+        )
     within = view.count("original_max_position_embeddings", reason="it counts tokens")
     if original is not None and within is not None and original != within:
         notes.append(

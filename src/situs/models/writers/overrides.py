@@ -17,6 +17,7 @@ from situs.models.numbers import rotation_call
 from situs.models.positions import ModelPositions
 from situs.models.readers.facts import Facts, facts_of
 from situs.models.sources.strict import ConfigError
+from situs.models.writers.settings import has_rope
 
 UNSAID = {
     "factor": 1.0, "partial_rotary_factor": 1.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True,
@@ -32,15 +33,14 @@ def overrides(model: ModelPositions, config: dict[str, Any], before: dict[str, A
     path, main = _main(model)
     for key in path:
         config, before = config[key], before[key]
-    parameters = config.get("rope_parameters")
-    if not parameters or not any(map(rotation_call, main.layers)):
+    if not has_rope(main):
         raise ConfigError(
             f"{main.model_type} must have rope parameters, since nothing else of positions is set by overrides; got a "
             f"model without."
         )
     told = {key: value for key, value in config.items() if key != "rope_parameters" and before.get(key) != value}
     left = before.get("rope_parameters") or {} if path else {}
-    told["rope_parameters"] = _parameters(main, parameters, left)
+    told["rope_parameters"] = _parameters(main, config["rope_parameters"], left)
     for key in reversed(path):
         told = {key: told}
     length = _length(main)

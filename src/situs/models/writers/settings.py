@@ -19,6 +19,7 @@ from situs.models.readers.rotary import LENGTH
 from situs.models.readers.schedule import KINDS, Behind, Every, Listed, layer_types
 from situs.models.readers.view import View
 from situs.models.readers.vision import STACKS
+from situs.models.reading import READERS
 from situs.models.sources.strict import ConfigError
 from situs.models.writers.ropes import older, rope_parameters, share_of
 
@@ -38,6 +39,12 @@ TYPE_OF: dict[Kind, str] = {
     "linear": "linear_attention",
     "none": "conv",
 }
+
+
+def has_rope(model: ModelPositions) -> bool:
+    """Whether rope parameters say how a stack rotates."""
+    rotates = model.model_type not in READERS or model.model_type == "falcon"
+    return rotates and any(map(rotation_call, model.layers))
 
 
 class Settings:
