@@ -85,8 +85,8 @@ def read_file(path: Path) -> Held:
     return Held(arrays, None if text is None else parse(text, path.name))
 
 
-def _text(meta: Mapping[str, Any]) -> str:
-    return json.dumps(meta, sort_keys=True, separators=(",", ":"))
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def _json(meta: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> bytes:

@@ -30,7 +30,7 @@ class Golden:
     >>> golden["layer0.frequencies"].tolist()
     [1.0, 0.1, 0.01, 0.001]
     >>> golden
-    Golden(llama: 1 group of layers, 6 inputs, 17 outputs)
+    Golden(llama: 1 group of layers, 7 inputs, 18 outputs)
     """
 
     meta: Mapping[str, Any]
