@@ -57,7 +57,6 @@ NAN[2, 3] = float("nan")
         ("port.txt", ConfigError,
          "port must end in .json, .npz or .safetensors, since that tells the format; got 'port.txt'."),
     ],
-    ids=str,
 )  # fmt: skip
 def test_what_is_no_port_is_refused(port: object, error: type[Exception], message: str) -> None:
     with raises_exactly(error, message):
@@ -187,7 +186,6 @@ def test_verify_answers_by_its_exit_status(
          "situs verify: 'prot' must be a function in {folder}/port.py, since it is called; got None. Did you mean "
          "'port'?\n"),
     ],
-    ids=str,
 )  # fmt: skip
 def test_bad_input_has_exit_status_two(
     arguments: list[str], message: str, config: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
