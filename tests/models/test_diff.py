@@ -61,6 +61,25 @@ def test_another_pairing_matters_from_position_1_on() -> None:
     assert set(found.rotated.since.values()) == {1}
 
 
+def test_differences_are_the_same_from_both_sides() -> None:
+    deepseek = {"model_type": "deepseek_v3", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 1}
+    yarn = {"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096, "rope_theta": 1e4}
+    one, other = ({**deepseek, "rope_parameters": {**yarn, "mscale": 1.0, "mscale_all_dim": all_dim}}
+                  for all_dim in (1.0, 0.5))  # fmt: skip
+    (first,), (second,) = diff(one, other).differences, diff(other, one).differences
+    assert first.rotated == second.rotated
+    (first,), (second,) = (diff(*each).differences for each in (
+        (LLAMA, {**LLAMA, "rope_theta": 5e5}), ({**LLAMA, "rope_theta": 5e5}, LLAMA)))  # fmt: skip
+    assert first.rotated == second.rotated
+
+
+def test_a_scaling_that_begins_behind_the_declared_length_is_looked_for_there() -> None:
+    one, other = ({**LLAMA, "rope_scaling": {"type": "dynamic", "factor": each}} for each in (2.0, 4.0))
+    found = diff(one, other)
+    assert found.length == 4 * 4096
+    assert found.differences[0].rotated is not None
+
+
 def test_windows_schedules_and_lengths_are_told() -> None:
     gemma = {"model_type": "gemma3_text", "head_dim": 16, **SIZES, "sliding_window": 512}
     text = str(diff(gemma, {**gemma, "sliding_window": 1024, "max_position_embeddings": 8192}))

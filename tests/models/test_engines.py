@@ -430,3 +430,16 @@ def test_readings_are_written_as_plain_data() -> None:
     config = {"model_type": "phi3", "rope_scaling": LONGROPE, "original_max_position_embeddings": 4096, **SIZES}
     for engine in ENGINES:
         assert json.loads(read(config, engine=engine).to_json())["model_type"] == "phi3"
+
+
+@pytest.mark.parametrize(("given", "order"), [({}, "contiguous"), ({"mrope_interleaved": False}, "contiguous"),
+                                              ({"mrope_interleaved": True}, "interleaved")])  # fmt: skip
+def test_vllm_deals_pairs_in_turns_only_where_a_setting_says_so(given: dict[str, bool], order: str) -> None:
+    rope = {"rope_type": "default", "rope_theta": 5e6, "mrope_section": [24, 20, 20], **given}
+    config = {"model_type": "qwen3_vl_text", "hidden_size": 512, "num_attention_heads": 4, "num_key_value_heads": 4,
+              "head_dim": 128, "num_hidden_layers": 1, "max_position_embeddings": 4096,
+              "rope_parameters": rope}  # fmt: skip
+    model = read(config, engine="vllm")
+    assert model.layer(0).calls[0].option("split").option("order") == order
+    told = "mrope_interleaved: vLLM deals pairs to coordinates in blocks, since it goes by this setting"
+    assert (told in map(str, model.notes)) == (order == "contiguous")

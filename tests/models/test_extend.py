@@ -104,13 +104,20 @@ def test_layers_with_a_window_change_where_one_object_serves_all() -> None:
     )
 
 
+def test_a_window_that_is_wider_than_training_grows_with_the_text() -> None:
+    config = {**LLAMA, "model_type": "mistral", "sliding_window": 8192}
+    assert extend(config, target=8192).factor == 2
+    assert "nothing to set" in refused({**config, "sliding_window": 4096}, target=8192)
+
+
 def test_the_text_of_a_whole_is_extended_in_its_place() -> None:
-    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]}
+    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24], "mrope_interleaved": False}
     whole = {"model_type": "qwen2_vl", "text_config": {
         "model_type": "qwen2_vl_text", **SIZES, "max_position_embeddings": 32768, "rope_parameters": rope}}  # fmt: skip
     longer = extend(whole, target=131072)
     text = longer.config["text_config"]
     assert text["rope_parameters"]["mrope_section"] == [16, 24, 24]
+    assert text["rope_parameters"]["mrope_interleaved"] is False
     assert text["rope_parameters"]["factor"] == 4.0
     assert "rope_parameters" not in longer.config
     assert longer.notes == (
@@ -149,7 +156,7 @@ def test_longrope_takes_divisors_and_refuses_to_guess_them() -> None:
         "number that a search found for one model and length; got none. Without them, choose yarn."
     )
     assert refused(LLAMA, target=16384, method="longrope", factors={"short_factor": [1.0], "long_factor": [1.0]}) == (
-        "factors['short_factor'] must have 64 numbers, one for each pair; got 1."
+        "factors['short_factor'] must be 64 numbers, one for each pair; got 1."
     )
     lists = {"short_factor": [1.0] * 64, "long_factor": list(np.linspace(1, 4, 64))}
     longer = extend(LLAMA, target=16384, method="longrope", factors=lists)
@@ -196,10 +203,22 @@ def test_what_no_scaling_extends_is_refused_and_told_what_would(config: dict[str
      "4,096."),
     ({"target": 16384, "factor": 2}, "target must be what the factor makes of the original length, since any two of "
      "the three give the third; got target=16,384, factor=2 and original=4,096, which reach 8,192. Leave out one."),
-    ({"factor": 0.5}, "factor must be a number, 1 or more, since texts become longer; got 0.5."),
-    ({"factor": math.nan}, "factor must be a number, 1 or more, since texts become longer; got nan."),
-    ({"target": 0.5}, "target must be a whole number of tokens, 1 or more, since texts become longer; got 0.5."),
-    ({"target": True}, "target must be a whole number of tokens, 1 or more, since texts become longer; got True."),
+    ({"factor": 0.5}, "factor must be a number, 1 or more and at most 2^53, since texts become longer; got 0.5."),
+    ({"factor": math.nan}, "factor must be a number, 1 or more and at most 2^53, since texts become longer; got nan."),
+    ({"target": 0.5}, "target must be a whole number of tokens, 1 or more and at most 2^53, since texts become "
+     "longer; got 0.5."),
+    ({"target": True}, "target must be a whole number of tokens, 1 or more and at most 2^53, since texts become "
+     "longer; got True."),
+    ({"target": 10**400}, "target must be a whole number of tokens, 1 or more and at most 2^53, since texts become "
+     "longer; got 100000000000000000000000000000000000000000000000000000000000."),
+    ({"factor": 1e308}, "factor must be a number, 1 or more and at most 2^53, since texts become longer; got 1e+308."),
+    ({"target": 8192, "factors": {}}, "factors must be left out with yarn, since only longrope divides by them; got "
+     "some."),
+    ({"target": 8192, "method": "longrope", "factors": 3}, "factors must hold short_factor and long_factor, 64 numbers "
+     "each, since longrope divides each frequency by a number that a search found for one model and length; got 3. "
+     "Without them, choose yarn."),
+    ({"target": 8192, "method": "longrope", "factors": {"short_factor": 3, "long_factor": 3}},
+     "factors['short_factor'] must be 64 numbers, one for each pair; got 3."),
     ({"target": 16384, "method": "yarm"}, "method must be one of linear, ntk, dynamic, yarn, llama3, longrope, since "
      "each changes frequencies by its own formula; got 'yarm'. Did you mean 'yarn'?"),
 ])  # fmt: skip

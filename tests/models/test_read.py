@@ -244,3 +244,21 @@ def test_more_layers_than_any_model_has_are_refused(model_type: str) -> None:
     assert refused({"model_type": model_type, key: 10_001}) == (
         f"{key} must be at most 10,000, since it counts layers; got 10,001."
     )
+
+
+@pytest.mark.parametrize("source", ["", "a\0b", "\ud800"])
+def test_what_names_no_file_is_refused(source: str) -> None:
+    assert refused(source) == f"source must name a file or a folder; got {source!r}."
+
+
+def test_a_file_of_golden_numbers_is_no_configuration() -> None:
+    assert refused({"schema": "situs-golden", **llama()}) == (
+        "source must be a configuration; got config, which holds golden numbers. Give the config.json that they were "
+        "made from."
+    )
+
+
+@pytest.mark.parametrize("index", [None, "1", 1.5, True, 4, -5])
+def test_a_layer_that_is_not_there_is_refused(index: Any) -> None:
+    with pytest.raises(IndexError, match=r"^layer must be a number below 4, since llama has that many layers; got .*$"):
+        read(llama()).layer(index)

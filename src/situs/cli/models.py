@@ -76,8 +76,8 @@ def _count(text: str) -> int:
         number = int(text.replace(",", ""))
     except ValueError:
         number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be a number of tokens, such as 131072; got {text!r}.")
+    if not 1 <= number <= 2**53:
+        raise argparse.ArgumentTypeError(f"must be a number of tokens, such as 131072; got {text!r:.60}.")
     return number
 
 
@@ -135,9 +135,14 @@ def run_extend(options: argparse.Namespace) -> int:
         require_new("--out", require_writable("--out", options.out), force=options.force)
     factors = None
     if options.factors is not None:
-        from situs.models.sources.source import load
+        from situs.models.sources.strict import parse
 
-        factors = load(options.factors).config
+        try:
+            factors = parse(options.factors.read_bytes(), str(options.factors))
+        except OSError as problem:
+            raise ValueError(
+                f"--factors must be a file that can be read; got {str(options.factors)!r}: {problem.strerror}."
+            ) from None
     longer = models.extend(
         options.source, target=options.target, method=options.method, factor=options.factor, original=options.original,
         factors=factors,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from situs.models.calls import Call
@@ -31,11 +31,11 @@ class Rotated:
     pairs: str
     """Those whose frequencies differ."""
     frequency: float
-    """The largest relative difference of a frequency."""
+    """The largest difference of a frequency, as a share of the larger one."""
     angle: float
     """The largest difference of an angle, in radians."""
     score: float
-    """The largest difference of a score, of which 1 is that of a token with itself."""
+    """The largest difference of a score, of which 1 is that of a token with itself under the smaller softmax scale."""
     distance: int
     """Where that is."""
     since: Mapping[str, int | None]
@@ -79,7 +79,8 @@ def diff(a: object, b: object, *, length: int | None = None) -> Diff:
     """Compare two configurations, or two engines' readings of one.
 
     a, b: anything that `read` takes, or what it gave.
-    length: within which differences are looked for; the longer of the two that are declared if left out.
+    length: within which differences are looked for; the longer of the two that are declared if left out, or four
+        times as much where a scaling begins behind it.
 
     >>> from situs import models
     >>> sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "max_position_embeddings": 4096}
@@ -94,7 +95,11 @@ def diff(a: object, b: object, *, length: int | None = None) -> Diff:
     """
     first, second = as_positions(a), as_positions(b)
     declared = [each.main.lengths.declared or 0 for each in (first, second)]
-    within = max(*declared, 1) if length is None else require_count("length", length, "it counts tokens")
+    if length is None:  # a scaling that goes by the length begins behind the declared one
+        dynamic = any("Dynamic" in repr(each.main.layers) for each in (first, second))
+        within = max(*declared, 1) * (4 if dynamic else 1)
+    else:
+        within = require_count("length", length, "it counts tokens")
     return Diff(within, tuple(_differences(first, second, within)))
 
 
@@ -186,11 +191,17 @@ def _rotated(a: Rotation | None, b: Rotation | None, one: Layer, other: Layer, l
     factors = not math.isclose(a.factor, b.factor, rel_tol=SAME)
     if not pairs and not elsewhere and not factors:
         return None
-    scale = (other.scale or 1) / (one.scale or 1)
+    ours, theirs = one.scale or 1.0, other.scale or 1.0
+    low = min(ours, theirs)
+    one_rotation, other_rotation = (
+        replace(each, factor=each.factor * math.sqrt(scale / low)) for each, scale in ((a, ours), (b, theirs))
+    )
     span = min(length, max(layer.window or layer.chunk or length for layer in (one, other)))
-    change = change_between(a, b, span, scale=scale)
+    change = change_between(one_rotation, other_rotation, span)
+    relative = max((abs(x - y) / max(abs(x), abs(y)) for x, y in zip(a.frequencies, b.frequencies, strict=True)
+                    if x != y), default=0.0)  # fmt: skip
     since = {name: _since(max(apart), each, length, elsewhere, factors) for name, each in ROUNDOFFS.items()}
-    return Rotated(spans(tuple(pairs)), change.frequency, max(apart) * span, change.score, change.distance, since)
+    return Rotated(spans(tuple(pairs)), relative, max(apart) * span, change.score, change.distance, since)
 
 
 def _since(apart: float, roundoff: float, length: int, elsewhere: bool, factors: bool) -> int | None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from situs.models.calls import Call
 from situs.models.numbers import ROTATIONS, rotation_call
-from situs.models.positions import ModelPositions
+from situs.models.positions import Layer, ModelPositions
 from situs.models.readers.families import family_of
 from situs.models.readers.schedule import KINDS
 from situs.models.reading import FIXED
 from situs.models.sources.strict import ConfigError
+from situs.models.training import training_of
 
 Method = Literal["linear", "ntk", "dynamic", "yarn", "llama3", "longrope"]
 METHODS: tuple[Method, ...] = ("linear", "ntk", "dynamic", "yarn", "llama3", "longrope")
@@ -28,9 +30,22 @@ SCALED_BY: dict[str, Method] = {
 """The method by which each scaling of a configuration extends."""
 
 
+def far_layers(main: ModelPositions) -> list[tuple[int, Layer]]:
+    """Layers that rotate and see farther in a longer text, one of each group with its number: those without a window,
+    and those whose window is wider than what the model was trained on."""
+    training = training_of(main)
+    known = math.inf if training is None else training.length
+    found = []
+    for numbers, layer in main.groups():
+        span = layer.window or layer.chunk
+        if rotation_call(layer) is not None and (layer.kind == "full" or (span is not None and span > known)):
+            found.append((numbers[0], layer))
+    return sorted(found, key=lambda each: each[0])
+
+
 def full_rotation(main: ModelPositions) -> Call | None:
-    """The rotation of the first layer that sees the whole text and rotates."""
-    return next((rotation_call(layer) for layer in main.layers if layer.kind == "full" and rotation_call(layer)), None)
+    """The rotation of the first layer that rotates and sees farther in a longer text."""
+    return next((rotation_call(layer) for _, layer in far_layers(main)), None)
 
 
 def scaling_method(main: ModelPositions) -> Method | None:
@@ -95,5 +110,6 @@ def rope_labels(main: ModelPositions, rope: Mapping[str, Any]) -> tuple[str, ...
     family = family_of(main.model_type)
     if not family.by_type:
         return ()
-    sliding = {dict(family.labels).get(type_, type_) for type_, kind in KINDS.items() if kind == "sliding"}
+    near = {"sliding"} if all(layer.kind == "full" for _, layer in far_layers(main)) else set()
+    sliding = {dict(family.labels).get(type_, type_) for type_, kind in KINDS.items() if kind in near}
     return tuple(label for label, each in rope.items() if label not in sliding and each is not None)

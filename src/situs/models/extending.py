@@ -23,13 +23,14 @@ from situs.models.extendable import (
     METHODS,
     Method,
     default_method,
+    far_layers,
     full_rotation,
     require_extendable,
     rope_labels,
     scaling_method,
     takes,
 )
-from situs.models.numbers import rotation_by
+from situs.models.numbers import rotation_by, rotation_of
 from situs.models.positions import ModelPositions
 from situs.models.reading import as_positions, read
 from situs.models.scores import Change, change_between
@@ -38,7 +39,10 @@ from situs.models.training import training_of
 from situs.models.writing import write
 from situs.registry.spelling import did_you_mean
 
-KEPT = ("rope_theta", "partial_rotary_factor", "mrope_section", "xdrope_section", "llama_4_scaling_beta")
+KEPT = (
+    "rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved", "xdrope_section",
+    "llama_4_scaling_beta",
+)  # fmt: skip
 """What rope parameters of another type keep."""
 CLOSE = 0.01  # by which original times factor may miss the target: people round
 
@@ -89,6 +93,8 @@ def extend(
     old: Call | None = call.option("scaling")
     has = scaling_method(main)
     chosen = _method(main, method, old)
+    if factors is not None and chosen != "longrope":
+        raise ConfigError(f"factors must be left out with {chosen}, since only longrope divides by them; got some.")
     plan = _plan(main, old if chosen == has else None, target=target, factor=factor, original=original)
     config = write(model, form="transformers")
     part = main_settings(config, model)
@@ -104,7 +110,7 @@ def extend(
         part["original_max_position_embeddings"] = plan.original
     longer = read(config)
     notes = tuple(_notes(main, longer.main, chosen, has, old))
-    change = _change(call, full_rotation(longer.main), main, longer.main, plan.original)
+    change = _change(main, longer.main, plan.original)
     return Extension(config, longer, chosen, plan.factor, plan.original, plan.target, change, notes)
 
 
@@ -186,9 +192,11 @@ def _require(name: str, value: object, *, whole: bool) -> None:
     if value is None:
         return
     number = value if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
-    if not 1 <= number < math.inf or (whole and number != int(number)):
+    if not 1 <= number <= 2**53 or (whole and number != int(number)):
         kind = "a whole number of tokens" if whole else "a number"
-        raise ConfigError(f"{name} must be {kind}, 1 or more, since texts become longer; got {value!r:.60}.")
+        raise ConfigError(
+            f"{name} must be {kind}, 1 or more and at most 2^53, since texts become longer; got {value!r:.60}."
+        )
 
 
 def _rope(
@@ -221,26 +229,36 @@ def _lists(factors: Mapping[str, Sequence[float]] | None, call: Call) -> dict[st
     """LongRoPE's divisors, which no formula gives."""
     pairs = len(rotation_by(call, 1).frequencies)
     names = ("short_factor", "long_factor")
-    if factors is None or any(name not in factors for name in names):
+    if not isinstance(factors, Mapping) or any(name not in factors for name in names):
         raise ConfigError(
             f"factors must hold short_factor and long_factor, {pairs} numbers each, since longrope divides each "
             f"frequency by a number that a search found for one model and length; got "
-            f"{'none' if factors is None else ', '.join(map(str, factors)) or 'neither'}. Without them, choose yarn."
+            f"{_named(factors)}. Without them, choose yarn."
         )
-    found = {name: list(factors[name]) for name in names}
-    for name, each in found.items():
-        if len(each) != pairs:
-            raise ConfigError(f"factors[{name!r}] must have {pairs} numbers, one for each pair; got {len(each)}.")
+    found: dict[str, list[float]] = {}
+    for name in names:
+        given = factors[name]
+        if not isinstance(given, (list, tuple)) or len(given) != pairs:
+            many = f"{len(given)}" if isinstance(given, (list, tuple)) else f"{given!r:.60}"
+            raise ConfigError(f"factors[{name!r}] must be {pairs} numbers, one for each pair; got {many}.")
+        found[name] = list(given)
     return found
 
 
-def _change(before: Call, after: Call | None, main: ModelPositions, longer: ModelPositions, original: int) -> Change:
-    assert after is not None
-    scales = [
-        next(each.scale for each in model.layers if each.kind == "full" and each.scale) for model in (main, longer)
-    ]
-    first, second = rotation_by(before, original), rotation_by(after, original)
-    return change_between(first, second, original, scale=scales[1] / scales[0])
+def _named(factors: object) -> str:
+    if factors is None:
+        return "none"
+    return ", ".join(map(str, factors)) or "neither" if isinstance(factors, Mapping) else f"{factors!r:.60}"
+
+
+def _change(main: ModelPositions, longer: ModelPositions, original: int) -> Change:
+    """What an extension changes below the original length, in the first layer that sees farther."""
+    number, before = far_layers(main)[0]
+    after = longer.layers[number]
+    first, second = (rotation_of(layer, original) for layer in (before, after))
+    assert first is not None
+    assert second is not None
+    return change_between(first, second, original, scale=(after.scale or 1) / (before.scale or 1))
 
 
 def _notes(

@@ -142,7 +142,7 @@ class ModelPositions:
     def layer(self, index: int) -> Layer:
         """One layer, of the text where a model has several parts."""
         layers = self.main.layers
-        if isinstance(index, bool) or not -len(layers) <= index < len(layers):
+        if type(index) is not int or not -len(layers) <= index < len(layers):
             raise IndexError(
                 f"layer must be a number below {len(layers)}, since {self.main.model_type} has that many layers; got "
                 f"{index!r}."

@@ -84,7 +84,10 @@ def _changed(part: ModelPositions, config: Mapping[str, Any], served: int) -> tu
         )
     found = []
     for index, layer in enumerate(part.layers):
-        calls = tuple(_rotated(call, part, served, notes) if call.cls == "Rotary" else call for call in layer.calls)
+        calls = tuple(
+            _rotated(_dealt(call, config, notes), part, served, notes) if call.cls == "Rotary" else call
+            for call in layer.calls
+        )
         if name == "ministral3":
             calls = _temperature(calls, config, notes)
         changed = replace(layer, calls=calls)
@@ -117,6 +120,20 @@ def _temperature(calls: tuple[Call, ...], config: Mapping[str, Any], notes: list
             Note("llama_4_scaling_beta", "vLLM does not read it here, but at the top level as llama_4_scaling")
         )
     return rest
+
+
+def _dealt(call: Call, config: Mapping[str, Any], notes: list[Note]) -> Call:
+    """Pairs as vLLM deals them to coordinates: in turns where mrope_interleaved is true, else in blocks."""
+    split: Call | None = call.option("split")
+    rope = config.get("rope_parameters") or config.get("rope_scaling")
+    if split is None or split.cls != "Sections" or not isinstance(rope, Mapping) or "mrope_section" not in rope:
+        return call
+    order = "interleaved" if rope.get("mrope_interleaved") else "contiguous"
+    if split.option("order") not in ("interleaved", "contiguous") or split.option("order") == order:
+        return call
+    turns = "in turns" if order == "interleaved" else "in blocks"
+    notes.append(Note("mrope_interleaved", f"vLLM deals pairs to coordinates {turns}, since it goes by this setting"))
+    return call.replace(split=split.replace(order=order))
 
 
 def _rotated(call: Call, part: ModelPositions, served: int, notes: list[Note]) -> Call:

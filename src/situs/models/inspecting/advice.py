@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from situs.models.extendable import METHODS, Method, default_method, scaling_method, why_not
+from situs.models.extendable import METHODS, Method, default_method, far_layers, scaling_method, why_not
 from situs.models.extending import Extension, extend, main_settings
 from situs.models.inspecting.pairs import pairs_of
-from situs.models.numbers import rotation_call
-from situs.models.positions import Layer, ModelPositions
+from situs.models.positions import ModelPositions
 from situs.models.scores import Change
 from situs.models.sources.strict import ConfigError
 from situs.models.training import Training, training_of
@@ -96,7 +95,7 @@ def _extended(model: ModelPositions, training: Training, target: int) -> Advice:
         )
     before = _unseen(main, training, target)
     after = next(each.unseen for each in options if each.method == best.method)
-    pairs = sum(len(pairs_of(layer, training, target)) for layer, _ in _full(main))
+    pairs = sum(len(pairs_of(layer, training, target)) for _, layer in far_layers(main))
     change = best.change
     reasons = [
         YARN
@@ -136,13 +135,7 @@ def _with_settings(changed: ModelPositions, model: ModelPositions) -> ModelPosit
 def _unseen(main: ModelPositions, training: Training, target: int, trained: ModelPositions | None = None) -> int:
     """How many pairs of layers of full attention meet new angles."""
     found = 0
-    for layer, number in _full(main):
+    for number, layer in far_layers(main):
         before = None if trained is None else trained.layers[number]
         found += sum(each.state == "never seen" for each in pairs_of(layer, training, target, trained=before))
     return found
-
-
-def _full(main: ModelPositions) -> list[tuple[Layer, int]]:
-    """Layers of full attention that rotate, one of each group, with its number."""
-    groups = ((layer, numbers[0]) for numbers, layer in main.groups())
-    return [(layer, number) for layer, number in groups if layer.kind == "full" and rotation_call(layer) is not None]

@@ -54,7 +54,7 @@ def load(given: object) -> Source:
     if given == "-":
         return _of_text(sys.stdin.buffer.read(BYTES + 1), "standard input")
     if isinstance(given, (str, os.PathLike)):
-        return _of_path(Path(given))
+        return _of_path(_path(given))
     to_dict = getattr(given, "to_dict", None)
     if callable(to_dict) and not isinstance(given, type):
         return _of_mapping(to_dict(), type(given).__name__)
@@ -69,6 +69,7 @@ def _of_text(text: bytes | str, name: str, folder: Path | None = None) -> Source
         keys, tensors = read_gguf_bytes(text, name)
         return Source(keys, name, "gguf", tensors)
     config = parse(text, name)
+    _require_config(config, name)
     return Source(config, name, _form(config), folder=folder)
 
 
@@ -77,6 +78,7 @@ def _of_mapping(given: Any, name: str) -> Source:
         raise TypeError(f"{name} must give its settings as a dict; got {given!r:.80}.")
     require_depth(given, name)
     config = _plain(given, name)
+    _require_config(config, name)
     return Source(config, name, _form(config))
 
 
@@ -90,6 +92,16 @@ def _plain(given: Any, name: str) -> Any:
     if isinstance(given, (list, tuple)):
         return [_plain(each, name) for each in given]
     return copy.copy(given)
+
+
+def _path(given: str | os.PathLike[str]) -> Path:
+    """A path that a system can look up."""
+    try:
+        if str(given) and os.fsencode(given).count(b"\0") == 0:
+            return Path(given)
+    except ValueError:  # letters that no file name has
+        pass
+    raise ConfigError(f"source must name a file or a folder; got {str(given)!r:.80}.")
 
 
 def _of_path(path: Path) -> Source:
@@ -119,6 +131,15 @@ def _within(folder: Path) -> Path:
         f"a folder must hold {', '.join(FILES)} or one GGUF file; got '{folder}' with "
         f"{f'{len(files)} GGUF files' if files else 'none of them'}."
     )
+
+
+def _require_config(config: dict[str, Any], name: str) -> None:
+    """Raise for a file of golden numbers, which names a model type too."""
+    if config.get("schema") == "situs-golden":
+        raise ConfigError(
+            f"source must be a configuration; got {name}, which holds golden numbers. Give the config.json that they "
+            f"were made from."
+        )
 
 
 def _form(config: dict[str, Any]) -> Form:
