@@ -107,6 +107,10 @@ OTHERS: dict[str, dict[str, Any]] = {
         )
     },
     "inkling_text": {"model_type": "inkling_text", "log_scaling_n_floor": 8192},
+    "unequal sections": {
+        "model_type": "qwen2_vl_text", **_sizes(1024, 8, 2), "rope_theta": 1e6,
+        "rope_scaling": {"type": "mrope", "mrope_section": [16, 20, 28]},
+    },
     "beit": {"model_type": "beit", "use_relative_position_bias": True},
     "roformer": {"model_type": "roformer", "rotary_value": True},
 }  # fmt: skip
