@@ -19,10 +19,9 @@ from situs import models
 from situs.models import ConfigError, Golden, golden
 from situs.models.oracle.probes import probe
 from situs.models.readers.facts import model_types
-from tests.models.golden_configs import CONFIGS, OTHERS
+from tests.models.golden_configs import ALL, CONFIGS
 from tests.raising import raises_exactly
 
-ALL = {**CONFIGS, **OTHERS}
 TINY = {"model_type": "llama", "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2}
 
 
