@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
+
+from situs import models
+from situs.models import Golden, ModelPositions
+from situs.models.oracle.places import POSITIONS
 
 
 def _sizes(hidden: int, heads: int, layers: int, keys: int | None = None, **more: Any) -> dict[str, Any]:
@@ -107,7 +112,25 @@ OTHERS: dict[str, dict[str, Any]] = {
         )
     },
     "inkling_text": {"model_type": "inkling_text", "log_scaling_n_floor": 8192},
+    "unequal sections": {
+        "model_type": "qwen2_vl_text", **_sizes(1024, 8, 2), "rope_theta": 1e6,
+        "rope_scaling": {"type": "mrope", "mrope_section": [16, 20, 28]},
+    },
     "beit": {"model_type": "beit", "use_relative_position_bias": True},
     "roformer": {"model_type": "roformer", "rotary_value": True},
 }  # fmt: skip
 """Rarer kinds: biases of images and pages, terms by content, learned frequencies, rotated values."""
+
+ALL = {**CONFIGS, **OTHERS}
+
+
+@functools.cache
+def model_of(name: str) -> ModelPositions:
+    """A model that is read once."""
+    return models.read(ALL[name])
+
+
+@functools.cache
+def golden_of(name: str, positions: tuple[int, ...] = POSITIONS) -> Golden:
+    """Golden numbers that are made once; nobody may change them."""
+    return models.golden(model_of(name), positions=positions)

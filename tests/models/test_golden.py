@@ -18,12 +18,12 @@ import torch
 from situs import models
 from situs.models import ConfigError, Golden, golden
 from situs.models.oracle.probes import probe
-from tests.models.golden_configs import CONFIGS, OTHERS
+from situs.models.readers.facts import model_types
+from tests.models.golden_configs import ALL, CONFIGS
 from tests.raising import raises_exactly
 
 pytestmark = pytest.mark.once
 
-ALL = {**CONFIGS, **OTHERS}
 TINY = {"model_type": "llama", "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2}
 
 
@@ -224,3 +224,30 @@ def test_reading_loads_no_torch_until_numbers_are_asked_for() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "False True True\n"
+
+
+@pytest.mark.thin(20)
+@pytest.mark.parametrize("model_type", model_types())
+def test_every_model_type_that_is_read_has_golden_numbers_that_verify(model_type: str) -> None:
+    try:
+        model = models.read({"model_type": model_type})
+    except ConfigError:
+        pytest.skip("not read by its defaults")
+    made = golden(model, positions=[0, 1, 100, 5000])
+    assert all(bool(each.double().isfinite().all()) for each in made.arrays.values())
+    assert models.verify(model, dict(made.outputs), positions=[0, 1, 100, 5000]).agrees
+
+
+def test_nobody_elses_random_numbers_are_used_up() -> None:
+    torch.manual_seed(3)
+    alone = torch.rand(3)
+    torch.manual_seed(3)
+    golden(CONFIGS["t5"])
+    assert torch.equal(torch.rand(3), alone)
+
+
+def test_arrays_are_the_callers_own() -> None:
+    first = golden(TINY, positions=[0, 3])
+    kept = first["layer0.q"].clone()
+    first["layer0.q"].zero_()
+    assert torch.equal(golden(TINY, positions=[0, 3])["layer0.q"], kept)

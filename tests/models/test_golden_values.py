@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 
 from situs import Positions, models
 from situs.models import Golden
-from tests.models.golden_configs import CONFIGS, OTHERS
+from tests.models.golden_configs import ALL
 from tests.references import alibi, boxes, deberta, gated, projected, shaw, sinusoidal, swin, t5, temperature, vitdet
 from tests.references import rotary as rotary_reference
 from tests.references import transformer_xl as xl
 
 pytestmark = pytest.mark.once
 
-ALL = {**CONFIGS, **OTHERS}
 Numbers = NDArray[np.float64]
 
 

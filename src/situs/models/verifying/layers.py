@@ -26,7 +26,8 @@ def _exchanged(part: Part, other: dict[Layer, Layer]) -> Part | None:
 
 def _inverted(part: Part) -> Part | None:
     kinds = _kinds(part)
-    if len(kinds) != 2 or len({layer.heads.dim for layer in kinds if layer.heads is not None}) != 1:
+    widths = {layer.heads.dim for layer in kinds if layer.heads is not None}
+    if len(kinds) != 2 or len(widths) != 1 or len({group.coordinates for group in part.groups}) != 1:
         return None
     return _exchanged(part, {kinds[0]: kinds[1], kinds[1]: kinds[0]})
 

@@ -79,7 +79,10 @@ class Search:
         """How exact angles must be for a wrong program to explain the port; None where it does not at all."""
         computed, level = Computed(part, self.right), EXACT
         for name, given in self.port.items():
-            numbers = computed.numbers(name)
+            try:
+                numbers = computed.numbers(name)
+            except ValueError:  # positions that an encoding refuses: no program could have computed this
+                return None
             if numbers.value.shape != given.value.shape:
                 return None
             if level == EXACT and not agree(self.right, name, given, numbers, EXACT):
