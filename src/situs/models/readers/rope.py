@@ -98,10 +98,8 @@ def read_ladder(
     told_share = "it is a share of the channels"
     share = view.number("partial_rotary_factor", reason=told_share, default=share, above=0, most=1)
     notes: list[str] = []
-    if kind == "longrope" and written != kind:
-        notes.append(
-            f"{view.spelling('rope_type', 'type')} {told(written)} is longrope, and fails in transformers 5.22"
-        )
+    if written == "su":
+        notes.append(f"{view.spelling('rope_type', 'type')} 'su' is longrope, and fails in transformers 5.22")
     within = view.count("original_max_position_embeddings", reason="it counts tokens")
     if original is not None and within is not None and original != within:
         notes.append(
