@@ -44,7 +44,7 @@ def test_inspect_tells_on_one_screen_what_breaks_and_what_to_set(capsys: pytest.
     assert "40-63  35,333 to 5.06 million  0.927 to 0.00647  never seen from 32,768 on" in out
     assert "Set yarn with factor 4 for 131,072 tokens." in out
     assert "--rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 32768" in out
-    assert "keys and values of one text in 16 bits: 7 GiB" in out
+    assert "cache of keys and values, one text, 16 bits: 7 GiB" in out
     assert "\033[" not in out
     pasted = ("{", "}", '"', "--")  # which may be as long as it has to
     assert all(len(line) <= 80 or line.strip().startswith(pasted) for line in out.splitlines())
@@ -53,9 +53,9 @@ def test_inspect_tells_on_one_screen_what_breaks_and_what_to_set(capsys: pytest.
 def test_inspect_says_why_a_scaling_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     main(["inspect", saved({"model_type": "cohere2", **_small(), "sliding_window": 4096}), "--target", "1,000,000"])
     out = " ".join(capsys.readouterr().out.split())
-    assert "a scaling changes nothing here, because no key is farther away than 4,096 tokens at any length" in out
+    assert "a scaling changes nothing here, because no key is farther away than 4,095 tokens at any length" in out
     assert "a scaling of rotary changes nothing here, because these layers do not rotate" in out
-    assert "No scaling makes texts longer: the layers that rotate see a window or a chunk alone" in out
+    assert "No scaling of rotary is needed or would help: the layers that rotate see a window or a chunk alone" in out
 
 
 def _small() -> dict[str, Any]:
@@ -169,3 +169,36 @@ def test_extend_replaces_a_file_where_told(here: Path) -> None:
     config = saved(QWEN)
     assert main(["extend", config, "--target", "65536", "--out", config, "--force"]) == 0
     assert json.loads((here / config).read_text())["max_position_embeddings"] == 65536
+
+
+def test_what_a_model_with_parts_is_to_be_given_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
+    gemma = {"model_type": "gemma3", "text_config": GEMMA}
+    main(["inspect", saved(gemma), "--target", "131072", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    pasted = json.loads(found["advice"]["settings"]["transformers, in config.json"])
+    assert list(pasted) == ["text_config"]
+    assert read({**gemma, "text_config": {**GEMMA, **pasted["text_config"], "rope_theta": None,
+                                          "rope_local_base_freq": None}}).main.lengths.declared == 131072  # fmt: skip
+
+
+def test_diff_with_an_engine_that_does_the_same_says_what_it_serves(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diff", saved(QWEN), "vllm"]) == 0
+    assert capsys.readouterr().out == (
+        "No difference: both do the same with positions.\nvllm serves 32,768 tokens by default.\n"
+    )
+
+
+@pytest.mark.parametrize(("config", "headline"), [
+    ({"model_type": "mpt"}, "8,192 tokens cannot be read as it is: transformers makes a bias for 2,048 keys."),
+    ({"model_type": "gptj"}, "8,192 tokens cannot be read as it is: its table of sines and cosines is made for 2,048 "
+     "tokens."),
+    ({"model_type": "phi3", **{key: QWEN[key] for key in ("hidden_size", "num_attention_heads")},
+      "num_hidden_layers": 2, "max_position_embeddings": 2048, "num_key_value_heads": 28},
+     "No method that phi3 reads carries it to 8,192 tokens."),
+])  # fmt: skip
+def test_advice_is_what_can_be_done(config: dict[str, Any], headline: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["inspect", saved(config), "--target", "8192", "--json"])
+    advice = json.loads(capsys.readouterr().out)["advice"]
+    assert advice["headline"] == headline
+    if config["model_type"] != "phi3":
+        assert advice["reasons"][0] in ('Set "max_seq_len": 8192.', 'Set "n_positions": 8192.')

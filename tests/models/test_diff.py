@@ -97,7 +97,7 @@ def test_layers_that_rotate_on_one_side_alone_are_told() -> None:
 
 def test_other_numbers_of_layers_are_told() -> None:
     text = str(diff(LLAMA, {**LLAMA, "num_hidden_layers": 6}))
-    assert text == "the whole\n  layers: 4 and 6"
+    assert text == "the model\n  layers: 4 and 6"
 
 
 def test_parts_are_compared_by_name_and_a_text_alone_with_that_of_a_whole() -> None:
@@ -106,7 +106,7 @@ def test_parts_are_compared_by_name_and_a_text_alone_with_that_of_a_whole() -> N
     whole = {"model_type": "qwen2_vl", "text_config": text}
     assert not diff(whole, text)
     assert str(diff(whole, {**whole, "text_config": {**text, "num_hidden_layers": 2}})) == (
-        "text: the whole\n  layers: 4 and 2"
+        "text: the model\n  layers: 4 and 2"
     )
 
 

@@ -178,9 +178,10 @@ REFUSED = "source must have layers of full attention that rotate by rope paramet
 @pytest.mark.parametrize(("config", "message"), [
     ({"model_type": "gpt2"}, "gpt2: its positions are a learned table of 1,024 rows, which no setting makes longer. "
      "Extend the table and train on: situs.Learned.extend."),
-    ({"model_type": "bloom"}, "bloom: its scores go by ALiBi, which can be had for any distance. There is nothing to "
+    ({"model_type": "bloom"}, "bloom: its scores go by ALiBi, which is defined for every distance. There is nothing to "
      "set."),
-    ({"model_type": "t5"}, "t5: its scores go by T5Bias, which can be had for any distance. There is nothing to set."),
+    ({"model_type": "t5"}, "t5: its scores go by T5Bias, which is defined for every distance. There is nothing to "
+     "set."),
     ({"model_type": "cohere2", **SIZES, "num_hidden_layers": 4, "sliding_window": 4096},
      "cohere2: the layers that rotate see a window or a chunk alone, so that no distance grows with the text, and "
      "those of full attention do not rotate. There is nothing to set."),

@@ -31,7 +31,9 @@ def add_commands(commands: Commands) -> None:
         "configuration, and what to set instead.",
     )
     inspect.add_argument("source", help=SOURCE)
-    inspect.add_argument("--target", type=_count, metavar="N", help="tokens of the text; what the model declares")
+    inspect.add_argument(
+        "--target", type=_count, metavar="N", help="tokens of the text (default: what the model declares)"
+    )
     inspect.add_argument("--engine", choices=ENGINES, default=ENGINES[0], help="whose reading of the file to inspect")
     inspect.add_argument("--pairs", action="store_true", help="list every pair of channels by itself")
     inspect.add_argument("--plot", type=Path, metavar="FILE", help="draw the spectrum: .png, .svg or .pdf")
@@ -124,6 +126,9 @@ def run_diff(options: argparse.Namespace) -> int:
         first, second = models.read(options.a), models.read(options.b)
     found = models.diff(first, second, length=options.length)
     print(json.dumps(found.to_dict(), indent=2) if options.json else found)
+    served = second.main.lengths.served
+    if served is not None and not options.json:
+        print(f"{engine} serves {served:,} tokens by default.")
     return 1 if found else 0
 
 

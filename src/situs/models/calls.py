@@ -59,8 +59,18 @@ class Call:
         """As JSON holds it."""
         return {"class": self.cls, **{name: _plain(each) for name, each in self.options}}
 
+    def shown(self) -> str:
+        """As code, with long lists told by their length."""
+        return f"{self.cls}({', '.join(f'{name}={_shown(each)}' for name, each in self.options)})"
+
     def __repr__(self) -> str:
         return f"{self.cls}({', '.join(f'{name}={each!r}' for name, each in self.options)})"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Call):
+        return value.shown()
+    return f"({len(value)} numbers)" if isinstance(value, tuple) and len(value) > 8 else repr(value)
 
 
 def _plain(value: Any) -> Any:

@@ -126,7 +126,7 @@ def _between(name: str, a: ModelPositions, b: ModelPositions, length: int) -> It
     whole: dict[str, tuple[str, str]] = {}
     if a.input != b.input:
         whole["input"] = tuple(" + ".join(map(repr, each.input)) or "none" for each in (a, b))  # type: ignore[assignment]
-    for key in ("declared", "original", "limit", "served"):
+    for key in ("declared", "original", "limit"):
         one, other = getattr(a.lengths, key), getattr(b.lengths, key)
         if one != other:
             whole[f"{key} length"] = _both(one, other)
@@ -175,7 +175,13 @@ def _options(a: Call, b: Call) -> Iterator[tuple[str, tuple[str, str]]]:
     for name in dict.fromkeys((*ours, *theirs)):
         one, other = ours.get(name), theirs.get(name)
         if one != other:
-            yield (name if a.cls in ROTATIONS else f"{a.cls} {name}"), (str(one or "none"), str(other or "none"))
+            yield (name if a.cls in ROTATIONS else f"{a.cls} {name}"), (_option(one), _option(other))
+
+
+def _option(value: object) -> str:
+    if value is None:
+        return "none"
+    return value.shown() if isinstance(value, Call) else str(value)
 
 
 def _rotated(a: Rotation | None, b: Rotation | None, one: Layer, other: Layer, length: int) -> Rotated | None:
@@ -215,7 +221,7 @@ def _since(apart: float, roundoff: float, length: int, elsewhere: bool, factors:
 
 def _lines(each: Difference, length: int) -> Iterator[str]:
     part = f"{each.part}: " if each.part else ""
-    yield f"{part}layer{'s' * (not each.layers.isdecimal())} {each.layers}" if each.layers else f"{part}the whole"
+    yield f"{part}layer{'s' * (not each.layers.isdecimal())} {each.layers}" if each.layers else f"{part}the model"
     for name, (one, other) in each.fields.items():
         yield f"  {name}: {one} and {other}"
     rotated = each.rotated
@@ -223,8 +229,12 @@ def _lines(each: Difference, length: int) -> Iterator[str]:
         return
     if rotated.pairs:
         yield f"  frequencies of pairs {rotated.pairs} differ by up to {100 * rotated.frequency:.3g} %"
-    told = (f"{_from(since, length)} in {name}" for name, since in rotated.since.items())
-    yield f"  matters from position {', '.join(told)}"
+    starts = set(rotated.since.values())
+    if len(starts) == 1:
+        yield f"  matters in every dtype from position {_from(starts.pop(), length)}"
+    else:
+        told = (f"{_from(since, length)} in {name}" for name, since in rotated.since.items())
+        yield f"  matters from position {', '.join(told)}"
     yield (
         f"  within {length:,} tokens angles differ by up to {rotated.angle:,.3g} rad, scores by up to "
         f"{rotated.score:.2g} (at distance {rotated.distance:,}; a token with itself has 1)"

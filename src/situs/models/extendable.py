@@ -99,7 +99,7 @@ def why_not(main: ModelPositions) -> str:
             f"{', and those of full attention do not rotate' * full}. {NOTHING}"
         )
     if calls & {"ALiBi", "T5Bias", "Deberta", "Boxes", "Shaw", "ProjectedBias", "TransformerXL"}:
-        return f"its scores go by {' and '.join(sorted(calls))}, which can be had for any distance. {NOTHING}"
+        return f"its scores go by {' and '.join(sorted(calls))}, which is defined for every distance. {NOTHING}"
     if any(call.cls == "Sinusoidal" for call in main.input):
         return f"its sinusoids are computed for any position. {NOTHING}"
     return f"its layers have no positions that a scaling could change. {NOTHING}"

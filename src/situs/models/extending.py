@@ -109,18 +109,25 @@ def extend(
     if "original_max_position_embeddings" in part:
         part["original_max_position_embeddings"] = plan.original
     longer = read(config)
-    notes = tuple(_notes(main, longer.main, chosen, has, old))
+    notes = tuple(_notes(main, longer.main, chosen, has))
     change = _change(main, longer.main, plan.original)
     return Extension(config, longer, chosen, plan.factor, plan.original, plan.target, change, notes)
 
 
+def main_path(config: Mapping[str, Any], model: ModelPositions) -> list[str]:
+    """The keys that lead to the settings of a model's main part."""
+    if model.main is model:
+        return []
+    name, part = next((name, each) for name, each in model.submodels.items() if each.main is model.main)
+    key = f"{name}_config" if f"{name}_config" in config else name
+    return [key, *main_path(config[key], part)]
+
+
 def main_settings(config: dict[str, Any], model: ModelPositions) -> dict[str, Any]:
     """The settings of a model's main part, within those of the whole."""
-    if model.main is model:
-        return config
-    name, part = next((name, each) for name, each in model.submodels.items() if each.main is model.main)
-    inner: dict[str, Any] = config[f"{name}_config" if f"{name}_config" in config else name]
-    return main_settings(inner, part)
+    for key in main_path(config, model):
+        config = config[key]
+    return config
 
 
 @dataclass(frozen=True)
@@ -215,7 +222,7 @@ def _rope(
     if method in ("linear", "dynamic"):
         return {**rope, "rope_type": method, "factor": plan.factor}
     if method == "yarn":
-        return {**rope, "rope_type": "yarn", **lengths}
+        return {**_without_old_factor(rope), "rope_type": "yarn", **lengths}
     if method == "llama3":
         ramp = {
             "low_freq_factor": rope.get("low_freq_factor", 1.0),
@@ -223,6 +230,13 @@ def _rope(
         }
         return {**rope, "rope_type": "llama3", **lengths, **ramp}
     return {**rope, "rope_type": "longrope", **lengths, **_lists(factors, call)}
+
+
+def _without_old_factor(rope: dict[str, Any]) -> dict[str, Any]:
+    """Rope parameters without an attention_factor that is only YaRN's own for the factor of before."""
+    given, factor = rope.get("attention_factor"), rope.get("factor")
+    follows = given is not None and factor and math.isclose(given, 0.1 * math.log(factor) + 1, rel_tol=1e-6)
+    return {key: each for key, each in rope.items() if key != "attention_factor" or not follows}
 
 
 def _lists(factors: Mapping[str, Sequence[float]] | None, call: Call) -> dict[str, list[float]]:
@@ -261,14 +275,13 @@ def _change(main: ModelPositions, longer: ModelPositions, original: int) -> Chan
     return change_between(first, second, original, scale=(after.scale or 1) / (before.scale or 1))
 
 
-def _notes(
-    main: ModelPositions, longer: ModelPositions, method: Method, has: str | None, old: Call | None
-) -> Iterator[str]:
+def _notes(main: ModelPositions, longer: ModelPositions, method: Method, has: str | None) -> Iterator[str]:
     if has is not None and method != has:
         yield f"{method} replaces {has}, which the model was trained with"
     if any(a != b and a.kind == "sliding" for a, b in zip(main.layers, longer.layers, strict=True)):
         yield "sliding layers change too, since this model type has one set of frequencies for all layers"
-    if method == "yarn" and old is not None and old.option("attention_factor") is not None:
+    scaled = full_rotation(longer)
+    if method == "yarn" and scaled is not None and scaled.option("scaling").option("attention_factor") is not None:
         yield "attention_factor stays as the configuration has it, and does not follow the factor"
     if any(call.option("split") is not None for layer in main.layers for call in layer.calls):
         yield "positions of images advance by less than one per token: texts with images need a smaller factor"

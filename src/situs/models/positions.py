@@ -79,7 +79,7 @@ class Layer:
             return "linear attention or a state, which has an order by itself"
         if self.kind == "none":
             return "no attention"
-        words = [" + ".join(map(repr, self.calls)) or "no positions"]
+        words = [" + ".join(call.shown() for call in self.calls) or "no positions"]
         if self.window is not None:
             words.append(f"window {self.window:,}")
         if self.chunk is not None:

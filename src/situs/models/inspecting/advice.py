@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from situs.models.extendable import METHODS, Method, default_method, far_layers, scaling_method, why_not
-from situs.models.extending import Extension, extend, main_settings
+from situs.models.extending import Extension, extend, main_path, main_settings
 from situs.models.inspecting.pairs import pairs_of
 from situs.models.positions import ModelPositions
 from situs.models.scores import Change
@@ -22,6 +23,8 @@ PLACES = {
     "llama.cpp-flags": "llama.cpp",
 }
 """The forms of settings, and where each is pasted."""
+RAISED = {"mpt": "max_seq_len", "gptj": "n_positions", "codegen": "n_positions"}
+"""Settings that make the table of a model type longer, where it is computed."""
 YARN = (
     "Of the methods that leave no pair with new angles, engines read yarn most widely, and its authors found it ahead "
     "of linear and ntk (Peng et al. 2023). Measure it on texts of your own."
@@ -58,14 +61,13 @@ def advise(model: ModelPositions, target: int) -> Advice:
     limit = main.lengths.limit
     reason = why_not(main)
     if limit is not None and target > limit:
-        cure = f"{reason[0].upper()}{reason[1:]}" if reason else "Nothing in the configuration changes that."
-        return Advice(f"{target:,} tokens cannot be read: {main.lengths.reason}.", (cure,))
+        return _beyond_limit(main, target, reason)
     if training is None:
         return Advice("Nothing can be recommended, since the configuration names no length.")
     if target <= training.length:
         return Advice(f"Nothing has to be set: the model is made for {training.length:,} tokens.")
     if reason:
-        return Advice(f"No scaling makes texts longer: {reason}")
+        return Advice(f"No scaling of rotary is needed or would help: {reason}")
     if not _unseen(main, training, target):
         return Advice(
             "Nothing has to be set: no pair of channels meets an angle that training did not show.",
@@ -96,6 +98,13 @@ def _extended(model: ModelPositions, training: Training, target: int) -> Advice:
     before = _unseen(main, training, target)
     after = next(each.unseen for each in options if each.method == best.method)
     pairs = sum(len(pairs_of(layer, training, target)) for _, layer in far_layers(main))
+    if 2 * after > before:
+        return Advice(
+            f"No method that {main.model_type} reads carries it to {target:,} tokens.",
+            (f"{before} of {pairs} pairs meet angles that training did not show; with {best.method}, {after}.",),
+            None,
+            options,
+        )
     change = best.change
     reasons = [
         YARN
@@ -106,17 +115,37 @@ def _extended(model: ModelPositions, training: Training, target: int) -> Advice:
         f"As it is, {before} of {pairs} pairs meet angles that training did not show; with {best.method}, {after}.",
         f"Below {best.original:,} tokens, frequencies change by up to {100 * change.frequency:.3g} % and scores by "
         f"up to {change.score:.2g} (at distance {change.distance:,}; a token with itself has 1).",
-        *(f"{note[0].upper()}{note[1:]}." for note in best.notes),
+        *(f"Note: {note}." for note in best.notes),
     ]
     headline = f"Set {best.method} with factor {best.factor:.6g} for {target:,} tokens."
     return Advice(headline, tuple(reasons), best, options, settings_of(best, model))
+
+
+def _beyond_limit(main: ModelPositions, target: int, reason: str) -> Advice:
+    """What to say of a text that is longer than a model can run."""
+    headline = f"{target:,} tokens cannot be read as it is: {main.lengths.reason}."
+    setting = RAISED.get(main.model_type)
+    if setting is None:
+        cure = f"{reason[0].upper()}{reason[1:]}" if reason else "Nothing in the configuration changes that."
+        return Advice(headline, (cure,))
+    cures = [f'Set "{setting}": {target}.']
+    training = training_of(main)
+    unseen = 0 if training is None else _unseen(main, training, target)
+    if unseen:
+        cures.append(
+            f"{unseen} pairs then meet angles that training did not show, and {main.model_type} has no scaling."
+        )
+    return Advice(headline, tuple(cures))
 
 
 def settings_of(extension: Extension, model: ModelPositions) -> dict[str, str]:
     """What to paste where, for each engine that has the model's own file."""
     part = main_settings(dict(extension.config), extension.positions)
     keys = ("max_position_embeddings", "original_max_position_embeddings", "rope_parameters")
-    found = {PLACES["transformers"]: json.dumps({key: part[key] for key in keys if key in part}, indent=2)}
+    pasted: dict[str, Any] = {key: part[key] for key in keys if key in part}
+    for key in reversed(main_path(dict(extension.config), extension.positions)):
+        pasted = {key: pasted}
+    found = {PLACES["transformers"]: json.dumps(pasted, indent=2)}
     changed = _with_settings(extension.positions, model)
     for form in ("vllm-overrides", "llama.cpp-flags"):
         try:

@@ -24,7 +24,7 @@ State = Literal["seen", "interpolated", "never seen", "not rotated"]
 ROUNDING = 1e-9
 """Angles and frequencies that differ by less, relatively, are the same."""
 DTYPES = ("float32", "bfloat16", "float16")
-LAST = 64  # positions before the target at which rounded angles are measured
+MEASURED = 8192  # positions up to the target, at equal steps, at which rounded angles are measured
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def pairs_of(layer: Layer, training: Training, target: int, *, trained: Layer | 
     return tuple(found)
 
 
-def scaling_in(layer: Layer, target: int) -> str:
+def scaling_in(layer: Layer, target: int, training: Training | None) -> str:
     """What a scaling of rotary changes in a layer, or why nothing; "" where there is none and one could."""
     if layer.kind in ("linear", "none"):
         return ""
@@ -88,15 +88,20 @@ def scaling_in(layer: Layer, target: int) -> str:
     scaling = call.option("scaling")
     name = "a scaling" if scaling is None else scaling.cls
     span = layer.window or layer.chunk
-    if span is not None and span < target:
+    known = math.inf if training is None else training.plain
+    if span is not None and span <= min(target, known):
         needed = " that is needed" if scaling is not None else ""
-        return f"{name} changes nothing{needed} here, because no key is farther away than {span:,} tokens at any length"
+        nothing = f"{name} changes nothing{needed} here"
+        return f"{nothing}, because no key is farther away than {span - 1:,} tokens at any length"
     if scaling is None:
         return ""
     plain, now = rotation_by(unscaled(call)), rotation_by(call, target)
     ratios = [a / b if b else 1.0 for a, b in zip(plain.frequencies, now.frequencies, strict=True)]
     slowed = [index for index, each in enumerate(ratios) if abs(each - 1) > ROUNDING]
     words = [f"slows pairs {spans(tuple(slowed))} by up to {max(ratios):.4g} times"] if slowed else []
+    still = [index for index, each in enumerate(now.frequencies) if not each]
+    if still:
+        words.append(f"leaves pairs {spans(tuple(still))} without a position")
     if now.factor != 1:
         words.append(f"multiplies cosines and sines by {now.factor:.4g}")
     return f"{name} {' and '.join(words) or 'changes nothing at this length'}"
@@ -104,10 +109,10 @@ def scaling_in(layer: Layer, target: int) -> str:
 
 def angle_errors(rotation: Rotation, target: int) -> dict[str, float]:
     """The largest error of an angle, in radians, where position, frequency and product are rounded to a dtype: measured
-    at the last positions before the target; infinite where positions overflow."""
+    at positions up to the target; infinite where positions overflow."""
     import torch
 
-    positions = torch.arange(max(target - LAST, 0), target, dtype=torch.float64)[:, None]
+    positions = torch.linspace(0, target - 1, min(target, MEASURED), dtype=torch.float64).round()[:, None]
     frequencies = torch.tensor(rotation.frequencies, dtype=torch.float64)
     exact = positions * frequencies
     found = {}

@@ -19,6 +19,7 @@ def as_plain(report: Report) -> dict[str, Any]:
         "verified": report.model.verified,
         "engine": report.engine,
         "target": report.target,
+        "fingerprint": report.fingerprint,
         "parts": [_part(each) for each in report.parts],
         "notes": [str(note) for note in (*report.model.notes, *_notes_of_parts(report))],
         "advice": {

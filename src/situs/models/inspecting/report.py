@@ -68,6 +68,7 @@ class Report:
     target: int
     parts: tuple[Part, ...]
     advice: Advice
+    fingerprint: str
     engines: Mapping[str, tuple[str, ...]]
     """How each engine reads the same file."""
 
@@ -111,7 +112,9 @@ def inspect(source: object, *, target: int | None = None, engine: Engine = "tran
         "target", target, "it counts tokens"
     )  # fmt: skip
     parts = tuple(_parts(model, wanted))
-    return Report(model, engine, wanted, parts, advise(model, wanted), _engines(loaded))
+    return Report(
+        model, engine, wanted, parts, advise(model, wanted), fingerprint(model), _engines(loaded, engine, wanted)
+    )
 
 
 def _parts(model: ModelPositions, target: int, name: str = "") -> Iterator[Part]:
@@ -131,13 +134,17 @@ def _part(model: ModelPositions, target: int | None, name: str) -> Part:
         rotation = rotation_of(layer, target)
         pairs = () if rotation is None or training is None else pairs_of(layer, training, target)
         errors = {} if rotation is None else angle_errors(rotation, target)
-        scaling = scaling_in(layer, target) if rotates else ""
+        scaling = scaling_in(layer, target, training) if rotates else ""
         groups.append(Group(spans(numbers), layer, pairs, errors, scaling, tuple(lines_of(layer, target))))
     return Part(name, model, training, tuple(groups), tuple(table_lines(model, target)), caches_of(model, target),
                 table_bytes(model, target))  # fmt: skip
 
 
-def _engines(source: object) -> dict[str, tuple[str, ...]]:
+MORE = {"vllm": "--max-model-len", "llama.cpp": "-c"}
+"""The option by which an engine serves another length than by default."""
+
+
+def _engines(source: object, inspected: Engine, target: int) -> dict[str, tuple[str, ...]]:
     """A few sentences for each engine on how it reads the same file."""
     found: dict[str, tuple[str, ...]] = {}
     every = readings(source)
@@ -150,11 +157,15 @@ def _engines(source: object) -> dict[str, tuple[str, ...]]:
         lines = []
         served = reading.main.lengths.served
         if served is not None:
-            lines.append(f"serves {served:,} tokens unless it is told more")
+            more = f"; {MORE[engine]} {target} for this length" if served < target and engine in MORE else ""
+            lines.append(f"serves {served:,} tokens by default{more}")
         if engine != "transformers" and not isinstance(first, ConfigError):
+            known = {str(note) for note in (*first.notes, *first.main.notes)}
+            notes = [text for note in (*reading.notes, *reading.main.notes) if (text := str(note)) not in known]
+            unchecked = any("not checked" in note for note in notes)
             alike = fingerprint(reading) == fingerprint(first)
-            lines.append("same positions as transformers" if alike else "other positions than transformers")
-            known = {str(note) for note in first.main.notes} | {str(note) for note in first.notes}
-            lines += [str(note) for note in (*reading.notes, *reading.main.notes) if str(note) not in known]
-        found[engine] = tuple(dict.fromkeys(lines)) or ("as above",)
+            same = "same positions as transformers" if alike else "other positions than transformers"
+            lines += ([] if unchecked and alike else [same]) + notes
+        above = engine == "transformers" and inspected == engine
+        found[engine] = tuple(dict.fromkeys(lines)) or ("as above" if above else "see --engine transformers",)
     return found

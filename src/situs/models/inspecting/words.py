@@ -47,6 +47,7 @@ def _sections(report: Report, width: int, pairs: bool) -> Iterator[Iterable[str]
 def _head(report: Report, width: int) -> Iterator[str]:
     model = report.model
     yield f"{BOLD}{model.model_type} at {report.target:,} tokens{RESET}, as {report.engine} reads it"
+    yield f"fingerprint {report.fingerprint}"
     if not model.verified:
         yield from _filled("This model type is not in the table: it was read by the general rule.", width, "")
     for note in model.notes:
@@ -58,7 +59,7 @@ def _part(part: Part, report: Report, width: int, pairs: bool) -> Iterator[str]:
     yield ""
     known = [] if training is None else [f"made for {training.length:,} tokens"]
     if training is not None and training.plain != training.declared:
-        known.append(f"{training.plain:,} of them without scaling")
+        known[0] += f" (trained on {training.plain:,} before scaling)"
     if model.lengths.limit is not None:
         known.append(f"{model.lengths.limit:,} at most: {model.lengths.reason}")
     count = len(model.layers)
@@ -86,7 +87,8 @@ def _group(group: Group, part: Part, target: int, width: int, pairs: bool) -> It
     yield from _filled(f"layer{'s' * (not group.layers.isdecimal())} {group.layers}: {group.layer}", width, "  ")
     if group.pairs:
         assert part.training is not None
-        yield from _table(group.pairs, part.training.length, target, each=pairs)
+        span = group.layer.window or group.layer.chunk or part.training.length
+        yield from _table(group.pairs, min(span, part.training.length), target, each=pairs)
     if group.scaling:
         yield from _filled(group.scaling, width, "    ")
     if group.errors:
@@ -136,7 +138,8 @@ def _costs(part: Part, target: int, width: int) -> Iterator[str]:
     if part.caches:
         total = sum(cache.bytes for cache in part.caches)
         parts = ", ".join(f"{c.kind} layers {_bytes(c.bytes)} ({c.tokens:,} tokens each)" for c in part.caches)
-        yield from _filled(f"keys and values of one text in 16 bits: {_bytes(total)}: {parts}", width, "  ")
+        each = f": {parts}" if len(part.caches) > 1 else ""
+        yield from _filled(f"cache of keys and values, one text, 16 bits: {_bytes(total)}{each}", width, "  ")
     if part.table_bytes:
         yield from _filled(
             f"cosines and sines for {target:,} positions in 32 bits: {_bytes(part.table_bytes)}", width, "  "
@@ -160,7 +163,7 @@ def _advice(advice: Advice, width: int) -> Iterator[str]:
         yield from _filled(f"What each method would do; changes are the largest below {below:,} tokens:", width, "  ")
         rows = [("method", "factor", "pairs never seen", "change of frequencies", "change of scores")]
         rows += [
-            (each.method, f"{each.factor:.4g}", str(each.unseen), f"{100 * each.change.frequency:.3g} %",
+            (each.method, f"{each.factor:.4g}", str(each.unseen), _percent(each.change.frequency),
              f"{each.change.score:.2g}")
             for each in advice.options
         ]  # fmt: skip
@@ -169,14 +172,21 @@ def _advice(advice: Advice, width: int) -> Iterator[str]:
             yield "  " + "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip()
     for place, text in advice.settings.items():
         yield f"  {BOLD}{place}{RESET}"
-        yield from (f"    {line}" for line in text.splitlines())
+        said = text.startswith(("-", "{"))  # to be pasted, not read
+        yield from (f"    {line}" for line in text.splitlines()) if said else _filled(text, width, "    ")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %" if share < 10 else f"{share:,.0f} times"
 
 
 def _engines(report: Report, width: int) -> Iterator[str]:
     yield ""
     yield f"{BOLD}How engines read this file{RESET}"
     for engine, lines in report.engines.items():
-        yield from _filled(f"{engine}: {'; '.join(lines)}", width, "  ")
+        yield from _filled(f"{engine}: {lines[0]}", width, "  ")
+        for line in lines[1:]:
+            yield from _filled(line, width, "    ")
 
 
 def _filled(text: str, width: int, indent: str) -> list[str]:

@@ -112,7 +112,7 @@ def read_alibi(view: View, model_type: str, family: Family, facts: Facts) -> Mod
     lengths = Lengths(view.count("seq_length", reason=TOKENS))
     if model_type == "mpt":
         length = view.require("max_seq_len", reason=TOKENS)
-        lengths = Lengths(length, limit=length, reason=f"transformers makes a bias for {length} keys")
+        lengths = Lengths(length, limit=length, reason=f"transformers makes a bias for {length:,} keys")
         scale, notes = _mpt(view)
     layers = stacked(count, heads, Call.of("ALiBi", num_heads=heads.queries), causal=True, scale=scale)
     return ModelPositions(model_type, layers=layers, lengths=lengths, notes=tuple(notes))

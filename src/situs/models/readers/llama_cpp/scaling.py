@@ -213,7 +213,7 @@ def llama3(factor: float, base: float, pairs: int, bounds: tuple[int, float, flo
     found = []
     for pair in range(pairs):
         turns = original * base ** (-pair / pairs) / (2 * math.pi)
-        kept = min(max((turns - low) / (high - low), 0.0), 1.0)
+        kept = min(max((turns - low) / (high - low), 0.0), 1.0) if high > low else float(turns > low)
         found.append(1 / ((1 - kept) / factor + kept))
     return found
 
