@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,7 @@ def run_golden(options: argparse.Namespace) -> int:
     written = golden.save(options.out)
     print(f"{written}: {golden!r}, {written.stat().st_size / 1000:,.0f} kB")
     for name, group in golden.groups():
-        print(f"  {name}  {group['said']}")
+        print(textwrap.fill(f"{name}  {group['said']}", 80, initial_indent="  ", subsequent_indent="    "))
     return 0
 
 

@@ -96,7 +96,7 @@ def _linear(plain: Tensor, scaled: Tensor, group: Group) -> Tensor:
 def _every_pair(plain: Tensor, scaled: Tensor, group: Group) -> Tensor:
     """keras-hub's dynamic NTK: what multiplies the base divides every frequency, the first too."""
     dim = 2 * len(plain)
-    ratio: float = float(plain[-1] / scaled[-1]) ** (dim / (dim - 2))
+    ratio: float = float(plain[-1] / scaled[-1]) ** (dim / max(dim - 2, 1))
     return plain / ratio
 
 

@@ -12,7 +12,7 @@ from situs.models.oracle.parts import Group, Part
 from situs.models.oracle.rotated import Numbers
 from situs.models.oracle.scored import Scored
 from situs.models.positions import spans
-from situs.models.verifying.comparing import EXACT, UNITS, Given
+from situs.models.verifying.comparing import EXACT, Given
 
 # every position up to 64, then steps of a sixteenth, each with the next: halves of precision hold every second alone
 _STEPS = [2**n * step // 16 for n in range(6, 21) for step in range(16, 32)]
@@ -22,8 +22,6 @@ GRID = tuple(sorted({*range(65), *_STEPS, *(each + 1 for each in _STEPS)}))
 def matters(right: Part, wrong: Part, evidence: Mapping[str, Given]) -> str:
     """Say from where on a mistake matters, to a port of the dtype that the evidence is of."""
     name, unit = min(((each.dtype, each.unit) for each in evidence.values()), key=lambda each: each[1])
-    if unit == UNITS["float64"]:
-        name, unit = "float64", UNITS["float64"]
     found = [
         position
         for before, after in zip(right.groups, wrong.groups, strict=True)
@@ -49,8 +47,7 @@ def _first_position(part: Part, right: Group, wrong: Group, unit: float) -> int 
     if right.axes > 1:
         places = right.coordinates
     else:
-        most = right.length if right.length is not None else None
-        places = tuple((each,) for each in GRID if most is None or each < most)
+        places = tuple((each,) for each in GRID if right.length is None or each < right.length)
     both = [Scored(part.name(right), replace(group, coordinates=places), part.batch) for group in (right, wrong)]
     pairs: list[tuple[Numbers, Numbers]] = [(both[0].temperature, both[1].temperature)]
     if right.shows_rotation:

@@ -89,7 +89,7 @@ def _dtypes(arrays: Mapping[str, Given]) -> tuple[str, ...]:
 
 
 def _explained(part: Part, evidence: dict[str, Given], wrong: set[str]) -> list[Finding]:
-    """What explains a part as a whole, or each of its groups, or each array by itself."""
+    """What explains a part as a whole, or else each of its groups by itself."""
     whole = Search(part, evidence).run()
     if whole:
         return [_finding(part, _where(part, wrong), evidence, wrong, whole)]
@@ -100,8 +100,6 @@ def _explained(part: Part, evidence: dict[str, Given], wrong: set[str]) -> list[
             own = {key: each for key, each in evidence.items() if key.rpartition(".")[0] == name}
             differing = wrong & set(own)
             findings.append(_finding(part, _where(part, differing), own, differing, Search(part, own).run()))
-        if all(finding.explanations for finding in findings):
-            return findings
     return findings or [_finding(part, _where(part, wrong), evidence, wrong, [])]
 
 
