@@ -9,6 +9,7 @@ positions and encodings is in ``positions/require.py`` and ``encodings/fitting.p
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, SupportsIndex, TypeVar, cast
@@ -36,8 +37,11 @@ def told(given: object) -> str:
     if shape is not None and dtype is not None and not isinstance(given, type):
         kind = "a tensor" if isinstance(given, Tensor) else f"an {type(given).__name__}"
         return f"{kind} of shape {tuple(shape)} and dtype {dtype}" if len(shape) else repr(given)
-    shown = repr(given)
-    return shown if len(shown) <= LONGEST else f"a {type(given).__name__}"
+    try:
+        shown = repr(given)
+    except ValueError:  # whole numbers of more digits than Python writes
+        shown = ""
+    return shown if 0 < len(shown) <= LONGEST else f"a {type(given).__name__}"
 
 
 def require_count(name: str, given: object, reason: str, *, least: int | None = None, most: int | None = None) -> int:
@@ -50,8 +54,15 @@ def require_count(name: str, given: object, reason: str, *, least: int | None = 
     except (TypeError, RuntimeError):  # a tensor without values raises the latter
         refuse(TypeError, name, "be a whole number", reason, told(given))
     if (least is not None and number < least) or (most is not None and number > most):
-        refuse(ValueError, name, _bounds(least, None, most, None), reason, str(number))
+        refuse(ValueError, name, _bounds(least, None, most, None), reason, _digits(number))
     return number
+
+
+def _digits(number: int) -> str:
+    """A whole number as an error shows it: one that nobody can read by how long it is."""
+    if type(number) is int and number.bit_length() > 200:
+        return f"one of about {round(number.bit_length() * math.log10(2)):,} digits"
+    return str(number)
 
 
 def require_counts(reason: str, *, least: int = 1, **given: object) -> tuple[int, ...]:

@@ -178,6 +178,37 @@ def test_a_name_that_is_none_is_told_the_nearest() -> None:
         golden(TINY)["layer0.coss"]
 
 
+@pytest.mark.parametrize("name", [0, None, b"x"])
+def test_a_name_that_is_no_text_is_refused(name: Any) -> None:
+    with raises_exactly(TypeError, f"name must be text, since arrays have names such as 'layer0.cos'; got {name!r}."):
+        golden(TINY)[name]
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "message"),
+    [
+        (None, TypeError, "path must be text or a path, since it names a file; got None."),
+        (b"x.json", TypeError, "path must be text or a path, since it names a file; got b'x.json'."),
+        ("x\0.json", ValueError,
+         "path must be a file that can be written; got 'x\\x00.json': embedded null byte."),
+        ("/nonexist/x.json", ValueError,
+         "path must be a file that can be written; got '/nonexist/x.json': No such file or directory."),
+        ("/" + "x" * 300 + ".json", ValueError,
+         f"path must be a file that can be written; got '/{'x' * 158}...': File name too long."),
+    ],
+)  # fmt: skip
+def test_paths_that_cannot_be_written_are_refused(path: Any, error: type[Exception], message: str) -> None:
+    with raises_exactly(error, message):
+        golden(TINY, positions=[0]).save(path)
+
+
+def test_paths_that_cannot_be_read_are_refused() -> None:
+    with raises_exactly(TypeError, "path must be text or a path, since it names a file; got None."):
+        Golden.load(None)  # type: ignore[arg-type]
+    with raises_exactly(ConfigError, "path must be a file that can be read; got 'x\\x00.json': embedded null byte."):
+        Golden.load("x\0.json")
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
@@ -187,9 +218,30 @@ def test_a_name_that_is_none_is_told_the_nearest() -> None:
          "positions must lie in 0 .. 281474976710656, since tokens are counted from 0; got -1."),
         ({"positions": [1.5]}, TypeError,
          "positions must be a whole number, since tokens are counted from 0; got 1.5."),
+        ({"positions": 0}, TypeError,
+         "positions must be a list of whole numbers, since numbers are computed at each; got 0."),
+        ({"positions": None}, TypeError,
+         "positions must be a list of whole numbers, since numbers are computed at each; got None."),
+        ({"positions": True}, TypeError,
+         "positions must be a list of whole numbers, since numbers are computed at each; got True."),
+        ({"positions": float("nan")}, TypeError,
+         "positions must be a list of whole numbers, since numbers are computed at each; got nan."),
+        ({"positions": b"x"}, TypeError,
+         "positions must be a list of whole numbers, since numbers are computed at each; got b'x'."),
+        ({"positions": [10**5000]}, ValueError,
+         "positions must lie in 0 .. 281474976710656, since tokens are counted from 0; got one of about 5,000 "
+         "digits."),
+        ({"layers": 0}, TypeError,
+         "layers must be a list of whole numbers, since the groups of these are computed; got 0."),
+        ({"length": 10**400}, ValueError,
+         "length must lie in 1 .. 9007199254740992, since it counts the tokens of a sequence; got one of about 400 "
+         "digits."),
+        ({"length": 2**53 + 1}, ValueError,
+         "length must lie in 1 .. 9007199254740992, since it counts the tokens of a sequence; got 9007199254740993."),
         ({"layers": [2]}, ValueError, "layers must lie in 0 .. 1, since llama has 2 layers; got 2."),
         ({"layers": []}, ValueError, "layers must be one or more; got none. Leave it out for all of them."),
-        ({"length": 0}, ValueError, "length must be 1 or more, since it counts the tokens of a sequence; got 0."),
+        ({"length": 0}, ValueError,
+         "length must lie in 1 .. 9007199254740992, since it counts the tokens of a sequence; got 0."),
     ],
 )  # fmt: skip
 def test_what_cannot_be_asked_for_is_refused(options: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -214,6 +266,15 @@ def test_files_of_other_kinds_are_refused(tmp_path: pathlib.Path) -> None:
         (tmp_path / f"cut{suffix}").write_bytes(cut)
         with pytest.raises(ConfigError, match=rf"^cut{suffix} must be a whole {suffix} file of numbers, since its "):
             Golden.load(tmp_path / f"cut{suffix}")
+    damaged = bytearray(made.to_bytes(".npz"))
+    damaged[100:140] = b"\xff" * 40
+    (tmp_path / "damaged.npz").write_bytes(damaged)
+    with raises_exactly(
+        ConfigError,
+        "damaged.npz must be a whole .npz file of numbers, since its arrays are compared; got one that cannot be read: "
+        "Error -3 while decompressing data: invalid bit length repeat.",
+    ):
+        Golden.load(tmp_path / "damaged.npz")
 
 
 @pytest.mark.once

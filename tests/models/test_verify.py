@@ -280,7 +280,83 @@ def test_verdicts_are_plain_data_too(name: str) -> None:
     found = json.loads(verify(model_of(name), port).to_json())
     assert found["agrees"] is False
     assert found["differences"][0]["array"].endswith(".scores")
-    assert set(found) == {"agrees", "compared", "differences", "dtypes", "findings", "mistakes", "model_type"}
+    assert set(found) == {
+        "agrees", "agrees_in", "compared", "differences", "dtypes", "findings", "mistakes", "model_type", "untouched",
+    }  # fmt: skip
+
+
+TINY = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": 4096,
+    "rope_theta": 5e5,
+}
+
+
+def test_a_port_that_is_right_in_a_narrower_dtype_is_told_so() -> None:
+    right = golden(TINY)["layer0.cos"]
+    port = {"layer0.cos": right * 1.002}
+    verdict = verify(TINY, port)
+    assert verdict.agrees_in == "bfloat16"
+    assert str(verdict).startswith(
+        "disagrees: 1 of 1 array of llama differ by more than rounding of float32\n"
+        "agrees within rounding of bfloat16: give --dtype bfloat16, if the port computes\n  in bfloat16\n\n"
+    )
+    assert verify(TINY, port, dtype="bfloat16").agrees
+    assert verify(TINY, {"layer0.cos": right * 1.0005}).agrees_in == "float16"
+    assert verify(TINY, {"layer0.cos": right * 1.2}).agrees_in is None
+
+
+def test_a_golden_file_that_nobody_filled_is_noticed() -> None:
+    found = golden(TINY)
+    verdict = verify(TINY, found)
+    assert verdict.agrees
+    assert verdict.untouched
+    filled = {**found.arrays, "layer0.cos": found["layer0.cos"].float()}
+    assert not verify(TINY, Golden(found.meta, filled)).untouched
+    assert not verify(TINY, found.outputs).untouched  # a mapping is what a port computed
+
+
+def test_one_array_more_is_one_array() -> None:
+    names = [f"layer0.{key}" for key in ("cos", "sin", "rotated_q", "rotated_k", "scores")]
+    verdict = verify(TINY, {name: golden(TINY)[name] * 1.5 for name in names})
+    assert str(verdict).endswith("\n  and in 1 more array")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("arrays", [("frequencies",), ("cos", "sin"), ("cos", "sin", "rotated_q", "scores")])
+def test_a_base_that_no_catalogue_lists_is_told(arrays: tuple[str, ...], dtype: str) -> None:
+    other = golden({**TINY, "rope_theta": 1e6})
+    halved = {f"layer0.{key}": other[f"layer0.{key}"] for key in arrays}
+    port = {name: each.to(torch.float32 if "freq" in name else DTYPES[dtype]) for name, each in halved.items()}
+    assert verify(TINY, port).mistakes == ("frequencies are those of base 1,000,000",)
+
+
+def test_another_base_is_told_under_a_scaling_and_beside_another_mistake() -> None:
+    scaled = {
+        **TINY,
+        "rope_scaling": {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 512,
+        },
+    }
+    port = golden({**scaled, "rope_theta": 1e6}).outputs
+    assert verify(scaled, port).mistakes == ("frequencies are those of base 1,000,000",)
+    plain = golden({**TINY, "rope_theta": 1e6}).outputs
+    assert verify(scaled, plain).mistakes == ("frequencies are those of base 1,000,000", "scaling ignored")
+
+
+def test_keys_that_are_not_rotated_and_tables_that_are_swapped_are_told() -> None:
+    found = golden(TINY)
+    port = {"layer0.rotated_q": found["layer0.rotated_q"], "layer0.rotated_k": found["layer0.k"]}
+    assert verify(TINY, port).mistakes == ("keys not rotated",)
+    swapped = {"layer0.cos": found["layer0.sin"], "layer0.sin": found["layer0.cos"]}
+    assert verify(TINY, swapped).mistakes == ("cosines and sines swapped",)
 
 
 def test_every_mistake_has_a_model_that_gives_occasion_for_it() -> None:

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from situs.cli.check import printing_to_stderr
+from situs.cli.writing import require_new, require_writable, write
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 SOURCE = "config.json, a folder with one, JSON text, or - for standard input"
+DIGITS = 18
+"""Of a whole number: more than any position or length has."""
 
 
 def add_commands(commands: Commands) -> None:
@@ -21,6 +24,7 @@ def add_commands(commands: Commands) -> None:
     golden = commands.add_parser("golden", help="write exact numbers of a model's positions, for ports to compare with")
     golden.add_argument("source", metavar="SOURCE", help=SOURCE)
     golden.add_argument("--out", required=True, metavar="FILE", help="FILE.json, FILE.npz or FILE.safetensors")
+    golden.add_argument("--force", action="store_true", help="replace --out where it is there already")
     _add_choices(golden)
     golden.set_defaults(run=run_golden)
     verify = commands.add_parser("verify", help="compare a port with a model's exact numbers, and name its mistake")
@@ -50,9 +54,11 @@ def run_golden(options: argparse.Namespace) -> int:
     from situs import models
     from situs.models.oracle.files import suffix_of
 
-    suffix_of(Path(options.out), "--out")
+    written = Path(options.out)
+    suffix = suffix_of(written, "--out")
+    require_new("--out", require_writable("--out", written), force=options.force)
     golden = models.golden(options.source, **_chosen(options))
-    written = golden.save(options.out)
+    write(golden.to_bytes(suffix), written)
     print(f"{written}: {golden!r}, {written.stat().st_size / 1000:,.0f} kB")
     for name, group in golden.groups():
         print(textwrap.fill(f"{name}  {group['said']}", 80, initial_indent="  ", subsequent_indent="    "))
@@ -77,7 +83,12 @@ def _chosen(options: argparse.Namespace) -> dict[str, Any]:
     if options.layers is not None:
         found["layers"] = _numbers("--layers", options.layers)
     if options.length is not None:
-        (found["length"],) = _numbers("--length", options.length)[:1]
+        if not options.length.strip().isdecimal() or len(options.length) > DIGITS:
+            raise ValueError(
+                f"--length must be one whole number of at most {DIGITS} digits, since it counts the tokens of a "
+                f"sequence; got {options.length!r:.60}."
+            )
+        found["length"] = int(options.length)
     return found
 
 
@@ -88,9 +99,13 @@ def _numbers(option: str, text: str) -> list[int]:
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
             raise ValueError(
-                f"{option} must be whole numbers with commas between them, or ranges such as 0-4; got {text!r}."
+                f"{option} must be whole numbers with commas between them, or ranges such as 0-4; got {text!r:.60}."
             )
+        if max(len(first), len(last)) > DIGITS:
+            raise ValueError(f"{option} must be numbers of at most {DIGITS} digits; got {part!r:.60}.")
         low, high = int(first), int(last or first)
+        if high < low:
+            raise ValueError(f"{option} must have ranges that begin with the smaller number; got {part!r}.")
         if high - low >= 100_000:
             raise ValueError(f"{option} must be at most 100,000 numbers; got {part!r}.")
         found += range(low, high + 1)

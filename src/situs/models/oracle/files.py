@@ -13,8 +13,10 @@ import ast
 import io
 import json
 import math
+import os
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,10 +24,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from situs.arguments import told
 from situs.models.sources.strict import BYTES, ConfigError, parse
 
 SUFFIXES = (".json", ".npz", ".safetensors")
 META = "golden"
+LONGEST = 160
+"""Characters of a path that an error shows."""
+
+DAMAGES = (
+    ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, OSError, RuntimeError, SyntaxError, TypeError,
+    ValueError, struct.error, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""What bytes that are no whole file make its readers raise."""
 
 _SAFE = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
@@ -50,9 +61,22 @@ def suffix_of(path: Path, name: str) -> str:
     if suffix not in SUFFIXES:
         raise ConfigError(
             f"{name} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, since that tells the format; got "
-            f"'{path.name}'."
+            f"{shown(Path(path.name))}."
         )
     return suffix
+
+
+def as_path(given: object, name: str) -> Path:
+    """Raise unless this is a path."""
+    if not isinstance(given, (str, os.PathLike)) or isinstance(os.fspath(given), bytes):
+        raise TypeError(f"{name} must be text or a path, since it names a file; got {told(given)}.")
+    return Path(given)
+
+
+def shown(path: Path) -> str:
+    """A path as an error shows it, cut where it is too long to read."""
+    text = repr(str(path))
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}...'"
 
 
 def as_bytes(suffix: str, meta: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> bytes:
@@ -61,23 +85,24 @@ def as_bytes(suffix: str, meta: Mapping[str, Any], arrays: Mapping[str, Tensor])
     return writers[suffix](meta, dict(sorted(arrays.items())))
 
 
-def read_file(path: Path) -> Held:
-    """Read a golden file, or what a port made of one."""
-    suffix = suffix_of(path, "port")
+def read_file(path: Path, name: str = "port") -> Held:
+    """Read a golden file, or what a port made of one; ``name`` is what errors call the path."""
+    suffix = suffix_of(path, name)
     try:
-        if path.stat().st_size > BYTES:
-            raise ConfigError(
-                f"{path.name} must have at most 64 MiB, since it is a golden file; got "
-                f"{path.stat().st_size / 2**20:,.0f} MiB."
-            )
-        held = path.read_bytes()
-    except OSError as problem:
-        raise ConfigError(f"port must be a file that can be read; got '{path}': {problem.strerror}.") from None
+        size = path.stat().st_size
+        held = path.read_bytes() if size <= BYTES else b""
+    except (OSError, ValueError) as problem:  # the latter for a NUL in its name
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise ConfigError(f"{name} must be a file that can be read; got {shown(path)}: {reason}.") from None
+    if size > BYTES:
+        raise ConfigError(
+            f"{path.name} must have at most 64 MiB, since it is a golden file; got {size / 2**20:,.0f} MiB."
+        )
     if suffix == ".json":
         return _of_json(parse(held, path.name), path.name)
     try:
         arrays, text = _of_npz(held) if suffix == ".npz" else _of_safetensors(held)
-    except (KeyError, ValueError, struct.error, SyntaxError, EOFError, RuntimeError, zipfile.BadZipFile) as problem:
+    except DAMAGES as problem:
         raise ConfigError(
             f"{path.name} must be a whole {suffix} file of numbers, since its arrays are compared; got one that cannot "
             f"be read: {str(problem) or type(problem).__name__}."
@@ -116,14 +141,15 @@ def _unfolded(given: Any, name: str) -> Any:
     if not {"shape", "data"} <= given.keys():
         raise ConfigError(f"{name} must have a shape and data, or be a list of numbers; got {', '.join(given)}.")
     shape, data = given["shape"], given["data"]
-    if not isinstance(shape, list) or not isinstance(data, list) or not all(type(each) is int for each in shape):
+    sizes = isinstance(shape, list) and all(type(each) is int and each >= 0 for each in shape)
+    if not sizes or not isinstance(data, list):
         raise ConfigError(f"{name} must have lists for shape and data; got others.")
     if math.prod(shape) != len(data):
         raise ConfigError(
             f"{name} must have as many numbers as its shape says, {math.prod(shape):,}; got {len(data):,}."
         )
     for size in reversed(shape[1:]):
-        data = [data[start : start + size] for start in range(0, len(data), size)]
+        data = [data[start : start + size] for start in range(0, len(data), max(size, 1))]
     return data if shape else data[0]
 
 
@@ -190,14 +216,14 @@ def _of_safetensors(held: bytes) -> tuple[dict[str, Any], bytes | None]:
     if size > len(held) - 8:
         raise ValueError("it is cut off")
     header = parse(held[8 : 8 + size], "its header")
-    told = header.pop("__metadata__", {}).get(META)
+    text = header.pop("__metadata__", {}).get(META)
     found = {}
     for name, each in header.items():
         start, end = each["data_offsets"]
         if each["dtype"] not in _SAFE:
             raise ValueError(f"dtype {each['dtype']!r} is none of {', '.join(_SAFE)}")
         found[name] = _tensor(held[8 + size + start : 8 + size + end], _SAFE[each["dtype"]], tuple(each["shape"]))
-    return found, None if told is None else told.encode()
+    return found, None if text is None else text.encode()
 
 
 def _raw(array: Tensor) -> bytes:

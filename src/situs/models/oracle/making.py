@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from situs.arguments import require_count
+from situs.arguments import require_count, told
 from situs.models.fingerprints import fingerprint
 from situs.models.oracle.arrays import Computed
 from situs.models.oracle.parts import Group, Part, Table, parts_of
@@ -24,6 +24,8 @@ from situs.models.sources.strict import ConfigError
 ERROR = "angles are off by at most |p| 2^-52 radians at position p; other numbers by a few roundings of float64"
 FARTHEST = 2**48
 """Positions beyond it have no angle left in float64: it is off by a sixteenth of a radian there."""
+LONGEST = 2**53
+"""Lengths beyond it are no whole numbers of float64, in which scalings are computed."""
 
 
 def golden(
@@ -57,19 +59,31 @@ Asked = tuple[tuple[int, ...], tuple[int, ...] | None, int | None]
 def asked(model: ModelPositions, positions: Iterable[int], layers: Iterable[int] | None, length: int | None) -> Asked:
     """Raise unless these are positions, layers of the model and a length."""
     reason = "tokens are counted from 0"
-    found = tuple(require_count("positions", each, reason, least=0, most=FARTHEST) for each in positions)
+    listed = _listed("positions", positions, "numbers are computed at each")
+    found = tuple(require_count("positions", each, reason, least=0, most=FARTHEST) for each in listed)
     if not found:
         raise ValueError("positions must be one or more, since numbers are computed at each; got none.")
     chosen = None
     if layers is not None:
         count = len(model.main.layers)
         rule = f"{model.main.model_type} has {count} layers"
-        chosen = tuple(sorted({require_count("layers", each, rule, least=0, most=count - 1) for each in layers}))
+        given = _listed("layers", layers, "the groups of these are computed")
+        chosen = tuple(sorted({require_count("layers", each, rule, least=0, most=count - 1) for each in given}))
         if not chosen:
             raise ValueError("layers must be one or more; got none. Leave it out for all of them.")
     if length is not None:
-        length = require_count("length", length, "it counts the tokens of a sequence", least=1)
+        length = require_count("length", length, "it counts the tokens of a sequence", least=1, most=LONGEST)
     return tuple(sorted(set(found))), chosen, length
+
+
+def _listed(name: str, given: Iterable[int], reason: str) -> list[int]:
+    """Raise unless this is a list of something, text and mappings aside."""
+    try:
+        if isinstance(given, (str, bytes, bytearray, Mapping)):
+            raise TypeError
+        return list(given)
+    except TypeError:
+        raise TypeError(f"{name} must be a list of whole numbers, since {reason}; got {told(given)}.") from None
 
 
 @contextmanager
@@ -128,7 +142,7 @@ def _group(part: Part, group: Group) -> dict[str, Any]:
     """What a group of layers is, as plain data."""
     layer, rule = group.layer, group.rule(part.name(group))
     assert layer.heads is not None
-    told: dict[str, Any] = {
+    found: dict[str, Any] = {
         "part": part.prefix.removesuffix("."),
         "layers": list(group.numbers),
         "said": f"layer{'s' * (len(group.numbers) > 1)} {spans(group.numbers)}: {layer}",
@@ -145,7 +159,7 @@ def _group(part: Part, group: Group) -> dict[str, Any]:
         "encodings": [call.to_plain() for call in layer.calls],
     }
     if rule is not None:
-        told["rotation"] = {
+        found["rotation"] = {
             "head_dim": rule.head_dim,
             "rotary_dim": 2 * rule.pairs,
             "pairing": rule.pairing,
@@ -155,25 +169,28 @@ def _group(part: Part, group: Group) -> dict[str, Any]:
             "reverse": rule.reverse,
             "factor": rule.factor,
         }
-    return told
+    return found
 
 
 def _table(part: Part, table: Table) -> dict[str, Any]:
     """What an encoding of the input is, and where it ends."""
     call = table.call
-    told: dict[str, Any] = {"part": part.prefix.removesuffix("."), "encoding": call.to_plain()}
+    found: dict[str, Any] = {"part": part.prefix.removesuffix("."), "encoding": call.to_plain()}
     if call.cls == "Learned":
         first = call.option("offset", 0)
-        told |= {"rows": call.option("max_length"), "first_row": first, "padding_row": call.option("padding_row")}
-        told["usable_length"] = call.option("max_length") - first
+        found |= {"rows": call.option("max_length"), "first_row": first, "padding_row": call.option("padding_row")}
+        found["usable_length"] = call.option("max_length") - first
     elif call.cls == "LearnedGrid":
         height, width = call.option("size")
         first = call.option("prefix", 0)
-        told |= {"rows": first + height * width, "first_row": first, "padding_row": None}
-        told["usable_length"] = first + height * width
+        found |= {"rows": first + height * width, "first_row": first, "padding_row": None}
+        found["usable_length"] = first + height * width
     else:
-        told |= {"usable_length": part.model.lengths.limit, "scales_embeddings": call.option("scale_embeddings", False)}
-    return told
+        found |= {
+            "usable_length": part.model.lengths.limit,
+            "scales_embeddings": call.option("scale_embeddings", False),
+        }
+    return found
 
 
 def _notes(model: ModelPositions, name: str = "") -> list[str]:

@@ -57,6 +57,7 @@ class Group:
     moves: tuple[Move, ...] = ()
     heated: tuple[Move, ...] = ()
     """What is done otherwise to positions before a temperature is made of them."""
+    rotates_keys: bool = True
     heat_by_index: bool = False
     mirrored: bool = False
     absolute: bool = False

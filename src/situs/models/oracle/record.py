@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from situs.arguments import told
 from situs.models.oracle import files
 from situs.models.sources.strict import ConfigError
 from situs.registry.spelling import did_you_mean
@@ -37,6 +38,8 @@ class Golden:
     arrays: Mapping[str, Tensor]
 
     def __getitem__(self, name: str) -> Tensor:
+        if not isinstance(name, str):
+            raise TypeError(f"name must be text, since arrays have names such as 'layer0.cos'; got {told(name)}.")
         if name not in self.arrays:
             raise KeyError(f"name must be that of an array; got {name!r}.{did_you_mean(name, self.arrays)}")
         return self.arrays[name]
@@ -53,9 +56,15 @@ class Golden:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write a .json, .npz or .safetensors file; the same bytes for the same model, whenever and wherever."""
-        target = Path(path)
+        target = files.as_path(path, "path")
         held = self.to_bytes(files.suffix_of(target, "path"))
-        target.write_bytes(held)
+        try:
+            target.write_bytes(held)
+        except (OSError, ValueError) as problem:  # the latter for a NUL in its name
+            reason = getattr(problem, "strerror", None) or str(problem)
+            raise ValueError(
+                f"path must be a file that can be written; got {files.shown(target)}: {reason}."
+            ) from problem
         return target
 
     def to_bytes(self, suffix: str = ".json") -> bytes:
@@ -69,18 +78,12 @@ class Golden:
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Golden:
         """Read a golden file back."""
-        held = files.read_file(Path(path))
+        target = files.as_path(path, "path")
+        held = files.read_file(target, "path")
         if held.meta is None:
-            raise ConfigError(
-                f"{Path(path).name} must be a golden file, which says what model it is of; got arrays alone."
-            )
-        require_schema(held.meta, Path(path).name)
-        import torch
-
-        arrays = {
-            name: each if isinstance(each, Tensor) else torch.tensor(each, dtype=_dtype(held.meta, name))
-            for name, each in held.arrays.items()
-        }
+            raise ConfigError(f"{target.name} must be a golden file, which says what model it is of; got arrays alone.")
+        require_schema(held.meta, target.name)
+        arrays = {name: _loaded(each, held.meta, name) for name, each in held.arrays.items()}
         return Golden(held.meta, arrays)
 
     def groups(self) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -100,14 +103,23 @@ def require_schema(meta: Mapping[str, Any], name: str) -> None:
             f"schema must be {SCHEMA!r}, since other files have other arrays; got {json.dumps(meta.get('schema'))} in "
             f"{name}."
         )
-    if meta.get("version") != VERSION:
+    if type(meta.get("version")) is not int or meta["version"] != VERSION:
         raise ConfigError(
             f"version must be {VERSION}, since arrays mean other things in others; got "
             f"{json.dumps(meta.get('version'))} in {name}. Make it again with situs golden."
         )
 
 
-def _dtype(meta: Mapping[str, Any], name: str) -> Any:
+def _loaded(given: Any, meta: Mapping[str, Any], name: str) -> Tensor:
+    """An array of a file as a tensor of the dtype that the file says."""
     import torch
 
-    return torch.int64 if meta.get("dtypes", {}).get(name) == "int64" else torch.float64
+    if isinstance(given, Tensor):
+        return given
+    dtypes = meta.get("dtypes")
+    whole = isinstance(dtypes, Mapping) and dtypes.get(name) == "int64"
+    try:
+        return torch.tensor(given, dtype=torch.int64 if whole else torch.float64)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        kind = "whole numbers of 64 bits" if whole else "numbers of float64"
+        raise ConfigError(f"{name} must be {kind}, since the file is a golden one; got {told(given)}.") from None

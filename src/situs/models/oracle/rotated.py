@@ -77,7 +77,8 @@ class Rotated:
     @cached_property
     def rotated_k(self) -> Numbers:
         """Keys, rotated."""
-        return self._rotated(self.rule, self.k, self.positions, self.rule.of_keys if self.rule else 1.0)
+        rule = self.rule if self.group.rotates_keys else None
+        return self._rotated(rule, self.k, self.positions, rule.of_keys if rule else 1.0)
 
     def rotated_v(self) -> Numbers:
         """Values, rotated."""
@@ -191,7 +192,8 @@ def _points(rule: Rule, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         off = positions.abs() @ (rule.frequencies.abs() * of_powers(rule.frequencies))
     else:
         off = angles.abs() * of_powers(rule.frequencies)
-    return rule.factor * angles.cos(), rule.factor * angles.sin(), abs(rule.factor) * off
+    cos, sin = rule.factor * angles.cos(), rule.factor * angles.sin()
+    return (sin if rule.swaps else cos), (cos if rule.swaps else sin), abs(rule.factor) * off
 
 
 def of_powers(frequencies: Tensor) -> Tensor:

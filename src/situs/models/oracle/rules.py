@@ -27,6 +27,7 @@ class Rule:
     frequencies: of each pair, (pairs,); of each axis and pair, (axes, pairs), where all axes rotate every pair.
     factor: of cosines and sines as tables hold them; of_queries, of_keys: what else multiplies these vectors.
     reverse: rotate by minus the angle.
+    swaps: take sines for cosines, and cosines for sines.
     positions_in: the dtype that positions are rounded to before they are multiplied; None for none.
     angles_in: the dtype that positions, frequencies and angles are rounded to.
     """
@@ -41,6 +42,7 @@ class Rule:
     of_queries: float = 1.0
     of_keys: float = 1.0
     reverse: bool = False
+    swaps: bool = False
     positions_in: torch.dtype | None = None
     angles_in: torch.dtype | None = None
 

@@ -152,7 +152,7 @@ def _on_softmax(group: Group) -> Group | None:
     return None if rule is None or rule.factor == 1.0 else replace(group, scale=group.scale * rule.factor**2)
 
 
-def _about_base(part: Part) -> str:
+def about_base(part: Part) -> str:
     call = rotating(part).rotation
     assert call is not None
     width = call.option("rotary_dim") or call.option("head_dim")
@@ -171,7 +171,7 @@ def _about_factor(part: Part) -> str:
 
 
 FREQUENCIES: tuple[Mistake, ...] = (
-    Mistake("base left at 10,000", "base", in_calls(lambda call, group: call.replace(base=10000.0)), _about_base),
+    Mistake("base left at 10,000", "base", in_calls(lambda call, group: call.replace(base=10000.0)), about_base),
     Mistake("scaling ignored", "scaling", in_calls(lambda call, group: call.replace(scaling=None)), _about_scaling),
     Mistake("frequencies not scaled, though the factor is applied", "scaling", in_rules(_unscaled), _about_scaling),
     Mistake("scaling applied twice", "scaling", _frequencies(_twice), _about_scaling),

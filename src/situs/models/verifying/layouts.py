@@ -11,7 +11,7 @@ import torch
 from situs.models.calls import Call
 from situs.models.oracle.parts import Group, Part
 from situs.models.oracle.rules import Rule
-from situs.models.verifying.mistake import Mistake, about_channels, in_calls, in_rules, rotating, said
+from situs.models.verifying.mistake import Mistake, about_channels, in_calls, in_groups, in_rules, rotating, said
 
 HALF = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
 NAMES = ("time", "height", "width")
@@ -150,6 +150,20 @@ LAYOUTS: tuple[Mistake, ...] = (
         "direction",
         in_rules(lambda rule, group: replace(rule, frequencies=-rule.frequencies)),
         said(SIGNS),
+    ),
+    Mistake(
+        "cosines and sines swapped",
+        "tables",
+        in_rules(lambda rule, group: replace(rule, swaps=not rule.swaps)),
+        said(f"cosines are 1 and sines 0 at position 0; {SIGNS}"),
+    ),
+    Mistake(
+        "keys not rotated",
+        "keys",
+        in_groups(
+            lambda group: replace(group, rotates_keys=False) if group.shows_rotation and group.rotation else None
+        ),
+        said("rotate keys as queries are, each by its own position"),
     ),
     Mistake("sections contiguous for interleaved, or the reverse", "sections", in_calls(_other_turns), _about_axes),
     *_in_other_orders(),

@@ -8,7 +8,8 @@ my_port.py:function                       called with the inputs of each group, 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,15 +19,30 @@ from torch import Tensor
 
 from situs.arguments import told
 from situs.models.oracle import files
-from situs.models.oracle.arrays import Computed
+from situs.models.oracle.arrays import IGNORED_IN_PADDING, Computed
 from situs.models.oracle.parts import Part
 from situs.models.oracle.record import Golden, require_schema
 from situs.models.sources.strict import ConfigError
 from situs.models.verifying.comparing import UNITS, Given, described
+from situs.registry.origins import place_of, sentence_of
 from situs.registry.own import is_own, load_function
 from situs.registry.spelling import did_you_mean
 
 Function = Callable[[dict[str, Any]], Mapping[str, Any] | None]
+
+FLAGS = ("causal", "rotates", "tempered", "sinks", "valid")
+"""Arrays of ones and zeros, which a port may give as True and False."""
+
+CALLED = {
+    **dict.fromkeys(("freq", "freqs", "inv_freq", "inv_freqs", "thetas", "frequency"), "frequencies"),
+    **dict.fromkeys(("cosine", "cosines", "cos_table", "cos_cached"), "cos"),
+    **dict.fromkeys(("sine", "sines", "sin_table", "sin_cached"), "sin"),
+    **dict.fromkeys(("q_rotated", "q_rot", "q_embed", "rotated_query", "rotated_queries"), "rotated_q"),
+    **dict.fromkeys(("k_rotated", "k_rot", "k_embed", "rotated_key", "rotated_keys"), "rotated_k"),
+    **dict.fromkeys(("logits", "score", "attention_scores"), "scores"),
+    **dict.fromkeys(("attention_factor", "attention_scaling", "mscale"), "factor"),
+}
+"""What other programs call the arrays of a group."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +96,12 @@ def arrays_of(port: Port, parts: tuple[Part, ...], golden: Golden, dtype: str | 
     if unknown:
         raise ConfigError(
             f"arrays must have the names of the golden file, since each is compared with its own; got "
-            f"{unknown[0]!r}.{did_you_mean(str(unknown[0]), outputs)}"
+            f"{unknown[0]!r:.160}.{_nearest(str(unknown[0]), outputs)}"
         )
     if not set(found) & set(outputs):
+        example = next((name for name in outputs if name.endswith(".cos")), next(iter(outputs)))
         raise ConfigError(
-            f"port must have one of the model's arrays at least, such as {next(iter(outputs))}, since they are "
+            f"port must have one of the model's arrays at least, such as {example}, since they are "
             f"compared; got {'inputs alone' if found else 'none'}."
         )
     where = {name: part for part in parts for name in Computed(part).names}
@@ -94,6 +111,7 @@ def arrays_of(port: Port, parts: tuple[Part, ...], golden: Golden, dtype: str | 
         if name not in outputs:
             _require_input(name, value, golden[name])
             continue
+        value = _without_padding(name, value, where[name])
         _require_finite(name, value, where[name])
         checked[name] = Given(value, dtype or _dtype(value, own))
     return checked
@@ -108,7 +126,13 @@ def _called(port: Port, golden: Golden) -> dict[str, Any]:
         given = {key.removeprefix(f"{name}."): each for key, each in inputs.items() if key.startswith(f"{name}.")}
         part = f"{said['part']}." if said["part"] else ""
         batch = {f"batch_{key}": inputs.get(f"{part}batch.{key}") for key in ("index", "valid", "start")}
-        made = port.function({"name": name, "said": said, **given, **batch})
+        try:
+            made = port.function({"name": name, "said": said, **given, **batch})
+        except Exception as problem:
+            raise ValueError(
+                f"port must return arrays by name for {name}, since they are compared; got "
+                f"{sentence_of(problem, place_of(problem, with_code=True))}."
+            ) from problem
         if made is None:
             continue
         if not isinstance(made, Mapping):
@@ -122,14 +146,17 @@ def as_numbers(name: str, given: Any, golden: Golden) -> tuple[Tensor, str | Non
     """An array as a tensor of float64 in the shape that it should have, and the dtype that it came in."""
     right = golden[name]
     own = str(getattr(given, "dtype", "")).rpartition(".")[2] or None
+    value, wrong = right, ""
     try:
         listed = given.detach().cpu() if isinstance(given, Tensor) else given
         listed = listed if isinstance(listed, Tensor) or not hasattr(listed, "tolist") else listed.tolist()
-        value = listed.double() if isinstance(listed, Tensor) else torch.tensor(listed, dtype=torch.float64)
-    except (TypeError, ValueError, RuntimeError):
-        raise TypeError(
-            f"{name} must be numbers in shape {tuple(right.shape)}, since each is compared; got {told(given)}."
-        ) from None
+        wrong = _unreal(given, listed, flags=name.rpartition(".")[2] in FLAGS)
+        if not wrong:
+            value = listed.double() if isinstance(listed, Tensor) else torch.tensor(listed, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError, RecursionError):
+        wrong = f"{told(given)}."
+    if wrong:
+        raise TypeError(f"{name} must be numbers in shape {tuple(right.shape)}, since each is compared; got {wrong}")
     shape = tuple(size for size in right.shape if size != 1)
     if tuple(size for size in value.shape if size != 1) != shape:
         cure = _about_width(name, value, golden)
@@ -137,6 +164,44 @@ def as_numbers(name: str, given: Any, golden: Golden) -> tuple[Tensor, str | Non
             f"{name} must have shape {tuple(right.shape)}, as in the golden file; got {tuple(value.shape)}.{cure}"
         )
     return value.reshape(right.shape), own
+
+
+def _unreal(given: object, listed: object, *, flags: bool) -> str:
+    """Say what in a tensor or in nested lists is no real number of float64; torch takes letters and flags for some."""
+    if isinstance(listed, (list, tuple)):
+        return next((said for each in listed if (said := _unreal(given, each, flags=flags))), "")
+    among = "" if listed is given else " among them"
+    if isinstance(listed, Tensor):
+        among = among if not listed.ndim else ""
+        if listed.layout != torch.strided:
+            return f"{told(listed)}, sparse. Make it dense with to_dense()."
+        if listed.is_complex():
+            return (
+                f"{told(listed)}{among}. Of a table of complex numbers, the real part is cos, the imaginary part sin."
+            )
+        return f"{told(listed)}{among}." if listed.dtype == torch.bool and not flags else ""
+    if isinstance(listed, (bytes, bytearray, complex)) or (isinstance(listed, bool) and not flags):
+        return f"{told(listed)}{among}."
+    if isinstance(listed, int) and abs(listed) > sys.float_info.max:
+        return f"a whole number that float64 cannot hold{among}."
+    return ""
+
+
+def _without_padding(name: str, value: Tensor, part: Part) -> Tensor:
+    """Numbers that are not finite at padding, as 0: attention never sees them, so they are not compared."""
+    if part.batch is None or name.rpartition(".")[2] not in IGNORED_IN_PADDING:
+        return value
+    valid = torch.tensor(part.batch.valid)
+    padding = ~valid.reshape(*valid.shape, *[1] * (value.ndim - valid.ndim))
+    return torch.where(padding & ~value.isfinite(), 0.0, value)
+
+
+def _nearest(name: str, outputs: Iterable[str]) -> str:
+    """End an error message about an unknown array with the one that may be meant: by what others call it, or by
+    spelling."""
+    group, _, key = name.rpartition(".")
+    meant = f"{group}.{CALLED.get(key.casefold())}"
+    return f" Did you mean {meant!r}?" if meant in outputs else did_you_mean(name, outputs)
 
 
 def _about_width(name: str, value: Tensor, golden: Golden) -> str:

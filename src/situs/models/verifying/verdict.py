@@ -11,6 +11,10 @@ from typing import Any
 from situs.models.verifying.comparing import Difference
 
 WIDTH = 80
+UNTOUCHED = (
+    "every array is bit for bit the golden file's own: was the file filled? Write what the port computes over its "
+    "arrays."
+)
 MOST = 4
 """Explanations that are listed, of those that are equally simple."""
 
@@ -41,6 +45,9 @@ class Finding:
 class Verdict:
     """Hold the judgement of a port.
 
+    agrees_in: a dtype within whose rounding all numbers are right, where they are not in that of the port.
+    untouched: whether every array is bit for bit the golden file's, as in one that nobody filled.
+
     >>> from situs import models
     >>> config = {"model_type": "llama", "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2}
     >>> frequencies = [1.0, 0.1, 0.01, 0.001]
@@ -57,6 +64,8 @@ class Verdict:
     compared: tuple[str, ...]
     differences: tuple[Difference, ...] = ()
     findings: tuple[Finding, ...] = ()
+    agrees_in: str | None = None
+    untouched: bool = False
 
     @property
     def mistakes(self) -> tuple[str, ...]:
@@ -80,8 +89,15 @@ class Verdict:
         arrays = f"{count} array{'s' * (count != 1)} of {self.model_type}"
         if self.agrees:
             yield f"agrees: {count} of {arrays} within rounding, as {dtypes}"
+            if self.untouched:
+                yield from _wrapped(UNTOUCHED)
             return
         yield from _wrapped(f"disagrees: {len(self.differences)} of {arrays} differ by more than rounding of {dtypes}")
+        if self.agrees_in is not None:
+            dtype = self.agrees_in
+            yield from _wrapped(
+                f"agrees within rounding of {dtype}: give --dtype {dtype}, if the port computes in {dtype}"
+            )
         for finding in self.findings:
             yield ""
             yield from _wrapped(f"{finding.where}:")
@@ -100,7 +116,8 @@ class Verdict:
         for difference in self.differences[:MOST]:
             yield from _wrapped(str(difference), "  ")
         if len(self.differences) > MOST:
-            yield f"  and in {len(self.differences) - MOST} more arrays"
+            more = len(self.differences) - MOST
+            yield f"  and in {more} more array{'s' * (more > 1)}"
 
 
 def _wrapped(text: str, indent: str = "") -> list[str]:

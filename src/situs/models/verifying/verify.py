@@ -14,7 +14,7 @@ from situs.models.oracle.parts import Part
 from situs.models.oracle.places import POSITIONS
 from situs.models.positions import ModelPositions, spans
 from situs.models.reading import read
-from situs.models.verifying.comparing import Difference, Given, differences
+from situs.models.verifying.comparing import UNITS, Difference, Given, differences
 from situs.models.verifying.mattering import matters
 from situs.models.verifying.ports import arrays_of, asked_of, port_of, require_stated
 from situs.models.verifying.searching import Match, Search
@@ -79,12 +79,33 @@ def _judged(model: ModelPositions, parts: tuple[Part, ...], arrays: dict[str, Gi
         if wrong:
             evidence = {name: each for name, each in own.items() if name not in copied}
             findings += _explained(part, evidence, {each.array for each in wrong})
-    return Verdict(not found, model.model_type, _dtypes(arrays), tuple(arrays), tuple(found), tuple(findings))
+    unexplained = any(not finding.explanations for finding in findings)
+    return Verdict(
+        not found, model.model_type, _dtypes(arrays), tuple(arrays), tuple(found), tuple(findings),
+        _narrower(parts, arrays) if unexplained else None,
+        untouched=copied == set(arrays) and any(map(_tells, arrays.values())),
+    )  # fmt: skip
+
+
+def _narrower(parts: tuple[Part, ...], arrays: Mapping[str, Given]) -> str | None:
+    """The finest half precision within whose rounding all numbers are right."""
+    for dtype in ("float16", "bfloat16"):
+        wider = {
+            name: Given(each.value, dtype if each.unit < UNITS[dtype] else each.dtype) for name, each in arrays.items()
+        }
+        if not any(differences(part, wider) for part in parts):
+            return dtype
+    return None
+
+
+def _tells(given: Given) -> bool:
+    """Whether some number is none that all dtypes hold: fractions of 64 are exact in all."""
+    return bool(((given.value * 64) % 1 != 0).any())
 
 
 def _dtypes(arrays: Mapping[str, Given]) -> tuple[str, ...]:
-    """The dtypes that arrays were computed in, by those whose numbers tell: fractions of 64 are exact in all."""
-    telling = [each.dtype for each in arrays.values() if bool(((each.value * 64) % 1 != 0).any())]
+    """The dtypes that arrays were computed in, by those whose numbers tell."""
+    telling = [each.dtype for each in arrays.values() if _tells(each)]
     return tuple(dict.fromkeys(telling)) or ("any dtype",)
 
 
