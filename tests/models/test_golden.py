@@ -27,6 +27,7 @@ pytestmark = pytest.mark.once
 TINY = {"model_type": "llama", "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2}
 
 
+@pytest.mark.thin(4)
 @pytest.mark.parametrize("name", ALL)
 def test_every_kind_of_model_has_golden_numbers(name: str) -> None:
     found = golden(ALL[name])

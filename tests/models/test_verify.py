@@ -30,7 +30,7 @@ DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.
 NEAR = (0, 1, 300, 4095, 50000)  # within float16
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(8)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ALL)
 def test_a_right_port_is_not_accused(name: str, dtype: str) -> None:
@@ -88,7 +88,7 @@ def differs(part: Any, port: dict[str, Tensor]) -> bool:
 CASES = [pytest.param(name, mistake, id=f"{name}: {mistake.name}") for name in ALL for mistake in CATALOGUE]
 
 
-@pytest.mark.thin(24)
+@pytest.mark.thin(60)
 @pytest.mark.parametrize(("name", "mistake"), CASES)
 def test_every_mistake_is_named(name: str, mistake: Mistake) -> None:
     positions = NEAR if "float16" in mistake.name else POSITIONS
