@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from situs.cli import main
-from situs.models import read
+from situs.cli import models as cli_models
+from situs.models import engines, read
+from situs.models.extendable import METHODS
 
 QWEN: dict[str, Any] = {
     "model_type": "qwen2", "hidden_size": 3584, "num_attention_heads": 28, "num_key_value_heads": 4,
@@ -202,3 +204,9 @@ def test_advice_is_what_can_be_done(config: dict[str, Any], headline: str, capsy
     assert advice["headline"] == headline
     if config["model_type"] != "phi3":
         assert advice["reasons"][0] in ('Set "max_seq_len": 8192.', 'Set "n_positions": 8192.')
+
+
+def test_the_command_line_names_what_there_is() -> None:
+    """It lists engines and methods by itself, so that help needs nothing else."""
+    assert cli_models.ENGINES == engines.ENGINES
+    assert cli_models.METHODS == METHODS

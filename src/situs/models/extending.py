@@ -54,7 +54,7 @@ class Extension:
     config: Mapping[str, Any]
     positions: ModelPositions
     method: Method
-    factor: float
+    factor: float | int
     original: int
     target: int
     change: Change
@@ -67,9 +67,9 @@ def extend(
     *,
     target: int | None = None,
     method: Method | None = None,
-    factor: float | None = None,
+    factor: float | int | None = None,
     original: int | None = None,
-    factors: Mapping[str, Sequence[float]] | None = None,
+    factors: Mapping[str, Sequence[float | int]] | None = None,
 ) -> Extension:
     """Extend a model's configuration to texts of ``target`` tokens.
 
@@ -134,7 +134,7 @@ def main_settings(config: dict[str, Any], model: ModelPositions) -> dict[str, An
 class _Plan:
     original: int
     target: int
-    factor: float
+    factor: float | int
 
 
 def _method(main: ModelPositions, method: Method | None, old: Call | None) -> Method:
@@ -159,7 +159,7 @@ def _method(main: ModelPositions, method: Method | None, old: Call | None) -> Me
 
 
 def _plan(
-    main: ModelPositions, old: Call | None, *, target: int | None, factor: float | None, original: int | None
+    main: ModelPositions, old: Call | None, *, target: int | None, factor: float | int | None, original: int | None
 ) -> _Plan:
     """Settle original length, target and factor, of which two are needed."""
     _require("target", target, whole=True)
@@ -207,8 +207,8 @@ def _require(name: str, value: object, *, whole: bool) -> None:
 
 
 def _rope(
-    given: Mapping[str, Any], method: Method, plan: _Plan, call: Call, factors: Mapping[str, Sequence[float]] | None,
-    *, kept: bool,
+    given: Mapping[str, Any], method: Method, plan: _Plan, call: Call,
+    factors: Mapping[str, Sequence[float | int]] | None, *, kept: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """The rope parameters of an extended model."""
     rope = dict(given) if kept else {key: given[key] for key in KEPT if key in given}
@@ -239,7 +239,7 @@ def _without_old_factor(rope: dict[str, Any]) -> dict[str, Any]:
     return {key: each for key, each in rope.items() if key != "attention_factor" or not follows}
 
 
-def _lists(factors: Mapping[str, Sequence[float]] | None, call: Call) -> dict[str, list[float]]:
+def _lists(factors: Mapping[str, Sequence[float | int]] | None, call: Call) -> dict[str, list[float | int]]:
     """LongRoPE's divisors, which no formula gives."""
     pairs = len(rotation_by(call, 1).frequencies)
     names = ("short_factor", "long_factor")
@@ -249,7 +249,7 @@ def _lists(factors: Mapping[str, Sequence[float]] | None, call: Call) -> dict[st
             f"frequency by a number that a search found for one model and length; got "
             f"{_named(factors)}. Without them, choose yarn."
         )
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[float | int]] = {}
     for name in names:
         given = factors[name]
         if not isinstance(given, (list, tuple)) or len(given) != pairs:

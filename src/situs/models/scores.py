@@ -9,8 +9,12 @@ at distance 0 without a factor. The softmax scale multiplies scores too, so that
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from situs.models.numbers import Rotation
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 EVERY = 2048
 """Distances up to here are all looked at, and as many beyond, at equal steps."""
@@ -29,7 +33,7 @@ class Change:
     length: int
 
 
-def change_between(before: Rotation, after: Rotation, length: int, *, scale: float = 1.0) -> Change:
+def change_between(before: Rotation, after: Rotation, length: int, *, scale: float | int = 1.0) -> Change:
     """Measure how much one rotation differs from another within a length; ``scale`` is the ratio of softmax scales."""
     import torch
 
@@ -47,7 +51,7 @@ def change_between(before: Rotation, after: Rotation, length: int, *, scale: flo
     return Change(largest, score, distance, length)
 
 
-def distances_within(length: int):  # type: ignore[no-untyped-def]  # torch is loaded only when it is called
+def distances_within(length: int) -> Tensor:
     """Distances below a length, at most twice `EVERY`."""
     import torch
 

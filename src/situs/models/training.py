@@ -46,7 +46,7 @@ def training_of(model: ModelPositions) -> Training | None:
     return Training(first, declared or first)
 
 
-def _factor(model: ModelPositions) -> float:
+def _factor(model: ModelPositions) -> float | int:
     """The factor of a scaling that is the same at every length."""
     scalings = (call.option("scaling") for layer in model.layers for call in layer.calls if layer.kind == "full")
     static = (each.option("factor") for each in scalings if each is not None and each.cls != "DynamicNTKScaling")

@@ -36,7 +36,7 @@ class Option:
     """Hold what one method would do."""
 
     method: Method
-    factor: float
+    factor: float | int
     unseen: int
     """Pairs that still meet angles of which training showed none."""
     change: Change

@@ -124,7 +124,7 @@ def _span(numbers: Sequence[float]) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-def _short(number: float) -> str:
+def _short(number: float | int) -> str:
     """A number with three digits, in words where it is large."""
     if math.isinf(number):
         return "endless"

@@ -97,6 +97,6 @@ def _is(scaling: Call, name: str, usual: float) -> bool:
     return given is None or math.isclose(given, usual, rel_tol=1e-6)
 
 
-def _number(value: float) -> str:
+def _number(value: float | int) -> str:
     """A number as a person writes it."""
     return str(int(value)) if float(value).is_integer() else repr(float(value))
