@@ -42,7 +42,7 @@ def change_between(before: Rotation, after: Rotation, length: int, *, scale: flo
     ratios = (new[moving] / old[moving] - 1).abs()
     largest = float(ratios.max()) if moving.any() else 0.0
     score, distance = 0.0, 0
-    for part in distances_within(length).split(2048):
+    for part in distances_within(length).split(2048):  # type: ignore[no-untyped-call]
         first = before.factor**2 * (part[:, None] * old).cos().mean(-1)
         second = scale * after.factor**2 * (part[:, None] * new).cos().mean(-1)
         change, index = (second - first).abs().max(0)
