@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gguf
 import pytest
 
 from situs.cli import main
@@ -210,3 +211,25 @@ def test_the_command_line_names_what_there_is() -> None:
     """It lists engines and methods by itself, so that help needs nothing else."""
     assert cli_models.ENGINES == engines.ENGINES
     assert cli_models.METHODS == METHODS
+
+
+def test_a_gguf_file_is_inspected_as_llama_cpp_runs_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer = gguf.GGUFWriter("model.gguf", "qwen3")
+    writer.add_block_count(4)
+    writer.add_context_length(40960)
+    writer.add_embedding_length(512)
+    writer.add_head_count(4)
+    writer.add_key_length(128)
+    writer.add_rope_freq_base(1e6)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    assert main(["inspect", "model.gguf", "--target", "163840"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.startswith("qwen3 at 163,840 tokens, as llama.cpp reads it")
+    assert "Nothing can be recommended: it is a GGUF file, which holds no configuration." in out
+    assert main(["extend", "model.gguf", "--target", "163840"]) == 2
+    assert capsys.readouterr().err == (
+        "situs extend: source must have layers of full attention that rotate by rope parameters; got qwen3: it is a "
+        "GGUF file, which holds no configuration. Extend the config.json that it was converted from.\n"
+    )

@@ -83,6 +83,8 @@ def why_not(main: ModelPositions) -> str:
     """Say why no scaling of rotary makes texts longer, and what would; "" where one does."""
     if not main.layers:
         return "no layers of it are known."
+    if any(key.endswith(".block_count") for key in main.config):
+        return "it is a GGUF file, which holds no configuration. Extend the config.json that it was converted from."
     table = next((call for call in main.input if call.cls == "Learned"), None)
     if table is not None:
         return (

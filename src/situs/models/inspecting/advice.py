@@ -67,7 +67,8 @@ def advise(model: ModelPositions, target: int) -> Advice:
     if target <= training.length:
         return Advice(f"Nothing has to be set: the model is made for {training.length:,} tokens.")
     if reason:
-        return Advice(f"No scaling of rotary is needed or would help: {reason}")
+        return Advice(f"Nothing can be recommended: {reason}" if "GGUF" in reason
+                      else f"No scaling of rotary is needed or would help: {reason}")  # fmt: skip
     if not _unseen(main, training, target):
         return Advice(
             "Nothing has to be set: no pair of channels meets an angle that training did not show.",

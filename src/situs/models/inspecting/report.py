@@ -106,6 +106,7 @@ def inspect(source: object, *, target: int | None = None, engine: Engine = "tran
     'Set yarn with factor 4 for 16,384 tokens.'
     """
     loaded = load(source)
+    engine = "llama.cpp" if loaded.form == "gguf" else engine
     model = read(loaded, engine=engine)
     lengths = model.main.lengths
     wanted = lengths.declared or lengths.limit or ASSUMED if target is None else require_count(
