@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from situs.models import ConfigError, read
+from situs.models import read
 from situs.models.engines import ENGINES
 from situs.models.readers.llama_cpp.architectures import ARCHITECTURES, LEFT_OUT
 from situs.models.readers.llama_cpp.settings import KEYS, read_gguf
 from situs.models.sources.gguf import Long
 from tests.models.gguf_files import written
-from tests.models.test_fuzz_read import TYPES, changed
+from tests.models.test_fuzz_read import TYPES, changed, outcome
 from tests.models.test_gguf_parity import CASES
 from tests.models.test_gguf_parity import KEYS as SIZES
 
@@ -38,17 +38,6 @@ TENSORS: list[Any] = [[], [1.0] * 8, [1.0] * 64, [0.0] * 8, [-1.0] * 64, [float(
 NAMES = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight", "blk.0.attn_sinks.weight")
 MORE = ("nextn_predict_layers", "decoder_block_count", "attention.kv_lora_rank", "attention.key_length",
         "attention.key_length_mla", "attention.key_length_swa", "attention.value_length")  # fmt: skip
-
-
-def outcome(read_it: Any) -> str:
-    """The sentence of an error, or that there was none."""
-    try:
-        found = read_it()
-        return f"{found.to_json()[:1]}{found!r:.1}."
-    except ConfigError as problem:
-        return str(problem)
-    except Exception as problem:
-        return repr(problem)
 
 
 @pytest.mark.once

@@ -96,7 +96,9 @@ def diff(a: object, b: object, *, length: int | None = None) -> Diff:
     first, second = as_positions(a), as_positions(b)
     declared = [each.main.lengths.declared or 0 for each in (first, second)]
     if length is None:  # a scaling that goes by the length begins behind the declared one
-        dynamic = any("Dynamic" in repr(each.main.layers) for each in (first, second))
+        calls = [call for each in (first, second) for layer in each.main.layers for call in layer.calls]
+        dynamic = any(call.option("scaling") is not None and call.option("scaling").cls == "DynamicNTKScaling"
+                      for call in calls)  # fmt: skip
         within = max(*declared, 1) * (4 if dynamic else 1)
     else:
         within = require_count("length", length, "it counts tokens")
@@ -104,7 +106,7 @@ def diff(a: object, b: object, *, length: int | None = None) -> Diff:
 
 
 def _differences(a: ModelPositions, b: ModelPositions, length: int) -> Iterator[Difference]:
-    ours, theirs = dict(_parts(a)), dict(_parts(b))
+    ours, theirs = dict(a.stacks()), dict(b.stacks())
     if not set(ours) & set(theirs):  # a whole model beside its text alone
         ours, theirs = {"": a.main}, {"": b.main}
     for name in dict.fromkeys((*ours, *theirs)):
@@ -113,13 +115,6 @@ def _differences(a: ModelPositions, b: ModelPositions, length: int) -> Iterator[
             yield Difference(name, "", {"part": there})
             continue
         yield from _between(name, ours[name], theirs[name], length)
-
-
-def _parts(model: ModelPositions, name: str = "") -> Iterator[tuple[str, ModelPositions]]:
-    if model.layers or model.input:
-        yield name, model
-    for part, each in model.submodels.items():
-        yield from _parts(each, f"{name}.{part}" if name else part)
 
 
 def _between(name: str, a: ModelPositions, b: ModelPositions, length: int) -> Iterator[Difference]:

@@ -69,6 +69,11 @@ def default_method(main: ModelPositions) -> Method:
 NOTHING = "There is nothing to set."
 
 
+def is_gguf(main: ModelPositions) -> bool:
+    """Whether a model was read from a GGUF file, whose settings are named by architecture."""
+    return any(key.endswith(".block_count") for key in main.config)
+
+
 def require_extendable(model: ModelPositions) -> None:
     """Raise unless a scaling of rotary can make a model's texts longer; say what would."""
     reason = why_not(model.main)
@@ -83,7 +88,7 @@ def why_not(main: ModelPositions) -> str:
     """Say why no scaling of rotary makes texts longer, and what would; "" where one does."""
     if not main.layers:
         return "no layers of it are known."
-    if any(key.endswith(".block_count") for key in main.config):
+    if is_gguf(main):
         return "it is a GGUF file, which holds no configuration. Extend the config.json that it was converted from."
     table = next((call for call in main.input if call.cls == "Learned"), None)
     if table is not None:

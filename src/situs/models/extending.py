@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from situs.models.calls import Call
+from situs.models.engines.merging import yarn_magnitude
 from situs.models.extendable import (
     METHODS,
     Method,
@@ -211,10 +212,10 @@ def _rope(
     factors: Mapping[str, Sequence[float | int]] | None, *, kept: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """The rope parameters of an extended model."""
+    if given.get("rope_type") == "proportional":
+        return {**given, "factor": plan.factor}
     rope = dict(given) if kept else {key: given[key] for key in KEPT if key in given}
     lengths = {"factor": plan.factor, "original_max_position_embeddings": plan.original}
-    if rope.get("rope_type") == "proportional" or given.get("rope_type") == "proportional":
-        return {**given, "factor": plan.factor}
     if method == "ntk":
         dim = rotation_by(call).rotary_dim
         base = given["rope_theta"] * plan.factor ** (dim / (dim - 2))
@@ -235,7 +236,7 @@ def _rope(
 def _without_old_factor(rope: dict[str, Any]) -> dict[str, Any]:
     """Rope parameters without an attention_factor that is only YaRN's own for the factor of before."""
     given, factor = rope.get("attention_factor"), rope.get("factor")
-    follows = given is not None and factor and math.isclose(given, 0.1 * math.log(factor) + 1, rel_tol=1e-6)
+    follows = given is not None and factor and math.isclose(given, yarn_magnitude(factor), rel_tol=1e-6)
     return {key: each for key, each in rope.items() if key != "attention_factor" or not follows}
 
 

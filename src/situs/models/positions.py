@@ -159,6 +159,13 @@ class ModelPositions:
                 return self.submodels[name].main
         return next(iter(self.submodels.values())).main
 
+    def stacks(self, name: str = "") -> Iterator[tuple[str, ModelPositions]]:
+        """Every part that has layers or a table at the input, itself first, with the names that lead to it."""
+        if self.layers or self.input:
+            yield name, self
+        for part, each in self.submodels.items():
+            yield from each.stacks(f"{name}.{part}" if name else part)
+
     def groups(self) -> Iterator[tuple[tuple[int, ...], Layer]]:
         """Equal layers, with their numbers."""
         found: dict[Layer, list[int]] = {}

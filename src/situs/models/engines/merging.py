@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from situs.models.calls import Call
-from situs.models.numbers import ROTATIONS
+from situs.models.numbers import ROTATIONS, rotation_call
 from situs.models.positions import Layer, ModelPositions, Note, spans
 from situs.models.readers.llama_cpp.scaling import NEVER
 
@@ -72,7 +72,7 @@ def _merge(before: Layer, after: Layer) -> tuple[Layer, list[str]]:
 
 
 def _merge_calls(before: Layer, after: Layer) -> tuple[tuple[Call, ...], list[str]]:
-    old, new = _rotary(before), _rotary(after)
+    old, new = rotation_call(before), rotation_call(after)
     rest, others = ([call for call in each.calls if call.cls not in ROTATIONS] for each in (before, after))
     said: list[str] = []
     calls: list[Call] = []
@@ -89,10 +89,6 @@ def _merge_calls(before: Layer, after: Layer) -> tuple[tuple[Call, ...], list[st
         said.append(f"{told[0]}, where transformers has {told[1]}")
         return (*calls, *others), said
     return (*calls, *rest), said
-
-
-def _rotary(layer: Layer) -> Call | None:
-    return next((call for call in layer.calls if call.cls in ROTATIONS), None)
 
 
 def _merge_rotary(old: Call, new: Call) -> tuple[Call, list[str]]:
@@ -145,7 +141,7 @@ def magnitude(scaling: Call | None) -> float | tuple[float, ...]:
     return yarn_magnitude(factor)
 
 
-def yarn_magnitude(factor: float, weight: float = 1.0) -> float:
+def yarn_magnitude(factor: float | int, weight: float | int = 1.0) -> float:
     """YaRN's factor of cosines and sines."""
     return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 

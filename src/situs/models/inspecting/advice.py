@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from situs.models.extendable import METHODS, Method, default_method, far_layers, scaling_method, why_not
+from situs.models.extendable import METHODS, Method, default_method, far_layers, is_gguf, scaling_method, why_not
 from situs.models.extending import Extension, extend, main_path, main_settings
 from situs.models.inspecting.pairs import pairs_of
 from situs.models.positions import ModelPositions
@@ -67,7 +67,7 @@ def advise(model: ModelPositions, target: int) -> Advice:
     if target <= training.length:
         return Advice(f"Nothing has to be set: the model is made for {training.length:,} tokens.")
     if reason:
-        return Advice(f"Nothing can be recommended: {reason}" if "GGUF" in reason
+        return Advice(f"Nothing can be recommended: {reason}" if is_gguf(main)
                       else f"No scaling of rotary is needed or would help: {reason}")  # fmt: skip
     if not _unseen(main, training, target):
         return Advice(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -112,17 +112,12 @@ def inspect(source: object, *, target: int | None = None, engine: Engine = "tran
     wanted = lengths.declared or lengths.limit or ASSUMED if target is None else require_count(
         "target", target, "it counts tokens"
     )  # fmt: skip
-    parts = tuple(_parts(model, wanted))
+    parts = tuple(
+        _part(each, wanted if name.rpartition(".")[2] in TEXT else None, name) for name, each in model.stacks()
+    )
     return Report(
         model, engine, wanted, parts, advise(model, wanted), fingerprint(model), _engines(loaded, engine, wanted)
     )
-
-
-def _parts(model: ModelPositions, target: int, name: str = "") -> Iterator[Part]:
-    if model.layers or model.input:
-        yield _part(model, target if name.rpartition(".")[2] in TEXT else None, name)
-    for part, each in model.submodels.items():
-        yield from _parts(each, target, f"{name}.{part}" if name else part)
 
 
 def _part(model: ModelPositions, target: int | None, name: str) -> Part:
@@ -150,6 +145,7 @@ def _engines(source: object, inspected: Engine, target: int) -> dict[str, tuple[
     found: dict[str, tuple[str, ...]] = {}
     every = readings(source)
     first = every["transformers"]
+    expected = None if isinstance(first, ConfigError) else fingerprint(first)
     for engine in ENGINES:
         reading = every[engine]
         if isinstance(reading, ConfigError):
@@ -164,7 +160,7 @@ def _engines(source: object, inspected: Engine, target: int) -> dict[str, tuple[
             known = {str(note) for note in (*first.notes, *first.main.notes)}
             notes = [text for note in (*reading.notes, *reading.main.notes) if (text := str(note)) not in known]
             unchecked = any("not checked" in note for note in notes)
-            alike = fingerprint(reading) == fingerprint(first)
+            alike = fingerprint(reading) == expected
             same = "same positions as transformers" if alike else "other positions than transformers"
             lines += ([] if unchecked and alike else [same]) + notes
         above = engine == "transformers" and inspected == engine
