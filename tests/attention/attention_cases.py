@@ -228,7 +228,7 @@ def use_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         ("toeplitz.strided.GRADIENT_QUERIES", 3),
         ("toeplitz.op.FEW_QUERIES", 2),
         ("toeplitz.terms.TAIL", 2),
-        ("toeplitz.terms.STRIP", 3),
+        ("toeplitz.halving.SQUARE", 3),
         ("toeplitz.terms.PAIRS", 100),
         ("loop.Term.queries", 4),
         ("loop.SCORES", 60),

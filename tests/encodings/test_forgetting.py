@@ -85,3 +85,28 @@ def test_attention_that_is_not_causal_is_refused() -> None:
         "causal must be True with Forgetting, since it sums up over the tokens from a key to a later query; got False.",
     ):
         attend(q, q, q, encoding=Forgetting(num_heads=2), features={"gate": gate})
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 24, 25, 47, 48, 49])
+def test_squares_are_halved_at_any_length(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("situs.attention.kernels.toeplitz.halving.SQUARE", 3)
+    monkeypatch.setattr("situs.attention.kernels.toeplitz.halving.TERMS", 2 * 4 * 9 * 2)  # two squares at once
+    q = torch.randn(2, tokens, 4, 8, dtype=torch.float64).transpose(1, 2)
+    k, v = torch.randn(2, 2, 2, tokens, 8, dtype=torch.float64)
+    features = {"gate": 3 * torch.randn(2, 4, tokens, 1, dtype=torch.float64)}
+    encoding = [situs.Rotary(head_dim=8), Forgetting(num_heads=4)]
+    out = attend(q, k, v, encoding=encoding, causal=True, features=features)
+    exact = reference(q, k, v, encoding=encoding, causal=True, features=features)
+    torch.testing.assert_close(out, exact, atol=1e-12, rtol=0)
+
+
+def test_bfloat16_is_rounded_once() -> None:
+    q, k, v = torch.randn(3, 1, 2, 1000, 16).bfloat16()
+    features = {"gate": torch.randn(1, 2, 1000, 1).bfloat16()}
+    encoding = Forgetting(num_heads=2)
+    out = attend(q, k, v, encoding=encoding, causal=True, features=features).double()
+    wide = {"gate": features["gate"].double()}
+    exact = reference(q.double(), k.double(), v.double(), encoding=encoding, causal=True, features=wide)
+    plain = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).double()
+    plainly = reference(q.double(), k.double(), v.double(), causal=True)
+    assert (out - exact).abs().max() < 2 * (plain - plainly).abs().max()

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from situs.attention.kernels.softmax import Scratch, cap_, finite, merge_, partial, softmax
-from situs.attention.kernels.tails import Tail, Tails, attend_tail, tail_backward
+from situs.attention.kernels.tails import Tail, Tails, attend_tail, differences, tail_backward
 from situs.attention.kernels.tiling import Inputs, Tile, meets_each_query_once
 from situs.encodings.base import computing_dtype
 
@@ -208,16 +208,9 @@ def attend_tiles_backward(
 
 def _with_sums(inputs: Inputs, added: Tensor | None, scratch: Scratch) -> Tensor | None:
     """A tile's term with the differences of cumulated numbers."""
-    if inputs.query_sums is None or inputs.key_sums is None:
+    if inputs.query_sums is None:
         return added
-    first = inputs.query_sums[..., :1]
-    sums = (inputs.query_sums - first).unsqueeze(-1), (inputs.key_sums - first).unsqueeze(-2)
-    apart = scratch.take("sums", (*first.shape[:2], sums[0].shape[2], sums[1].shape[3]))
-    high = [each.to(apart.dtype) for each in sums]
-    torch.sub(*high, out=apart)
-    if apart.dtype != first.dtype:  # a difference of rounded numbers, and that of what was rounded off
-        low = [(each - rounded).to(apart.dtype) for each, rounded in zip(sums, high, strict=True)]
-        apart.add_(low[0]).sub_(low[1])
+    apart = differences(inputs, scratch)
     return apart if added is None else apart.add_(added)
 
 

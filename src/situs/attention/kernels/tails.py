@@ -24,7 +24,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-from situs.attention.kernels.softmax import partial, partial_backward
+from situs.attention.kernels.softmax import Scratch, partial, partial_backward
 from situs.attention.kernels.tiling import Inputs, Tile
 
 CHANNELS = 8  # two are used; the kernel's tiles are multiples of eight
@@ -118,6 +118,21 @@ def tail_backward(
         for_value = dv.sum((0, 2)).sum_to_size(tail.for_value.shape)
     sums = (None, None) if inputs.query_sums is None else (d_own.squeeze(-1) / scale, d_row.squeeze(-1) / -scale)
     return Inputs(dq, dk, dv, d_plain_query, d_plain_key, *sums), Tail(for_query, for_key, bias, for_value)
+
+
+def differences(inputs: Inputs, scratch: Scratch) -> Float[Tensor, "batch heads query key"]:
+    """What cumulated numbers add to each pair of neighbours, in ``scratch``."""
+    assert inputs.query_sums is not None
+    assert inputs.key_sums is not None
+    first = inputs.query_sums[..., :1]
+    sums = (inputs.query_sums - first).unsqueeze(-1), (inputs.key_sums - first).unsqueeze(-2)
+    apart = scratch.take("sums", (*first.shape[:2], sums[0].shape[2], sums[1].shape[3]))
+    high = [each.to(apart.dtype) for each in sums]
+    torch.sub(*high, out=apart)
+    if apart.dtype != first.dtype:  # a difference of rounded numbers, and that of what was rounded off
+        low = [(each - rounded).to(apart.dtype) for each, rounded in zip(sums, high, strict=True)]
+        apart.add_(low[0]).sub_(low[1])
+    return apart
 
 
 def _channels(inputs: Inputs, tail: Tail, scale: float, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:

@@ -2,6 +2,7 @@
 read along a slant, far keys as tails, and any whole positions by look-up.
 
     strided   biases alone, between neighbouring positions
+    halving   numbers that tokens add up to, alone
     terms     vectors that meet queries, keys or values; masks; other positions
     op        the operator that torch differentiates, maps and traces
 """

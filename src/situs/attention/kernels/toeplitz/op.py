@@ -15,8 +15,16 @@ from torch import Tensor
 from situs.attention.kernels.loop import Attended, attend_tiles, attend_tiles_backward, tiles_of_term
 from situs.attention.kernels.operators import Operator, of_key_heads, without_padding
 from situs.attention.kernels.softmax import partial, partial_backward, serves_flash
-from situs.attention.kernels.tiling import EVERY, Inputs, Tile, Tiling, tiles_between_ranges, tiles_between_tokens
-from situs.attention.kernels.toeplitz import strided
+from situs.attention.kernels.tiling import (
+    EVERY,
+    Inputs,
+    Tile,
+    Tiling,
+    meets_each_query_once,
+    tiles_between_ranges,
+    tiles_between_tokens,
+)
+from situs.attention.kernels.toeplitz import halving, strided
 from situs.attention.kernels.toeplitz.given import Given, Settings, as_given, over_offsets
 from situs.attention.kernels.toeplitz.terms import ByOffset, LookedUpTerm, OffsetTerm, SkewedTerm
 from situs.encodings.base import computing_dtype
@@ -37,6 +45,8 @@ def forward(given: Given, settings: Settings) -> tuple[Tensor, Tensor]:
         query, key, value, bias, by_key_head = _grouped(given, tiling)
         out, logsumexp = strided.forward(query, key, value, bias, settings.lowest, settings.scale, by_key_head)
         return out.reshape(*given.query.shape[:3], value.shape[-1]), logsumexp.reshape(given.query.shape[:3])
+    if tiling is not None and unbiased and _is_sums_alone(given, settings, tiling):
+        return halving.forward(_inputs(given, tiling), tiling.tiles, settings.scale)
     term, blocks = _term(given, settings, tiling, unbiased)
     out, logsumexp, *_ = attend_tiles(_inputs(given, tiling), blocks, term, settings.scale, settings.softcap)
     return out, logsumexp
@@ -160,14 +170,23 @@ def _tiling_of_tokens(given: Given, settings: Settings) -> Tiling | None:
 
 
 def _is_bias_alone(given: Given, settings: Settings) -> bool:
+    return given.query_sums is None and _has_no_vectors(given, settings)
+
+
+def _is_sums_alone(given: Given, settings: Settings, tiling: Tiling) -> bool:
+    """Whether cumulated numbers are added and no bias or vectors, in causal squares that meet each query once."""
     return (
-        settings.softcap is None
-        and given.for_query is None
-        and given.for_key is None
-        and given.for_value is None
-        and given.mask is None
-        and given.query_sums is None
+        given.query_sums is not None
+        and _has_no_vectors(given, settings)
+        and settings.scale > 0
+        and serves_flash(given.query, given.key, given.value)
+        and all(map(tiling.is_causal_square, tiling.tiles))
+        and meets_each_query_once(tiling.tiles)
     )
+
+
+def _has_no_vectors(given: Given, settings: Settings) -> bool:
+    return settings.softcap is None and all(each is None for each in given[6:10])
 
 
 def _grouped(given: Given, tiling: Tiling) -> tuple[Tensor, Tensor, Tensor, Tensor, Tiling]:

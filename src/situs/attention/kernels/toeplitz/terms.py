@@ -35,7 +35,6 @@ from situs.encodings.base import computing_dtype
 from situs.functional.offsets import skew, skew_keys, sum_by_row, toeplitz, unskew
 
 TAIL = 64  # keys at least, below which a kernel call of their own costs more than forming their terms
-STRIP = 128  # queries of a square on the diagonal that are taken at once, each with the keys up to the last of them
 PAIRS = 1 << 20  # numbers that are looked up at once
 
 
@@ -113,18 +112,11 @@ class SkewedTerm(OffsetTerm, Tails):
         assert self.span is not None
         before = 1 - self.span - tile.offset
         behind = self.span - tile.offset + tile.queries - 1
-        parts = split_tails(tile, before, behind, causal=self.tiling.causal, least=TAIL)
-        if not self._only_hides or not self.tiling.is_causal_square(parts[-1]):
-            return parts
-        square, size = parts.pop(), STRIP
-        return parts + [
-            square.part(first, min(size, square.queries - first), 0, min(first + size, square.keys))
-            for first in range(0, square.queries, size)
-        ]
+        return split_tails(tile, before, behind, causal=self.tiling.causal, least=TAIL)
 
     @property
-    def _only_hides(self) -> bool:
-        """Whether nothing but cumulated numbers is added."""
+    def only_hides(self) -> bool:
+        """Whether nothing is added but cumulated numbers."""
         _, of_queries, of_keys, of_values, mask = self.added
         return self.unbiased and of_queries is of_keys is of_values is mask is None
 
@@ -173,7 +165,7 @@ class SkewedTerm(OffsetTerm, Tails):
         return self._with_mask(tile, term)
 
     def form_behind_flag(self, tile: Tile, q: Tensor, k: Tensor, scratch: Scratch) -> Tensor | None:
-        return None if self._only_hides else self.form(tile, q, k, scratch)
+        return None if self.only_hides else self.form(tile, q, k, scratch)
 
     def form_with_vjp(self, tile: Tile, q: Tensor, k: Tensor, scratch: Scratch) -> tuple[Tensor, Vjp]:
         window, gradients = offsets_of(tile, self.lowest), self.gradients
