@@ -3,6 +3,7 @@
 A score gets c_i - c_j. Keys before all of some queries are a tail (``tails``), whose pairs need no term; only between
 neighbours the difference must be formed. So a causal square is halved, and its halves again: what the later half sees
 of the earlier one is a tail, and the squares that are left in the end are small.
+
     a
     b a                   a        squares on the diagonal, with a term for each pair
     c c a                 b, c, d  tails; all parts of a size are one call, as heads of a batch
