@@ -25,7 +25,7 @@ hypothesis.settings.register_profile("situs", deadline=None, derandomize=True, m
 hypothesis.settings.load_profile("situs")
 
 
-THINNED_UNDER_SHAPE_CHECKS = 8  # a shape that is annotated wrongly is found by any case of a test
+THINNED_UNDER_SHAPE_CHECKS = 16  # a shape that is annotated wrongly is found by any case of a test
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

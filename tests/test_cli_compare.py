@@ -258,6 +258,7 @@ def test_a_comparison_that_was_stopped_while_measuring_says_so(
     assert told in " ".join(shown.split())
 
 
+@pytest.mark.heavy
 def test_a_reader_that_stops_reading_ends_the_command_quietly(folder: Path) -> None:
     situs = str(Path(sys.executable).with_name("situs"))
     reader, writer = os.pipe()
@@ -312,6 +313,7 @@ def test_stopped_at_any_moment_it_goes_on_where_it_was(stop: signal.Signals, tmp
     assert read_stopped(tmp_path / "out") is None
 
 
+@pytest.mark.heavy
 def test_names_in_any_spelling_are_recorded_under_one_and_options_of_a_scaling_are_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

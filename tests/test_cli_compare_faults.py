@@ -163,6 +163,7 @@ def test_a_device_that_is_not_there_is_refused(device: str, capsys: pytest.Captu
     assert len(said) < 150
 
 
+@pytest.mark.heavy
 def test_each_failure_is_told_once_while_it_runs_and_once_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -122,6 +122,7 @@ for variant in VARIANTS:
             torch.nn.init.uniform_(parameter, 0.1, 0.5)
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("name", situs.names())
 def test_every_registered_encoding_keeps_the_contract(name: str) -> None:
     report = check_encoding(situs.entry(name).build(**SIZES))
@@ -129,7 +130,7 @@ def test_every_registered_encoding_keeps_the_contract(name: str) -> None:
     assert len(report.passed) >= len(CHECKS)
 
 
-@pytest.mark.thin(16)
+@pytest.mark.thin(32)
 @pytest.mark.parametrize("encoding", VARIANTS, ids=lambda each: f"{type(each).__name__}({each.extra_repr()})")
 def test_every_variant_keeps_the_contract(encoding: situs.Encoding) -> None:
     report = check_encoding(encoding, raise_on_failure=False)
@@ -152,6 +153,7 @@ def test_a_sound_encoding_of_twenty_lines_keeps_the_contract() -> None:
     assert check_encoding(broken_encodings.Sound()).ok
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("sound", SOUND, ids=lambda sound: sound.__name__)
 def test_an_encoding_that_only_looks_wrong_keeps_the_contract(sound: type[situs.Encoding]) -> None:
     report = check_encoding(sound(), raise_on_failure=False)

@@ -43,7 +43,7 @@ def all_modes() -> Iterator[None]:
         yield
 
 
-@pytest.mark.thin(20)
+@pytest.mark.thin(40)
 @pytest.mark.parametrize("name", situs.names())
 def test_every_registered_encoding_keeps_the_contract_in_all_modes_at_once(name: str) -> None:
     encoding = situs.entry(name).build(**SIZES)
@@ -52,7 +52,7 @@ def test_every_registered_encoding_keeps_the_contract_in_all_modes_at_once(name:
     assert report.failures == {}
 
 
-@pytest.mark.thin(16)
+@pytest.mark.thin(32)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["fire", "learned", "rotary", "shaw"])
 def test_a_sound_encoding_is_accused_in_no_mode(name: str, mode: str) -> None:
@@ -62,6 +62,7 @@ def test_a_sound_encoding_is_accused_in_no_mode(name: str, mode: str) -> None:
     assert report.failures == {}
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("mode", ["no_grad", "inference_mode", "default dtype", "autocast"])
 def test_an_encoding_that_was_made_in_a_mode_is_checked_outside_of_it(mode: str) -> None:
     with MODES[mode]():

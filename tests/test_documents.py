@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 
 import situs
+from situs.cli import main
 from tests.anchors import anchors_of
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -163,7 +164,10 @@ SMALL = [
     [ROOT / "README.md", pytest.param(ROOT / "docs" / "guide.md", marks=pytest.mark.heavy)],
     ids=lambda path: path.name,
 )
-def test_lines_for_a_shell_run(document: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_lines_for_a_shell_run(
+    document: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     blocks = blocks_of(document.read_text(encoding="utf-8"))
     defining = [block.code for block in blocks if re.search(r"^class ", block.code, re.MULTILINE)]
     assert defining
@@ -178,12 +182,11 @@ def test_lines_for_a_shell_run(document: pathlib.Path, tmp_path: pathlib.Path) -
     assert commands
     for command in commands:
         small = SMALL if command[0] == "compare" else []  # the last of an option's values counts
-        call = [str(pathlib.Path(sys.executable).with_name("situs")), *command, *small]
-        ran = subprocess.run(call, capture_output=True, text=True, check=False, cwd=tmp_path)
+        code = main([*command, *small])
         if command[0] == "golden":  # which a port that is right fills with the same numbers
             (tmp_path / "filled.json").write_bytes((tmp_path / "golden.json").read_bytes())
         expected = int(command[0] == "diff" and "longer.json" in command)  # as diff has it where files differ
-        assert ran.returncode == expected, f"situs {shlex.join(command)}\n{ran.stderr}"
+        assert code == expected, f"situs {shlex.join(command)}\n{capsys.readouterr().err}"
 
 
 @functools.cache

@@ -91,7 +91,7 @@ def test_eager_flex_attention_teaches_the_parameters_as_the_reference_does(name:
     torch.testing.assert_close(gradients[0], gradients[1])
 
 
-@pytest.mark.thin(4)
+@pytest.mark.thin(8)
 @pytest.mark.compiled
 @pytest.mark.parametrize(
     "name", ["t5", "alibi", "kerple log", "kerple power", "sandwich", "fire", "mlp", "swin v1", "tupe relative"]

@@ -29,7 +29,7 @@ from tests.fuzz.trials import ask, build, run, run_flex
 
 SLOW = os.environ.get("SITUS_SLOW") == "1"
 SEEDS = [seed for seed in os.environ.get("SITUS_FUZZ_SEED", "").split(",") if seed]
-CHUNKS, QUOTA = (40, 5_000) if SLOW else (2, 1_000)
+CHUNKS, QUOTA = (40, 5_000) if SLOW else (2, 500)
 LAYER_CHUNKS, LAYER_QUOTA = (8, 2_500) if SLOW else (1, 700)
 
 pytestmark = [

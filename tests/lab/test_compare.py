@@ -94,6 +94,7 @@ def measured(*, fresh: bool = False) -> list[str]:
     return told.measured
 
 
+@pytest.mark.heavy
 def test_what_was_measured_is_kept_until_ones_own_source_changes() -> None:
     own = ["compared_of_ones_own:Own", "rotary&compared_of_ones_own:Own"]
     assert measured() == ["alibi", *own]

@@ -91,6 +91,7 @@ def test_a_worker_that_is_killed_is_replaced_and_its_trial_run_again(undisturbed
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.heavy
 def test_a_trial_that_fails_is_recorded_and_the_rest_goes_on(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, undisturbed: dict[str, str]
 ) -> None:

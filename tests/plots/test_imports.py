@@ -33,10 +33,12 @@ def imported(code: str, folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.heavy
 def test_plots_are_imported_without_kernels_and_tasks(tmp_path: Path) -> None:
     assert imported("import situs.plots, situs.plots.comparison.report", tmp_path) == []
 
 
+@pytest.mark.heavy
 def test_a_portrait_is_drawn_without_kernels_and_tasks(tmp_path: Path) -> None:
     code = (
         "import situs; from situs.plots.style import png\n"
@@ -46,6 +48,7 @@ def test_a_portrait_is_drawn_without_kernels_and_tasks(tmp_path: Path) -> None:
     assert imported(code, tmp_path) == []
 
 
+@pytest.mark.heavy
 def test_situs_plot_writes_its_file_without_kernels_and_tasks(tmp_path: Path) -> None:
     arguments = ["plot", "t5,rotary+yarn", "--kind", "decay", "--length", "8", "--out", "a.png"]
     assert imported(COMMAND.format(arguments), tmp_path) == []

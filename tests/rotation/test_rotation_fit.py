@@ -121,6 +121,7 @@ def test_what_does_not_fit_is_refused_whoever_turns(
         WAYS[way](torch.randn(shape), table_of(*table_shape), pairing)
 
 
+@pytest.mark.thin(2)
 @pytest.mark.compiled
 @pytest.mark.filterwarnings("ignore:Dynamo:UserWarning")
 @pytest.mark.parametrize(("table_shape", "shape"), [MISFITS[0], MISFITS[3], MISFITS[7]], ids=str)

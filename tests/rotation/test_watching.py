@@ -127,6 +127,7 @@ assert torch.equal(hinges.sum_of_hinges(*network), sum_of_hinges(*network))
 """
 
 
+@pytest.mark.thin(3)
 @pytest.mark.once
 @pytest.mark.parametrize(
     "name", ["torch._C._dispatch_keys", "torch._C._functorch.is_legacy_batchedtensor", "forward_ad._current_level"]

@@ -37,6 +37,7 @@ def compiled(
     return torch.compile(module, fullgraph=True, dynamic=dynamic, backend=count), graphs
 
 
+@pytest.mark.thin(2)
 @covers("compile", "range", "growing", thin=True)
 def test_growing_lengths_are_compiled_at_most_twice(cell: Cell) -> None:
     module = cell.build()
@@ -99,6 +100,7 @@ def test_growing_prompts_are_compiled_at_most_twice(cell: Cell) -> None:
     assert len(graphs) <= 2
 
 
+@pytest.mark.thin(2)
 @covers("compile with a cache", "decode", cached=True, thin=True)
 @torch.no_grad()
 def test_steps_behind_a_growing_cache_are_compiled_at_most_twice(cell: Cell) -> None:
@@ -118,6 +120,7 @@ def test_steps_behind_a_growing_cache_are_compiled_at_most_twice(cell: Cell) -> 
 few = pytest.mark.parametrize("row", ROWS if SLOW else ("rotary", "t5", "shaw"))
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("row", ROWS if SLOW else ("rotary", "shaw", "xpos", "cope"))
 def test_graphs_that_are_dynamic_from_the_start_are_at_most_two(row: str) -> None:
     module = Cell("compile", ("range",), row, "attend").build()

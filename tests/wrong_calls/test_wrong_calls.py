@@ -34,6 +34,7 @@ def alone() -> Iterator[None]:
     dist.destroy_process_group()
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("public", PUBLIC, ids=lambda public: public.name)
 def test_every_wrong_call_is_answered_by_a_sentence_and_changes_nothing(public: Public) -> None:
     answers = list(wrong_calls(public))

@@ -293,6 +293,7 @@ def opened(page: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield window, path
 
 
+@pytest.mark.thin(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [390, 768, 1280])
@@ -329,6 +330,7 @@ def test_long_names_go_on_in_a_new_line_between_words_only() -> None:
     assert breakable(text) == text.split(" ")[0] + " " + broken(text.split(" ")[1])
 
 
+@pytest.mark.thin(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 1280])
 def test_no_word_is_broken_in_the_middle(opened: tuple[Page, Path], tmp_path: Path, width: int) -> None:

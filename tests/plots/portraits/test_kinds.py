@@ -64,7 +64,7 @@ def outside(figure: Figure) -> list[str]:
     return [said for said, box in boxes.items() if not (sheet.contains(*box.p0) and sheet.contains(*box.p1))]
 
 
-@pytest.mark.thin(2)
+@pytest.mark.thin(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_encoding_draws_every_kind_that_suits_it(name: str) -> None:
     sitter = small(name)
