@@ -32,6 +32,7 @@ LAYERS = [
     "attention",
     "checks",
     "models",
+    "huggingface",
     "lab",
     "plots",
     "cli",

@@ -131,8 +131,8 @@ __version__: str  # read from the package's metadata when it is first asked for
 
 
 def __getattr__(name: str) -> object:
-    if name == "plots":  # not in __all__: it alone needs matplotlib
-        return importlib.import_module("situs.plots")
+    if name in ("huggingface", "plots"):  # not in __all__: they alone need transformers and matplotlib
+        return importlib.import_module(f"situs.{name}")
     if name == "__version__":
         globals()[name] = importlib.import_module("importlib.metadata").version("situs")
         return globals()[name]

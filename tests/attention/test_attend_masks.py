@@ -99,3 +99,27 @@ def test_rows_that_see_only_low_keys_have_exact_gradients(impl: Any, rows: int) 
     expected = torch.autograd.grad((torch.softmax(scores, -1) @ v).sum(), (q, k, v))
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one.double(), other, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float64])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1), (2, 1), (1, 4), (2, 4)])
+def test_a_row_that_all_queries_share_is_added_or_hides(
+    shape: tuple[int, int], causal: bool, dtype: torch.dtype
+) -> None:
+    q = torch.randn(2, 4, 30, 8, dtype=torch.float64, requires_grad=True)
+    k, v = (torch.randn(2, 2, 30, 8, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    row = torch.randn(*shape, 1, 30, dtype=torch.float64)
+    row[..., :3] = -torch.inf  # a causal query among the first sees nothing
+    row = row > 0 if dtype == torch.bool else row
+    out, exact = (run(q, k, v, causal=causal, mask=row) for run in (attend, reference))
+    torch.testing.assert_close(out, exact)
+    gradient = torch.randn_like(out)
+    found, expected = (torch.autograd.grad(each, (q, k, v), gradient) for each in (out, exact))
+    for each, one in zip(found, expected, strict=True):
+        torch.testing.assert_close(each, one)
+    if dtype != torch.bool:
+        learned = row.nan_to_num(neginf=-5.0).requires_grad_()
+        both = [torch.autograd.grad(run(q, k, v, causal=causal, mask=learned).sum(), learned)[0]
+                for run in (attend, reference)]  # fmt: skip
+        torch.testing.assert_close(*both)

@@ -7,6 +7,7 @@ it runs, so that a graph that was traced for one length, padding or packing serv
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 
 import torch
@@ -37,7 +38,7 @@ def forward(given: Given, settings: Settings) -> tuple[Tensor, Tensor]:
     """Output and log-sum-exp without sinks."""
     if _is_plain_attention(given, settings):
         query, key, value = grouped(given.query, given.key, given.value)
-        out, logsumexp = partial(query, key, value, None, settings.scale, causal=settings.causal)
+        out, logsumexp = partial(query, key, value, _row(given, query), settings.scale, causal=settings.causal)
         return out.reshape(*given.query.shape[:3], value.shape[-1]), logsumexp.reshape(given.query.shape[:3])
     unbiased = given.bias is None
     given, settings, tiling = _resolved(given, settings)
@@ -53,20 +54,35 @@ def forward(given: Given, settings: Settings) -> tuple[Tensor, Tensor]:
 
 
 def _is_plain_attention(given: Given, settings: Settings) -> bool:
-    """Whether nothing is added or hidden but by the causal rule, between ranges that begin alike."""
-    for each in (*given[3:12], given.query_tokens):  # all but sinks
+    """Whether nothing is added or hidden but by a row that all queries share, and by the causal rule between ranges
+    that begin alike."""
+    for each in (*given[3:9], *given[10:12], given.query_tokens):  # all but the mask and sinks
         if each is not None:
             return False
+    if given.mask is not None and given.mask.shape[2] != 1:
+        return False
     if settings.window is not None or settings.softcap is not None or not serves_flash(*given[:3]):
         return False
     return not settings.causal or (settings.query_start == settings.key_start and settings.scale > 0)
+
+
+def _row(given: Given, query: Tensor) -> Tensor | None:
+    """A mask of one row as numbers to add, with a row for each key head as ``query`` has."""
+    mask = given.mask
+    if mask is None:
+        return None
+    if mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=computing_dtype(query.dtype)).masked_fill_(~mask, -math.inf)
+    if query is given.query or mask.shape[:2] == (1, 1):
+        return mask
+    return mask.expand(*given.query.shape[:2], 1, -1).reshape(*query.shape[:2], 1, -1)
 
 
 def backward(
     gradient: Tensor, out: Tensor, logsumexp: Tensor, given: Given, settings: Settings, wanted: Collection[str]
 ) -> dict[str, Tensor | None]:
     """The gradients of all tensors but sinks, which ``out`` and ``logsumexp`` have in them."""
-    if _is_plain_attention(given, settings):
+    if _is_plain_attention(given, settings) and "mask" not in wanted:
         return _plain_backward(gradient, out, logsumexp, given, settings)
     unbiased = given.bias is None
     given, settings, tiling = _resolved(given, settings)
@@ -97,7 +113,7 @@ def _plain_backward(
     shape = query.shape[:3]
     gradient, out, logsumexp = gradient.reshape(*shape, -1), out.reshape(*shape, -1), logsumexp.reshape(shape)
     dq, dk, dv = partial_backward(
-        gradient, query, key, value, None, out, logsumexp, settings.scale, causal=settings.causal
+        gradient, query, key, value, _row(given, query), out, logsumexp, settings.scale, causal=settings.causal
     )
     return _of_inputs(dq, dk, dv, None, given)
 

@@ -1,0 +1,23 @@
+"""Models of transformers: the same weights and outputs, faster and in less memory.
+
+    situs.huggingface.accelerate(model)
+
+Importing this makes attention by the name "situs" known to transformers, for ``attn_implementation="situs"``.
+"""
+
+from importlib.util import find_spec
+
+if find_spec("transformers") is None:
+    raise ImportError(
+        "transformers must be installed for situs.huggingface, since it works on its models: pip install "
+        '"situs[huggingface]".'
+    )
+
+from situs.huggingface.accelerating import accelerate, accelerated, describe, restore
+from situs.huggingface.checking import AccelerationError
+from situs.huggingface.classes import TransformersChangedError
+from situs.huggingface.interface import register
+
+__all__ = ["AccelerationError", "TransformersChangedError", "accelerate", "accelerated", "describe", "restore"]
+
+register()

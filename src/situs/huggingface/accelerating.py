@@ -1,0 +1,85 @@
+"""Attention of a loaded model on ``situs.attend``: the same weights, the same outputs, in place and reversible."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from torch import nn
+
+from situs.huggingface.checking import answers, require_same
+from situs.huggingface.classes import original
+from situs.huggingface.families.borrowing import HELD
+from situs.huggingface.interface import NAME
+from situs.huggingface.planning import plan
+
+Model = TypeVar("Model", bound=nn.Module)
+BEFORE = "situs_before"
+"""The attribute of an accelerated model that says which attention its configurations named before."""
+
+
+def accelerate(model: Model, *, check: bool = True) -> Model:
+    """Run the attention of a model on ``situs.attend``, in place; give the model itself.
+
+    Weights and their names stay as they are, and ``restore`` undoes it. ``check`` compares a small input before and
+    after, and restores the model and raises if they differ. ``describe`` tells what was replaced and what was left.
+    """
+    if BEFORE in vars(model):
+        return model
+    found = plan(model)
+    if not (found.replaced or found.asking):
+        raise ValueError(
+            f"model must have attention that Situs knows, since there is nothing to accelerate else; got "
+            f"{type(model).__name__}. {found}"
+        )
+    if found.left:
+        warnings.warn(f"Some attention of {type(model).__name__} keeps its own code. {found}", stacklevel=2)
+    before = answers(model) if check else None
+    vars(model)[BEFORE] = [(config, config._attn_implementation) for config in found.configurations]
+    for config in found.configurations:
+        config._attn_implementation_internal = NAME  # the setter refuses models that do not ask the interface
+    for module, made in found.replaced:
+        module.__class__ = made
+    if before is not None:
+        try:
+            require_same(model, before)
+        except BaseException:
+            restore(model)
+            raise
+    return model
+
+
+def restore(model: Model) -> Model:
+    """Give a model its own attention back; give the model itself."""
+    if BEFORE not in vars(model):
+        if any(original(each) is not None for each in model.modules()):
+            raise ValueError(
+                f"model must be the one that was accelerated, since its configurations are restored with it; got a "
+                f"{type(model).__name__} that is a part of it."
+            )
+        return model
+    for module in model.modules():
+        before = original(module)
+        if before is not None:
+            module.__class__ = before
+            vars(module).pop(HELD, None)
+    for config, implementation in vars(model).pop(BEFORE):
+        config._attn_implementation_internal = implementation
+    return model
+
+
+def describe(model: nn.Module) -> str:
+    """Tell which attention of a model runs on ``situs.attend``, or would, and what is left, and why."""
+    state = "accelerated" if BEFORE in vars(model) else "not accelerated; accelerate() would put"
+    return f"{type(model).__name__}, {state}\n{plan(model)}"
+
+
+@contextmanager
+def accelerated(model: Model, *, check: bool = True) -> Iterator[Model]:
+    """Accelerate a model for the length of a ``with`` block."""
+    try:
+        yield accelerate(model, check=check)
+    finally:
+        restore(model)

@@ -1,0 +1,70 @@
+"""The self-test of ``accelerate``: a small input through a model before and after."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+TOKENS, SEEN, PADDING = 9, 6, 3
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+"""Of the largest output: what sums in another order may change, and wrong positions exceed."""
+
+
+class AccelerationError(RuntimeError):
+    """Tell that an accelerated model does not give what it gave before."""
+
+
+def answers(model: nn.Module) -> dict[str, Tensor]:
+    """What a model gives for a text alone, padded on either side, and behind a cache; none of it is random."""
+    training, device = model.training, next(model.parameters()).device
+    model.eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return _answers(model, device)
+    finally:
+        model.train(training)
+
+
+def _answers(model: Any, device: torch.device) -> dict[str, Tensor]:
+    words = min(100, model.get_input_embeddings().weight.shape[0])
+    ids = torch.randint(4 if words > 8 else 0, words, (2, TOKENS), device=device)
+    real = torch.ones_like(ids)
+    real[1, -PADDING:] = 0
+    found = {
+        "a text alone": _run(model, ids),
+        "a text padded on the right": _run(model, ids, attention_mask=real)[real.bool()],
+        "a text padded on the left": _run(model, ids, attention_mask=real.flip(1))[real.flip(1).bool()],
+    }
+    if getattr(model.config, "use_cache", False) and not model.config.is_encoder_decoder:
+        cache = getattr(model(input_ids=ids[:, :SEEN], use_cache=True), "past_key_values", None)
+        if cache is not None:
+            found["a text behind a cache"] = _first(model(input_ids=ids[:, SEEN:], past_key_values=cache))
+    return found
+
+
+def _run(model: Any, ids: Tensor, **given: Tensor) -> Tensor:
+    if model.config.is_encoder_decoder:
+        given["decoder_input_ids"] = ids
+    return _first(model(input_ids=ids, **given))
+
+
+def _first(output: Any) -> Tensor:
+    """The logits or hidden states of an output, a copy of them."""
+    first: Tensor = output[0]
+    return first.detach().clone()
+
+
+def require_same(model: nn.Module, before: dict[str, Tensor]) -> None:
+    """Raise unless a model gives what it gave before."""
+    for words, now in answers(model).items():
+        then = before[words]
+        largest, apart = float(then.abs().max()), float((now - then).abs().max())
+        if not apart <= TOLERANCE[then.dtype] * max(largest, 1e-3):
+            raise AccelerationError(
+                f"{type(model).__name__} must give the same accelerated, since only its attention runs elsewhere; for "
+                f"{words} it gave outputs up to {apart:.2g} apart, of up to {largest:.2g}. The model was restored. "
+                "Please report its configuration."
+            )

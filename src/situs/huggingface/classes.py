@@ -1,0 +1,79 @@
+"""The classes that stand in for attention classes of transformers.
+
+A module is accelerated by giving it a class of Situs', which is its own class with some methods replaced. Nothing else
+about it changes: parameters, hooks and names of weights stay, copies and pickles are accelerated too, and giving it its
+own class back restores it. Each such class is made from the original and a family's methods (``families``) when it is
+first asked for, and is an attribute of this module under its name, by which pickles find it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import cache
+from importlib import import_module
+from typing import Any, cast
+
+from torch import nn
+
+from situs.huggingface.families import FAMILIES, Family, Known
+
+
+class TransformersChangedError(RuntimeError):
+    """Tell that a class of transformers is not the one that Situs knows."""
+
+
+def stand_in(module: nn.Module) -> type[nn.Module] | None:
+    """The class that accelerates a module; None where there is none, or it has it."""
+    name = _name(type(module))
+    return None if name is None or name not in FAMILIES else _made(name)
+
+
+def original(module: nn.Module) -> type[nn.Module] | None:
+    """The class that an accelerated module had; None where it is not accelerated."""
+    found: type[nn.Module] | None = vars(type(module)).get("original")
+    return found
+
+
+def _name(cls: type) -> str | None:
+    """``deberta_v2_DisentangledSelfAttention`` for that class of transformers' deberta_v2; None for any other class."""
+    parts = cls.__module__.split(".")
+    return f"{parts[2]}_{cls.__name__}" if parts[:2] == ["transformers", "models"] and len(parts) > 3 else None
+
+
+def family_of(module: nn.Module) -> type[Family] | None:
+    """The methods that a module would get, or has; None where Situs does not know it."""
+    name = _name(original(module) or type(module))
+    if name is None or name not in FAMILIES:
+        return None
+    return _family(FAMILIES[name])
+
+
+def _family(known: Known) -> type[Family]:
+    found: type[Family] = getattr(import_module(f"situs.huggingface.families.{known.file}"), known.family)
+    return found
+
+
+@cache
+def _made(name: str) -> type[nn.Module]:
+    known = FAMILIES[name]
+    before = getattr(import_module(f"transformers.models.{known.model}.modeling_{known.model}"), known.cls)
+    family = _family(known)
+    for method, expected in family.expects.items():
+        found = tuple(inspect.signature(getattr(before, method)).parameters) if hasattr(before, method) else ()
+        if found[: len(expected)] != expected:
+            import transformers
+
+            raise TransformersChangedError(
+                f"{known.cls}.{method} of transformers must take ({', '.join(expected)}), since Situs stands in for "
+                f"it; got ({', '.join(found)}) in transformers {transformers.__version__}. Install a version that "
+                'Situs was tested with: pip install "situs[huggingface]".'
+            )
+    made = type(name, (family, before), {"original": before, "__module__": __name__, "__qualname__": name})
+    return cast("type[nn.Module]", made)
+
+
+def __getattr__(name: str) -> Any:
+    """Find a class by its name, as pickles do."""
+    if name in FAMILIES:
+        return _made(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

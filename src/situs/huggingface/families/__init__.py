@@ -1,0 +1,60 @@
+"""The families of models whose attention Situs runs, one file for each way in which they tell positions.
+
+A family is a class of methods that replace those of an attention class. Rows of the table say which class of which
+model gets which; the files are imported when a model has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+from torch import nn
+
+Expects: TypeAlias = Mapping[str, tuple[str, ...]]
+"""Methods, with the parameters that they must begin with."""
+
+
+class Family(nn.Module):
+    """Methods that take the place of an attention class' own."""
+
+    expects: ClassVar[Expects]
+    """Methods of the original that are replaced or called."""
+
+    @classmethod
+    def cannot(cls, module: Any) -> str | None:
+        """Why a module must keep its own code; None if it need not."""
+        return None
+
+
+class Known(NamedTuple):
+    """A class of transformers, and the methods that it gets."""
+
+    model: str
+    cls: str
+    file: str
+    family: str
+
+
+_KNOWN = (
+    Known("t5", "T5Attention", "t5", "T5"),
+    Known("mt5", "MT5Attention", "t5", "T5"),
+    Known("pop2piano", "Pop2PianoAttention", "t5", "T5"),
+    Known("switch_transformers", "SwitchTransformersAttention", "t5", "T5"),
+    Known("umt5", "UMT5Attention", "t5", "UMT5"),
+    Known("bloom", "BloomAttention", "alibi", "Bloom"),
+    Known("mpt", "MptAttention", "alibi", "Mpt"),
+    Known("falcon", "FalconAttention", "alibi", "Falcon"),
+    Known("mpnet", "MPNetSelfAttention", "mpnet", "MPNetLayer"),
+    Known("mpnet", "MPNetEncoder", "mpnet", "MPNetTable"),
+    Known("deberta_v2", "DisentangledSelfAttention", "deberta", "DebertaV2"),
+    Known("deberta_v2", "DebertaV2Encoder", "deberta", "DebertaEncoder"),
+    Known("deberta", "DisentangledSelfAttention", "deberta", "DebertaV1"),
+    Known("deberta", "DebertaEncoder", "deberta", "DebertaEncoder"),
+    Known("sew_d", "DisentangledSelfAttention", "deberta", "SEWD"),
+    Known("sew_d", "SEWDTransformerEncoder", "deberta", "DebertaEncoder"),
+    Known("xlnet", "XLNetRelativeAttention", "xlnet", "XLNet"),
+)
+FAMILIES: Mapping[str, Known] = MappingProxyType({f"{each.model}_{each.cls}": each for each in _KNOWN})
+"""By the name of the class that stands in."""

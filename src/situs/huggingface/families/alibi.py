@@ -1,0 +1,149 @@
+"""BLOOM, MPT and Falcon: a bias that falls with the distance, which these models add as one row over keys.
+
+Softmax does not see what all keys of a query share, so that slope x position of the key says as much as slope x
+distance. The row is taken as the model makes it, rounding and all, but for MPT's; what is left out are the scores,
+weights and masks of all pairs. Falcon may rotate instead, and then has no row.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from situs.encodings.bias import OffsetBias, Rule
+from situs.huggingface.families import Expects, Family
+from situs.huggingface.families.common import dropout_of, refuse_weights
+from situs.huggingface.interface import PlacedBias, attended
+
+
+class Bloom(Family):
+    """Fused projections, a residual added behind the output's, positions counted over real tokens."""
+
+    expects: ClassVar[Expects] = {
+        "forward": ("self", "hidden_states", "residual", "alibi", "attention_mask", "layer_past")
+    }
+
+    @classmethod
+    def cannot(cls, module: Any) -> str | None:
+        """Leave layers that sum up their output rank by rank to their own code."""
+        return "slow_but_exact sums its output up rank by rank" if module.slow_but_exact else None
+
+    def forward(
+        self: Any,
+        hidden_states: Tensor,
+        residual: Tensor,
+        alibi: Tensor,
+        attention_mask: Any,
+        layer_past: Any = None,
+        use_cache: bool = False,
+        output_attentions: bool = False,
+        **kwargs: Any,
+    ) -> tuple[Tensor, None]:
+        """Attend without forming weights."""
+        refuse_weights(output_attentions)
+        batch, queries, _ = hidden_states.shape
+        query, key, value = self._reshape(self.query_key_value(hidden_states))
+        if layer_past is not None:
+            key, value = layer_past.update(key, value, self.layer_idx)
+        out = attended(
+            query, key, value, attention_mask, bias=alibi.view(batch, self.num_heads, 1, -1),
+            scale=self.inv_norm_factor, dropout=dropout_of(self, self.attention_dropout.p),
+        ).reshape(batch, queries, -1)  # fmt: skip
+        return residual + nn.functional.dropout(self.dense(out), self.hidden_dropout, self.training), None
+
+
+class Mpt(Family):
+    """Slots as positions. Its row falls to the front, where float32 keeps little of a query's own scores: offsets say
+    it exactly, and serve longer texts than ``max_seq_len``."""
+
+    expects: ClassVar[Expects] = {
+        "forward": ("self", "hidden_states", "position_bias", "past_key_values", "attention_mask")
+    }
+
+    def forward(
+        self: Any,
+        hidden_states: Tensor,
+        position_bias: Tensor | None,
+        past_key_values: Any = None,
+        attention_mask: Any = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, None]:
+        """Attend without forming weights."""
+        batch, queries, _ = hidden_states.shape
+        mixed = self.Wqkv(hidden_states)
+        if self.clip_qkv:
+            mixed = mixed.clamp(min=-self.clip_qkv, max=self.clip_qkv)
+        query, key, value = (
+            each.view(batch, queries, self.n_heads, self.head_dim).transpose(1, 2) for each in mixed.chunk(3, dim=2)
+        )
+        if past_key_values is not None:
+            key, value = past_key_values.update(key, value, self.layer_idx)
+        bias = None
+        if position_bias is not None:  # (heads, 1, max_seq_len), 0 at the last key
+            bias = PlacedBias(Slopes(position_bias[:, 0, -1] - position_bias[:, 0, -2]), key.shape[2] - queries)
+        out = attended(
+            query, key, value, attention_mask, bias=bias, scale=self.softmax_scale,
+            dropout=dropout_of(self, self.attn_dropout_p),
+        )  # fmt: skip
+        return self.out_proj(out.reshape(batch, queries, -1)), None
+
+
+class Slopes(OffsetBias):
+    """Add slope x offset, which is 0 at the query's own key and falls with the distance."""
+
+    whole = True
+
+    def __init__(self, slopes: Float[Tensor, "heads"]) -> None:
+        """
+        slopes: one for each head.
+        """
+        super().__init__()
+        self.slopes, self.num_heads = slopes, len(slopes)
+
+    def rule(self, device: torch.device, dtype: torch.dtype) -> Rule:
+        """Multiply."""
+        slopes = self.slopes.to(device, dtype)
+        return lambda offset, head: slopes[head] * offset.to(dtype)
+
+
+class Falcon(Family):
+    """Fused projections of three layouts; the row is divided by sqrt(head_dim) like the scores."""
+
+    expects: ClassVar[Expects] = {
+        "forward": (
+            "self", "hidden_states", "alibi", "attention_mask", "position_ids", "layer_past", "use_cache",
+            "output_attentions", "position_embeddings",
+        ),
+        "_split_heads": ("self", "fused_qkv"),
+    }  # fmt: skip
+
+    def forward(
+        self: Any,
+        hidden_states: Tensor,
+        alibi: Tensor | None,
+        attention_mask: Any,
+        position_ids: Tensor | None = None,
+        layer_past: Any = None,
+        use_cache: bool = False,
+        output_attentions: bool = False,
+        position_embeddings: tuple[Tensor, Tensor] | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, None]:
+        """Attend without forming weights."""
+        from transformers.models.falcon.modeling_falcon import apply_rotary_pos_emb
+
+        refuse_weights(output_attentions)
+        batch, queries, _ = hidden_states.shape
+        query, key, value = (each.transpose(1, 2) for each in self._split_heads(self.query_key_value(hidden_states)))
+        if alibi is None:
+            assert position_embeddings is not None
+            query, key = apply_rotary_pos_emb(query, key, *position_embeddings)  # type: ignore[no-untyped-call]
+        if layer_past is not None:
+            key, value = layer_past.update(key, value, self.layer_idx)
+        row = None if alibi is None else alibi.view(batch, self.num_heads, 1, -1) * self.inv_norm_factor
+        dropout = 0.0 if alibi is None else dropout_of(self, self.attention_dropout.p)
+        out = attended(query, key, value, attention_mask, bias=row, scale=self.inv_norm_factor, dropout=dropout)
+        return self.dense(out.reshape(batch, queries, -1)), None

@@ -1,0 +1,102 @@
+"""Attention by the name "situs" in transformers' public interface.
+
+    model = AutoModel.from_pretrained(folder, attn_implementation="situs")
+
+Attention and mask are registered together: transformers leaves the causal mask and padding out, without a word, for a
+name that has no mask function. Models whose layers do not ask the interface need ``accelerate``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+
+from situs.attention import attend
+from situs.encodings.base import Encoding
+from situs.huggingface.seeing import Sight, situs_mask
+
+NAME = "situs"
+
+
+class PlacedBias(NamedTuple):
+    """An encoding in the place of a dense bias; None in the place of one that is 0 everywhere."""
+
+    encoding: Encoding | None
+    first_query: int = 0
+    """The position of the first query; keys begin at 0."""
+
+
+def situs_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Sight | Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    position_bias: PlacedBias | Tensor | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attend for a layer of transformers; give the output, (batch, query, heads, head_dim), and no weights."""
+    if kwargs.get("cache") is not None:
+        raise NotImplementedError(
+            'attn_implementation must not be "situs" in continuous batching, since pages of its cache lie apart; got '
+            'a paged cache. Set attn_implementation="sdpa" for it.'
+        )
+    if is_causal is None:
+        is_causal = bool(getattr(module, "is_causal", True))
+    out = attended(
+        query, key, value, attention_mask, bias=position_bias, causal=is_causal, scale=scaling, dropout=dropout,
+        softcap=softcap, sinks=s_aux,
+    )  # fmt: skip
+    return out, None
+
+
+def attended(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Sight | Tensor | None,
+    *,
+    bias: PlacedBias | Tensor | None = None,
+    causal: bool = False,
+    **options: Any,
+) -> Tensor:
+    """Attend as a layer's own code would; give (batch, query, heads, value_dim).
+
+    ``mask`` is what the mask function gave: rules, a mask of pairs that says it all, or nothing, where ``causal`` alone
+    hides. ``bias`` may be an encoding, a bias of pairs, or a row that all queries share.
+    """
+    encoding = None if bias is None or isinstance(bias, Tensor) else bias.encoding
+    told: dict[str, Any]
+    if isinstance(mask, Sight):
+        told = mask.arguments(by_row=encoding is None)
+    else:
+        told = {"mask": mask, "causal": causal and mask is None and query.shape[2] > 1}
+        if told["causal"]:  # counted from the first key, as torch does
+            told |= {"positions": 0, "key_positions": 0}
+        elif encoding is not None:
+            told |= {"positions": bias.first_query, "key_positions": 0}  # type: ignore[union-attr]
+    if isinstance(bias, Tensor):
+        told["mask"] = _sum(bias, told["mask"])
+    out: Tensor = attend(query, key, value, encoding=encoding, **told, **options)
+    return out.transpose(1, 2)
+
+
+def _sum(bias: Tensor, mask: Tensor | None) -> Tensor:
+    """A bias with a mask, one that says what is seen or one to add."""
+    if mask is None:
+        return bias
+    return torch.where(mask, bias, -torch.inf) if mask.dtype == torch.bool else bias + mask
+
+
+def register() -> None:
+    """Make the name known to transformers, with its mask."""
+    AttentionInterface.register(NAME, situs_attention)
+    AttentionMaskInterface.register(NAME, situs_mask)

@@ -1,0 +1,102 @@
+"""What of a model Situs takes over: which modules get another class, which ask the interface, and what is left."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from situs.huggingface.classes import family_of, original, stand_in
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Say what becomes of a model's attention."""
+
+    replaced: list[tuple[nn.Module, type[nn.Module]]]
+    """Modules, with the class that they get."""
+    asking: list[nn.Module]
+    """Modules that ask transformers' interface for attention."""
+    left: dict[str, str]
+    """Classes of modules that keep their own code, and why."""
+    configurations: list[Any]
+    """Configurations that name the attention of those modules."""
+
+    def __str__(self) -> str:
+        """A line for each class."""
+        lines = [f"{count} x {name}: on situs.attend, its class replaced" for name, count in self._counted().items()]
+        lines += [
+            f"{count} x {name}: on situs.attend, by transformers' interface"
+            for name, count in Counter(type(each).__name__ for each in self.asking).items()
+        ]
+        lines += [f"{name}: left as it is, since {why}" for name, why in self.left.items()]
+        return "\n".join(lines)
+
+    def _counted(self) -> Counter[str]:
+        return Counter((original(each) or type(each)).__name__ for each, _ in self.replaced)
+
+
+def plan(model: nn.Module) -> Plan:
+    """Look what Situs can take over; nothing is changed."""
+    replaced, asking, left = [], [], {}
+    refused = {id(module): reason for module in model.modules() if (reason := _reason(module))}
+    for module in model.modules():
+        made = type(module) if original(module) is not None else stand_in(module)
+        if made is not None and id(module) not in refused:
+            replaced.append((module, made))
+        elif id(module) in refused:
+            left[type(module).__name__] = refused[id(module)]
+        if original(module) is None and made is None and _is_attention(type(module)):
+            if _asks(type(module)):
+                asking.append(module)
+            else:
+                left[type(module).__name__] = "Situs does not know it"
+    return Plan(
+        replaced, asking, left, _configurations(model, {id(each) for each, _ in replaced} | set(map(id, asking)))
+    )
+
+
+def _reason(module: nn.Module) -> str | None:
+    """Why a module that Situs knows must keep its own code; None where it need not."""
+    family = family_of(module)
+    return None if family is None else family.cannot(module)
+
+
+def _configurations(model: nn.Module, served: set[int]) -> list[Any]:
+    """The configurations of models that have served modules, each once."""
+    found = {}
+    for each in model.modules():
+        if isinstance(each, PreTrainedModel) and any(id(module) in served for module in each.modules()):
+            found[id(each.config)] = each.config
+    for each in model.modules():  # layers of one's own configuration, as in the stacks of T5
+        config = getattr(each, "config", None)
+        if id(each) in served and config is not None:
+            found[id(config)] = config
+    return list(found.values())
+
+
+def _is_attention(cls: type) -> bool:
+    """Whether a class of transformers forms scores itself."""
+    parts = cls.__module__.split(".")
+    return parts[:2] == ["transformers", "models"] and "Attention" in cls.__name__ and _forms_scores(cls)
+
+
+@cache
+def _source(cls: type) -> str:
+    try:
+        return inspect.getsource(cls)
+    except (OSError, TypeError):
+        return ""
+
+
+def _asks(cls: type) -> bool:
+    return "ALL_ATTENTION_FUNCTIONS.get_interface(" in _source(cls)
+
+
+def _forms_scores(cls: type) -> bool:
+    return _asks(cls) or any(each in _source(cls) for each in ("softmax(", "scaled_dot_product_attention("))

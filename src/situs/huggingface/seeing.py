@@ -1,0 +1,165 @@
+"""Which keys each query sees: what Situs' mask function hands to the layers of a model instead of a mask of pairs.
+
+transformers composes masks of small functions (causal, window, documents). Those that are known are told as rules, from
+which kernels skip what is hidden; any other is evaluated to a mask of all pairs, as transformers' own attention does.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+from transformers import masking_utils
+
+from situs.positions import Positions
+
+COMPOSED = "and_masks.<locals>.and_mask"
+WINDOW = "sliding_window_overlay.<locals>.inner_mask"
+WINDOW_BOTH_WAYS = "sliding_window_bidirectional_overlay.<locals>.inner_mask"
+DOCUMENTS = "packed_sequence_mask_function.<locals>.inner_mask"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What functions of transformers that are known let queries see."""
+
+    causal: bool = False
+    window: int | None = None
+    """Keys that are nearer than this, ahead too unless causal."""
+    documents: Tensor | None = None
+
+
+def rules_of(function: Callable[..., Any]) -> Rules | None:
+    """The rules of a mask function; None where they are not known."""
+    if function is masking_utils.causal_mask_function:
+        return Rules(causal=True)
+    if function is masking_utils.bidirectional_mask_function:
+        return Rules()
+    if getattr(function, "__module__", None) != masking_utils.__name__:
+        return None
+    held = inspect.getclosurevars(function).nonlocals
+    match function.__qualname__:
+        case name if name == COMPOSED:
+            parts = [rules_of(each) for each in held["mask_functions"]]
+            return _all_of([each for each in parts if each is not None]) if None not in parts else None
+        case name if name == WINDOW:
+            return Rules(window=held["sliding_window"])
+        case name if name == WINDOW_BOTH_WAYS:
+            return Rules(window=held["sliding_window"] + 1)
+        case name if name == DOCUMENTS:
+            return Rules(documents=held["packed_sequence_mask"])
+    return None
+
+
+def _all_of(parts: list[Rules]) -> Rules | None:
+    whole = Rules()
+    for each in parts:
+        if None not in (whole.window, each.window) or None not in (whole.documents, each.documents):
+            return None
+        whole = Rules(
+            whole.causal or each.causal,
+            each.window if whole.window is None else whole.window,
+            each.documents if whole.documents is None else whole.documents,
+        )
+    return whole
+
+
+@dataclass(frozen=True)
+class Sight:
+    """Tell which keys queries see, by rules and by which keys are real."""
+
+    rules: Rules
+    queries: int
+    keys: int
+    first_query: int
+    first_key: int
+    real: Bool[Tensor, "batch key"] | None
+    """None where all keys are."""
+    made: dict[bool, Positions] = field(default_factory=dict, compare=False)
+
+    ndim = 2
+    """That of a mask of keys: models that do arithmetic on masks of pairs leave this alone."""
+
+    def to(self, *args: object, **kwargs: object) -> Sight:
+        """Stay as it is: models that cast their masks may cast this."""
+        return self
+
+    def contiguous(self) -> Sight:
+        """Stay as it is: ``generate`` lays out masks that it makes ahead."""
+        return self
+
+    @property
+    def row(self) -> Bool[Tensor, "batch 1 1 key"] | None:
+        """Which keys are real, as a mask."""
+        return None if self.real is None else self.real[:, None, None]
+
+    def arguments(self, *, by_row: bool = False) -> dict[str, Any]:
+        """What ``attend`` takes. ``by_row`` tells real keys by a mask of one row, which costs nothing where nothing
+        else is added; else positions tell them, which leaves padding out."""
+        key, first = self._keys(by_row=by_row), self.first_query - self.first_key
+        inside = first >= 0 and first + self.queries <= self.keys
+        # queries of another sequence, as those of a decoder over its encoder, may be more than there are keys
+        query = key[first : first + self.queries] if inside else Positions.range(self.queries, start=self.first_query)
+        last = self.queries == 1 and self.first_query == self.first_key + self.keys - 1
+        return {
+            "causal": self.rules.causal and not (last and self.rules.window is None),
+            "window": self.rules.window,
+            "positions": query,
+            "key_positions": key,
+            "mask": self.row if by_row else None,
+        }
+
+    def _keys(self, *, by_row: bool) -> Positions:
+        """Slots of keys as positions, made once for all layers."""
+        if by_row not in self.made:
+            documents, real = self.rules.documents, None if by_row else self.real
+            known = [each for each in (documents, real) if each is not None]
+            if known:
+                ids = torch.arange(self.first_key, self.first_key + self.keys, device=known[0].device)
+                ids = ids.expand(max(map(len, known)), -1)
+                self.made[by_row] = replace(Positions.explicit(ids, documents=documents, valid=real), given_slots=ids)
+            else:
+                self.made[by_row] = Positions.range(self.keys, start=self.first_key)
+        return self.made[by_row]
+
+
+def situs_mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: Any = 0,
+    kv_offset: int = 0,
+    mask_function: Callable[..., Any] = masking_utils.causal_mask_function,
+    attention_mask: Tensor | Sight | None = None,
+    **kwargs: Any,
+) -> Sight | Tensor:
+    """Tell which keys queries see, for attention by the name "situs"."""
+    if isinstance(attention_mask, Sight):  # made ahead by ``generate``
+        return attention_mask
+    # a static cache counts in tensors, and its masks are made ahead, as tensors, and handed to the model
+    fixed = torch.compiler.is_compiling() or isinstance(q_offset, Tensor)
+    rules = None if fixed else rules_of(mask_function)
+    if rules is None:
+        kwargs.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
+        dense = masking_utils.sdpa_mask(
+            batch_size,
+            q_length,
+            kv_length,
+            q_offset,
+            kv_offset,
+            mask_function,
+            attention_mask,
+            **kwargs,
+        )
+        assert dense is not None  # which skips are for
+        return dense
+    real = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
+    real = None if real is None else real[:, kv_offset : kv_offset + kv_length].bool()
+    if real is not None and bool(real.all()):
+        real = None
+    return Sight(rules, q_length, kv_length, q_offset, kv_offset, real)

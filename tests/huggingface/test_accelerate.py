@@ -1,0 +1,254 @@
+"""Accelerated models beside the same models as they are: outputs, gradients, generated texts."""
+
+import copy
+import pickle
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+from situs.huggingface import accelerate, accelerated, describe, restore
+from tests.huggingface.small_models import DECODERS, EVERY, PAIRED, REPLACED, given, made, padding, texts
+
+pytestmark = pytest.mark.once
+
+
+def outputs(model: Any, ids: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+    with torch.no_grad():
+        found: torch.Tensor = model(**given(model, ids, mask))[0]
+    return found if mask is None or model.config.is_encoder_decoder else found[mask.bool()]
+
+
+def expect_close(found: torch.Tensor, expected: torch.Tensor, within: float) -> None:
+    assert float((found - expected).abs().max()) <= within * float(expected.abs().max())
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize(
+    "tokens", [1, 7, 130, pytest.param(512, marks=pytest.mark.heavy), pytest.param(2049, marks=pytest.mark.heavy)]
+)
+def test_outputs_are_the_same(name: str, tokens: int) -> None:
+    model, ids = made(name), texts(2, tokens)
+    masks = [None, *(padding(ids, side) for side in ("left", "right") if tokens > 1)]
+    expected = [outputs(model, ids, mask) for mask in masks]
+    with accelerated(model, check=tokens == 7):
+        for mask, before in zip(masks, expected, strict=True):
+            expect_close(outputs(model, ids, mask), before, 1e-5)
+    assert torch.equal(outputs(model, ids, masks[-1]), expected[-1])
+
+
+# experts are chosen by whatever is larger, and those of GPT-OSS take no float64
+@pytest.mark.parametrize("name", [name for name in EVERY if name not in ("switch", "gpt-oss")])
+def test_bfloat16_is_as_exact_as_before(name: str) -> None:
+    model, ids = made(name, torch.bfloat16), texts(2, 40)
+    rounded = made(name, torch.bfloat16).to(torch.float64)
+    expected = outputs(rounded, ids)
+    before = (outputs(model, ids).double() - expected).abs().mean()
+    with accelerated(model):
+        now = (outputs(model, ids).double() - expected).abs().mean()
+    assert now <= 2 * before
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_gradients_are_the_same(name: str) -> None:
+    model, ids = made(name).train(), texts(2, 40)
+    mask = padding(ids, "right")
+
+    def gradients() -> dict[str, torch.Tensor]:
+        model.zero_grad()
+        out = model(**given(model, ids, mask))[0]
+        (out[mask.bool()] ** 2).mean().backward()
+        return {name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None}
+
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    torch.manual_seed(0)
+    before = gradients()
+    with accelerated(model):
+        torch.manual_seed(0)
+        now = gradients()
+    assert now.keys() == before.keys()
+    largest = max(float(each.abs().max()) for each in before.values())
+    for each, expected in before.items():
+        torch.testing.assert_close(now[each], expected, atol=1e-4 * largest, rtol=1e-4, msg=each)
+
+
+@pytest.mark.parametrize("name", [*DECODERS, *PAIRED])
+@pytest.mark.parametrize("way", [{}, {"num_beams": 3}, {"cache_implementation": "static"}], ids=str)
+def test_generated_texts_are_the_same(name: str, way: dict[str, Any]) -> None:
+    model, ids = made(name), texts(2, 9)
+    mask = padding(ids, "left")
+    options = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0, "eos_token_id": None, **way}
+    if "cache_implementation" in way:
+        options["disable_compile"] = True
+    try:
+        expected = model.generate(ids, attention_mask=mask, **options)
+    except (IndexError, RuntimeError, ValueError) as cannot:
+        pytest.skip(f"the model itself cannot: {cannot}")
+    with accelerated(model):
+        assert torch.equal(model.generate(ids, attention_mask=mask, **options), expected)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_assisted_and_sampled_texts_are_the_same(name: str) -> None:
+    model, ids = made(name), texts(1, 9)
+    options = {"max_new_tokens": 12, "pad_token_id": 0, "eos_token_id": None}
+
+    def generated() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        sampled = model.generate(ids, do_sample=True, **options)
+        return [sampled, model.generate(ids, do_sample=False, prompt_lookup_num_tokens=3, **options)]
+
+    try:
+        expected = generated()
+    except ValueError as cannot:
+        pytest.skip(f"the model itself cannot: {cannot}")
+    with accelerated(model):
+        assert all(map(torch.equal, generated(), expected))
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_a_hundred_cycles_leave_a_model_as_it_was(name: str) -> None:
+    model = made(name)
+    outputs(model, texts(1, 5))  # after which some models keep more than before
+    before = [(path, type(module), dict(vars(module))) for path, module in model.named_modules()]
+    names, settings = list(model.state_dict()), model.config.to_dict()
+    for _ in range(100):
+        restore(accelerate(model, check=False))
+    accelerate(model, check=False)
+    outputs(model, texts(1, 5))
+    assert list(model.state_dict()) == names
+    restore(model)
+    after = [(path, type(module), dict(vars(module))) for path, module in model.named_modules()]
+    assert [each[:2] for each in after] == [each[:2] for each in before]
+    assert [each[2].keys() for each in after] == [each[2].keys() for each in before]
+    assert model.config.to_dict() == settings
+
+
+@pytest.mark.parametrize("name", ["t5", "bloom", "deberta v3", "xlnet", "llama"])
+def test_copies_and_pickles_are_accelerated_too(name: str) -> None:
+    model, ids = made(name), texts(2, 30)
+    expected = outputs(model, ids)
+    accelerate(model)
+    outputs(model, ids)
+    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert "not accelerated" not in describe(copied)
+        expect_close(outputs(copied, ids), expected, 1e-5)
+        with torch.no_grad():
+            for parameter in copied.parameters():
+                parameter.zero_()
+        assert torch.equal(outputs(restore(copied), ids), torch.zeros_like(expected)) or name == "xlnet"
+    expect_close(outputs(model, ids), expected, 1e-5)
+
+
+@pytest.mark.parametrize("name", ["t5", "bloom", "falcon", "deberta v3"])
+def test_weights_are_saved_under_their_names(name: str, tmp_path: Any) -> None:
+    model, ids = made(name), texts(2, 12)
+    expected = outputs(model, ids)
+    accelerate(model).save_pretrained(tmp_path)
+    assert "situs" not in (tmp_path / "config.json").read_text()
+    again = type(model).from_pretrained(tmp_path).eval()
+    assert torch.equal(outputs(again, ids), expected)
+
+
+@pytest.mark.parametrize("name", ["t5", "mpt", "mpnet", "llama"])
+def test_a_table_that_was_replaced_is_read(name: str) -> None:
+    model, ids = made(name), texts(2, 12)
+    other = {each: torch.randn_like(value) for each, value in model.state_dict().items()}
+    accelerate(model)
+    outputs(model, ids)
+    model.load_state_dict(other, assign=True)
+    found = outputs(model, ids)
+    expect_close(found, outputs(restore(model), ids), 1e-5)
+
+
+@pytest.mark.parametrize("name", ["t5", "bloom", "deberta v3", "llama"])
+def test_checkpointed_layers_have_the_same_gradients(name: str) -> None:
+    model, ids = made(name).train(), texts(2, 20)
+
+    def gradient() -> torch.Tensor:
+        model.zero_grad()
+        torch.manual_seed(0)
+        (model(**given(model, ids), use_cache=False)[0] ** 2).mean().backward()
+        return torch.cat([each.grad.flatten() for each in model.parameters() if each.grad is not None])
+
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    accelerate(model)
+    expected = gradient()
+    model.gradient_checkpointing_enable()
+    expect_close(gradient(), expected, 1e-5)
+
+
+@pytest.mark.parametrize("name", ["t5", "mpnet", "llama", "gemma 3"])
+def test_masks_of_pairs_are_taken_as_they_are(name: str) -> None:
+    model, ids = made(name), texts(2, 12)
+    allowed = torch.ones(12, 12, dtype=torch.bool).tril().triu(-4)[None, None].expand(2, 1, -1, -1)
+    mask = torch.zeros(2, 1, 12, 12).masked_fill(~allowed, torch.finfo(torch.float32).min)
+    with torch.no_grad():
+        expected = model(**given(model, ids, mask))[0]
+        with accelerated(model):
+            found = model(**given(model, ids, mask))[0]
+    expect_close(found, expected, 1e-5)
+
+
+def test_longer_texts_than_mpt_was_made_for_are_taken() -> None:
+    model = made("mpt")
+    model.config.max_seq_len = 8
+    ids = texts(1, 20)
+    with pytest.raises(RuntimeError):
+        outputs(model, ids)
+    with accelerated(model, check=False):
+        found = outputs(model, ids)
+    model.config.max_seq_len = 20
+    expect_close(found, outputs(model, ids), 1e-5)
+
+
+@pytest.mark.parametrize("name", ["bloom", "mpnet", "deberta v3", "xlnet"])
+def test_weights_of_attention_are_refused(name: str) -> None:
+    model = accelerate(made(name))
+    with pytest.raises(ValueError, match="output_attentions must be False while a model is accelerated"):
+        model(**given(model, texts(1, 4)), output_attentions=True)
+
+
+def test_what_cannot_be_served_keeps_its_own_code_and_is_told() -> None:
+    model, ids = made("deberta"), texts(1, 6)
+    for module in model.modules():
+        if hasattr(module, "talking_head"):
+            module.talking_head = True
+            module.head_logits_proj = torch.nn.Linear(4, 4, bias=False)
+            module.head_weights_proj = torch.nn.Linear(4, 4, bias=False)
+    expected = outputs(model, ids)
+    with pytest.raises(ValueError, match="heads that mix their scores need them all"):
+        accelerate(model)
+    assert torch.equal(outputs(model, ids), expected)
+
+
+def test_a_model_without_attention_is_refused() -> None:
+    with pytest.raises(ValueError, match="model must have attention that Situs knows"):
+        accelerate(torch.nn.Linear(2, 2), check=False)
+
+
+def test_a_part_cannot_be_restored_alone() -> None:
+    model = accelerate(made("t5"))
+    with pytest.raises(ValueError, match="model must be the one that was accelerated"):
+        restore(model.encoder)
+    assert accelerate(model) is model
+
+
+def test_it_tells_what_it_replaced() -> None:
+    model = made("t5")
+    assert describe(model).startswith("T5ForConditionalGeneration, not accelerated")
+    assert describe(accelerate(model)) == (
+        "T5ForConditionalGeneration, accelerated\n6 x T5Attention: on situs.attend, its class replaced"
+    )
+    assert "2 x LlamaAttention: on situs.attend, by transformers' interface" in describe(made("llama"))
+
+
+def test_nothing_is_said_where_all_is_served() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        accelerate(made("bloom"))
