@@ -12,6 +12,7 @@ hf: Any = import_module("transformers")  # whose configurations take more than t
 WORDS = 99
 SEQ2SEQ: dict[str, Any] = {
     "vocab_size": WORDS, "d_model": 32, "d_kv": 8, "num_heads": 4, "d_ff": 48, "num_layers": 2,
+    "num_decoder_layers": 2,
     "decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1, "dropout_rate": 0.0,
 }  # fmt: skip
 TEXT: dict[str, Any] = {
@@ -30,7 +31,7 @@ REPLACED: dict[str, Callable[[], Any]] = {
     "mt5": lambda: hf.MT5ForConditionalGeneration(hf.MT5Config(**SEQ2SEQ)),
     "umt5": lambda: hf.UMT5ForConditionalGeneration(hf.UMT5Config(**SEQ2SEQ)),
     "switch": lambda: hf.SwitchTransformersForConditionalGeneration(
-        hf.SwitchTransformersConfig(**SEQ2SEQ, num_decoder_layers=2, num_experts=2, expert_capacity=3000)
+        hf.SwitchTransformersConfig(**SEQ2SEQ, num_experts=2, expert_capacity=3000)
     ),
     "bloom": lambda: hf.BloomForCausalLM(hf.BloomConfig(vocab_size=WORDS, hidden_size=32, n_head=4, n_layer=2)),
     "bloom, six heads": lambda: hf.BloomForCausalLM(

@@ -3,13 +3,15 @@
 import copy
 import pickle
 import warnings
+from importlib import import_module
 from typing import Any
 
 import pytest
 import torch
 
-from situs.huggingface import accelerate, accelerated, describe, restore
-from tests.huggingface.small_models import DECODERS, EVERY, PAIRED, REPLACED, given, made, padding, texts
+from situs.huggingface import TransformersChangedError, accelerate, accelerated, describe, restore
+from situs.huggingface.classes import _made
+from tests.huggingface.small_models import DECODERS, EVERY, PAIRED, REPLACED, SEQ2SEQ, given, made, padding, texts
 
 pytestmark = pytest.mark.once
 
@@ -24,6 +26,7 @@ def expect_close(found: torch.Tensor, expected: torch.Tensor, within: float) -> 
     assert float((found - expected).abs().max()) <= within * float(expected.abs().max())
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize(
     "tokens", [1, 7, 130, pytest.param(512, marks=pytest.mark.heavy), pytest.param(2049, marks=pytest.mark.heavy)]
@@ -39,6 +42,7 @@ def test_outputs_are_the_same(name: str, tokens: int) -> None:
 
 
 # experts are chosen by whatever is larger, and those of GPT-OSS take no float64
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("name", [name for name in EVERY if name not in ("switch", "gpt-oss")])
 def test_bfloat16_is_as_exact_as_before(name: str) -> None:
     model, ids = made(name, torch.bfloat16), texts(2, 40)
@@ -50,6 +54,7 @@ def test_bfloat16_is_as_exact_as_before(name: str) -> None:
     assert now <= 2 * before
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("name", EVERY)
 def test_gradients_are_the_same(name: str) -> None:
     model, ids = made(name).train(), texts(2, 40)
@@ -75,6 +80,7 @@ def test_gradients_are_the_same(name: str) -> None:
         torch.testing.assert_close(now[each], expected, atol=1e-4 * largest, rtol=1e-4, msg=each)
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("name", [*DECODERS, *PAIRED])
 @pytest.mark.parametrize("way", [{}, {"num_beams": 3}, {"cache_implementation": "static"}], ids=str)
 def test_generated_texts_are_the_same(name: str, way: dict[str, Any]) -> None:
@@ -91,6 +97,7 @@ def test_generated_texts_are_the_same(name: str, way: dict[str, Any]) -> None:
         assert torch.equal(model.generate(ids, attention_mask=mask, **options), expected)
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("name", DECODERS)
 def test_assisted_and_sampled_texts_are_the_same(name: str) -> None:
     model, ids = made(name), texts(1, 9)
@@ -109,6 +116,7 @@ def test_assisted_and_sampled_texts_are_the_same(name: str) -> None:
         assert all(map(torch.equal, generated(), expected))
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("name", REPLACED)
 def test_a_hundred_cycles_leave_a_model_as_it_was(name: str) -> None:
     model = made(name)
@@ -252,3 +260,97 @@ def test_nothing_is_said_where_all_is_served() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         accelerate(made("bloom"))
+
+
+def test_sounds_go_through_sew_d() -> None:
+    transformers: Any = import_module("transformers")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 48}
+    buckets = {"position_buckets": 8, "max_position_embeddings": 64, "conv_dim": (16, 16), "conv_stride": (5, 4),
+               "conv_kernel": (10, 8), "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 2}  # fmt: skip
+    model = transformers.SEWDModel(transformers.SEWDConfig(**sizes, **buckets)).eval()
+    wave = torch.randn(2, 4000)
+    real = torch.ones(2, 4000, dtype=torch.long)
+    real[1, 2000:] = 0
+    with torch.no_grad():
+        expected = [model(wave)[0], model(wave, attention_mask=real)[0][:, :40]]
+        with accelerated(model):
+            found = [model(wave)[0], model(wave, attention_mask=real)[0][:, :40]]
+    for each, before in zip(found, expected, strict=True):
+        expect_close(each, before, 1e-5)
+
+
+def test_pop2piano_is_a_t5() -> None:
+    transformers: Any = import_module("transformers")
+    torch.manual_seed(0)
+    config = transformers.Pop2PianoConfig(**SEQ2SEQ)
+    model = transformers.Pop2PianoForConditionalGeneration(config).eval()
+    features, ids = torch.randn(2, 30, 32), texts(2, 11)
+    mask = torch.ones(2, 30, dtype=torch.long)
+    mask[1, 20:] = 0
+    given = {"inputs_embeds": features, "attention_mask": mask, "decoder_input_ids": ids}
+    with torch.no_grad():
+        expected = model(**given)[0]
+        with accelerated(model):
+            expect_close(model(**given)[0], expected, 1e-5)
+
+
+def test_another_release_of_transformers_is_refused_before_anything_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = made("bloom")
+    cls = type(next(each for each in model.modules() if type(each).__name__ == "BloomAttention"))
+    _made.cache_clear()
+    monkeypatch.setattr(cls, "forward", lambda self, states, mask: states)
+    with pytest.raises(TransformersChangedError, match=r"BloomAttention.forward of transformers must take \(self, "):
+        accelerate(model)
+    assert model.config._attn_implementation == "eager"
+    _made.cache_clear()
+
+
+def test_the_public_interface_takes_the_name_with_its_masks(tmp_path: Any) -> None:
+    for name in ("llama", "t5"):
+        made(name).save_pretrained(tmp_path / name)
+        ids = texts(2, 12)
+        mask = padding(ids, "left")
+        expected = outputs(made(name), ids, mask)
+        model = type(made(name)).from_pretrained(tmp_path / name, attn_implementation="situs").eval()
+        assert model.config._attn_implementation == "situs"
+        expect_close(outputs(model, ids, mask), expected, 1e-5)
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "gpt-oss", "modernbert"])
+def test_packed_documents_do_not_see_each_other(name: str) -> None:
+    model, ids = made(name), texts(1, 12)
+    places = torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 6]])
+    with torch.no_grad():
+        expected = model(input_ids=ids, position_ids=places)[0]
+        with accelerated(model):
+            found = model(input_ids=ids, position_ids=places)[0]
+    expect_close(found, expected, 1e-5)
+
+
+@pytest.mark.thin(2)
+@pytest.mark.compiled
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # BLOOM's own GELU, under dynamo
+@pytest.mark.parametrize("name", ["t5", "bloom", "deberta v3", "llama"])
+def test_compiled_models_give_the_same(name: str) -> None:
+    model, ids = made(name), texts(2, 20)
+    mask = padding(ids, "left")
+    expected = outputs(model, ids, mask)
+    accelerate(model)
+    compiled = torch.compile(model, backend="aot_eager")
+    with torch.no_grad():
+        found = compiled(**given(model, ids, mask))[0]
+    expect_close(found if model.config.is_encoder_decoder else found[mask.bool()], expected, 1e-5)
+
+
+def test_inputs_that_the_self_test_cannot_make_are_named() -> None:
+    transformers: Any = import_module("transformers")
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 1, "intermediate_size": 48}
+    model = transformers.ViTModel(transformers.ViTConfig(**sizes, image_size=32, patch_size=8)).eval()
+    with pytest.raises(ValueError, match="check must be False for ViTModel"):
+        accelerate(model)
+    pixels = torch.randn(1, 3, 32, 32)
+    with torch.no_grad():
+        expected = model(pixels)[0]
+        with accelerated(model, check=False):
+            expect_close(model(pixels)[0], expected, 1e-5)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-TOKENS, SEEN, PADDING = 9, 6, 3
+TOKENS, SEEN, PADDING, SAMPLES = 9, 6, 3, 8000
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 """Of the largest output: what sums in another order may change, and wrong positions exceed."""
 
@@ -17,7 +17,8 @@ class AccelerationError(RuntimeError):
 
 
 def answers(model: nn.Module) -> dict[str, Tensor]:
-    """What a model gives for a text alone, padded on either side, and behind a cache; none of it is random."""
+    """What a model gives for a text alone, padded on either side, and behind a cache, or for sounds; none of it is
+    random."""
     training, device = model.training, next(model.parameters()).device
     model.eval()
     try:
@@ -29,6 +30,19 @@ def answers(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _answers(model: Any, device: torch.device) -> dict[str, Tensor]:
+    match model.main_input_name:
+        case "input_ids":
+            return _of_texts(model, device)
+        case "input_values":
+            return _of_sounds(model, device)
+        case other:
+            raise ValueError(
+                f"check must be False for {type(model).__name__}, since the self-test makes texts and sounds, and it "
+                f"takes {other}; got True."
+            )
+
+
+def _of_texts(model: Any, device: torch.device) -> dict[str, Tensor]:
     words = min(100, model.get_input_embeddings().weight.shape[0])
     ids = torch.randint(4 if words > 8 else 0, words, (2, TOKENS), device=device)
     real = torch.ones_like(ids)
@@ -43,6 +57,19 @@ def _answers(model: Any, device: torch.device) -> dict[str, Tensor]:
         if cache is not None:
             found["a text behind a cache"] = _first(model(input_ids=ids[:, SEEN:], past_key_values=cache))
     return found
+
+
+def _of_sounds(model: Any, device: torch.device) -> dict[str, Tensor]:
+    dtype = next(model.parameters()).dtype
+    wave = torch.randn(2, SAMPLES, device=device).to(dtype)
+    real = torch.ones(2, SAMPLES, dtype=torch.long, device=device)
+    real[1, SAMPLES // 2 :] = 0
+    padded = _first(model(input_values=wave, attention_mask=real))
+    return {
+        "a sound alone": _first(model(input_values=wave)),
+        "a sound beside a shorter one": padded[0],
+        "a shorter sound": padded[1, : padded.shape[1] // 3],
+    }
 
 
 def _run(model: Any, ids: Tensor, **given: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ class Bloom(Family):
             key, value = layer_past.update(key, value, self.layer_idx)
         out = attended(
             query, key, value, attention_mask, bias=alibi.view(batch, self.num_heads, 1, -1),
-            scale=self.inv_norm_factor, dropout=dropout_of(self, self.attention_dropout.p),
+            scale=self.inv_norm_factor, dropout=dropout_of(self, self.attention_dropout),
         ).reshape(batch, queries, -1)  # fmt: skip
         return residual + nn.functional.dropout(self.dense(out), self.hidden_dropout, self.training), None
 
@@ -144,6 +144,6 @@ class Falcon(Family):
         if layer_past is not None:
             key, value = layer_past.update(key, value, self.layer_idx)
         row = None if alibi is None else alibi.view(batch, self.num_heads, 1, -1) * self.inv_norm_factor
-        dropout = 0.0 if alibi is None else dropout_of(self, self.attention_dropout.p)
+        dropout = 0.0 if alibi is None else dropout_of(self, self.attention_dropout)
         out = attended(query, key, value, attention_mask, bias=row, scale=self.inv_norm_factor, dropout=dropout)
         return self.dense(out.reshape(batch, queries, -1)), None

@@ -71,7 +71,7 @@ class Disentangled(Family):
             attention_mask = attention_mask.bool()
         out = attended(
             query, key, value, attention_mask, bias=bias,
-            scale=1 / math.sqrt(self.attention_head_size * (1 + terms)), dropout=dropout_of(self, self.dropout.p),
+            scale=1 / math.sqrt(self.attention_head_size * (1 + terms)), dropout=dropout_of(self, self.dropout),
         )  # fmt: skip
         return out.reshape(*out.shape[:2], -1), None
 

@@ -47,7 +47,7 @@ class XLNet(Family):
             attended(
                 query[row], key[row], value[row], mask if mask is None or len(mask) == 1 else mask[row],
                 bias=self._placed(k_head_r[:, row][:, 0].transpose(0, 1), key.shape[2], query.shape[2]),
-                scale=self.scale, dropout=dropout_of(self, self.dropout.p),
+                scale=self.scale, dropout=dropout_of(self, self.dropout),
             )
             for row in rows
         ]  # fmt: skip
