@@ -49,6 +49,7 @@ def situs_attention(
             'attn_implementation must not be "situs" in continuous batching, since pages of its cache lie apart; got '
             'a paged cache. Set attn_implementation="sdpa" for it.'
         )
+    refuse_weights(kwargs.get("output_attentions"))
     if is_causal is None:
         is_causal = bool(getattr(module, "is_causal", True))
     out = attended(
@@ -94,6 +95,15 @@ def _sum(bias: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return bias
     return torch.where(mask, bias, -torch.inf) if mask.dtype == torch.bool else bias + mask
+
+
+def refuse_weights(output_attentions: object) -> None:
+    """Raise if weights are asked for."""
+    if output_attentions:
+        raise ValueError(
+            "output_attentions must be False while a model is accelerated, since no weights are formed; got True. Call "
+            "situs.huggingface.restore(model) first."
+        )
 
 
 def register() -> None:

@@ -45,6 +45,7 @@ _KNOWN = (
     Known("umt5", "UMT5Attention", "t5", "UMT5"),
     Known("bloom", "BloomAttention", "alibi", "Bloom"),
     Known("mpt", "MptAttention", "alibi", "Mpt"),
+    Known("mpt", "MptBlock", "alibi", "MptBlock"),
     Known("falcon", "FalconAttention", "alibi", "Falcon"),
     Known("mpnet", "MPNetSelfAttention", "mpnet", "MPNetLayer"),
     Known("mpnet", "MPNetEncoder", "mpnet", "MPNetTable"),

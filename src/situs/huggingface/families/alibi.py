@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from situs.encodings.bias import OffsetBias, Rule
 from situs.huggingface.families import Expects, Family
-from situs.huggingface.families.common import dropout_of, refuse_weights
-from situs.huggingface.interface import PlacedBias, attended
+from situs.huggingface.families.common import dropout_of
+from situs.huggingface.interface import PlacedBias, attended, refuse_weights
 
 
 class Bloom(Family):
@@ -89,6 +89,20 @@ class Mpt(Family):
             dropout=dropout_of(self, self.attn_dropout_p),
         )  # fmt: skip
         return self.out_proj(out.reshape(batch, queries, -1)), None
+
+
+class MptBlock(Family):
+    """A block of MPT, which alone is told whether weights are asked for."""
+
+    expects: ClassVar[Expects] = {
+        "forward": ("self", "hidden_states", "position_bias", "attention_mask", "layer_past", "use_cache",
+                    "output_attentions"),
+    }  # fmt: skip
+
+    def forward(self: Any, *args: Any, output_attentions: bool = False, **kwargs: Any) -> Any:
+        """Run the block."""
+        refuse_weights(output_attentions)
+        return super().forward(*args, **kwargs)
 
 
 class Slopes(OffsetBias):

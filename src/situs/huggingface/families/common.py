@@ -12,12 +12,3 @@ def dropout_of(module: nn.Module, dropout: Any) -> float:
     if not module.training:
         return 0.0
     return float(getattr(dropout, "p", getattr(dropout, "drop_prob", dropout)))
-
-
-def refuse_weights(output_attentions: object) -> None:
-    """Raise if weights are asked for."""
-    if output_attentions:
-        raise ValueError(
-            "output_attentions must be False while a model is accelerated, since no weights are formed; got True. Call "
-            "situs.huggingface.restore(model) first."
-        )

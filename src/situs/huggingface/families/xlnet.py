@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from situs.huggingface.families import Expects, Family
-from situs.huggingface.families.common import dropout_of, refuse_weights
+from situs.huggingface.families.common import dropout_of
 from situs.huggingface.families.rows import RowScore
-from situs.huggingface.interface import PlacedBias, attended
+from situs.huggingface.interface import PlacedBias, attended, refuse_weights
 
 
 class XLNet(Family):
