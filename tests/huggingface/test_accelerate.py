@@ -354,3 +354,72 @@ def test_inputs_that_the_self_test_cannot_make_are_named() -> None:
         expected = model(pixels)[0]
         with accelerated(model, check=False):
             expect_close(model(pixels)[0], expected, 1e-5)
+
+
+@pytest.mark.parametrize("name", ["beit", "parakeet", "bart", "gpt2", "opt", "wav2vec2-conformer", "longt5"])
+def test_layers_that_look_into_masks_get_masks(name: str) -> None:
+    transformers: Any = import_module("transformers")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 48}
+    ids = texts(2, 30)
+    mask = padding(ids, "right")
+    frames = torch.ones(2, 400, dtype=torch.long)
+    frames[1, 200:] = 0
+    model, given = {
+        "beit": lambda: (
+            transformers.BeitModel(
+                transformers.BeitConfig(**sizes, image_size=32, patch_size=8, use_relative_position_bias=True)
+            ),
+            {"pixel_values": torch.randn(1, 3, 32, 32)},
+        ),
+        "parakeet": lambda: (
+            transformers.ParakeetEncoder(
+                transformers.ParakeetEncoderConfig(**sizes, num_mel_bins=16, subsampling_conv_channels=8)
+            ),
+            {"input_features": torch.randn(2, 400, 16), "attention_mask": frames},
+        ),
+        "bart": lambda: (
+            transformers.BartModel(transformers.BartConfig(
+                vocab_size=99, d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=4,
+                decoder_attention_heads=4, encoder_ffn_dim=48, decoder_ffn_dim=48,
+            )),
+            {"input_ids": ids, "decoder_input_ids": ids, "attention_mask": mask},
+        ),
+        "gpt2": lambda: (
+            transformers.GPT2Model(transformers.GPT2Config(
+                vocab_size=99, n_embd=32, n_head=4, n_layer=2, bos_token_id=1, eos_token_id=1,
+            )),
+            {"input_ids": ids, "attention_mask": mask},
+        ),
+        "opt": lambda: (
+            transformers.OPTModel(transformers.OPTConfig(
+                vocab_size=99, hidden_size=32, num_attention_heads=4, num_hidden_layers=2, ffn_dim=48,
+                word_embed_proj_dim=32,
+            )),
+            {"input_ids": ids, "attention_mask": mask},
+        ),
+        "wav2vec2-conformer": lambda: (
+            transformers.Wav2Vec2ConformerModel(transformers.Wav2Vec2ConformerConfig(
+                **sizes, conv_dim=(16, 16), conv_stride=(5, 4), conv_kernel=(10, 8), num_feat_extract_layers=2,
+                num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2, position_embeddings_type="relative",
+            )),
+            {"input_values": torch.randn(2, 3000)},
+        ),
+        "longt5": lambda: (
+            transformers.LongT5ForConditionalGeneration(transformers.LongT5Config(**SEQ2SEQ, local_radius=5)),
+            {"input_ids": ids, "decoder_input_ids": ids, "attention_mask": mask},
+        ),
+    }[name]()  # fmt: skip
+    model.eval()
+    with torch.no_grad(), warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        expected = model(**given)[0]
+        with accelerated(model, check=False):
+            found = model(**given)[0]
+    if name in ("gpt2", "opt"):
+        found, expected = found[mask.bool()], expected[mask.bool()]
+    if name == "parakeet":
+        found, expected = found[0], expected[0]
+    expect_close(found, expected, 1e-5)
+    kept = [str(each.message) for each in said if "keeps its own code" in str(each.message)]
+    assert len(kept) == (name == "longt5")

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from torch import nn
 
-from situs.huggingface.checking import answers, require_same
+from situs.huggingface.checking import AccelerationError, answers, require_same
 from situs.huggingface.classes import original
 from situs.huggingface.families.borrowing import HELD
 from situs.huggingface.interface import NAME
@@ -30,9 +30,10 @@ def accelerate(model: Model, *, check: bool = True) -> Model:
         return model
     found = plan(model)
     if not (found.replaced or found.asking):
+        kept = f" {found}." if found.left else ""
         raise ValueError(
-            f"model must have attention that Situs knows, since there is nothing to accelerate else; got "
-            f"{type(model).__name__}. {found}"
+            "model must have attention that Situs knows, since otherwise there is nothing to accelerate; got "
+            f"{type(model).__name__}.{kept}"
         )
     if found.left:
         warnings.warn(f"Some attention of {type(model).__name__} keeps its own code. {found}", stacklevel=2)
@@ -45,9 +46,15 @@ def accelerate(model: Model, *, check: bool = True) -> Model:
     if before is not None:
         try:
             require_same(model, before)
-        except BaseException:
+        except AccelerationError:
             restore(model)
             raise
+        except Exception as problem:
+            restore(model)
+            raise AccelerationError(
+                f"{type(model).__name__} must run accelerated as it did before; it raised {type(problem).__name__}: "
+                f"{problem}. The model was restored. Please report its configuration."
+            ) from problem
     return model
 
 

@@ -18,6 +18,13 @@ from transformers import masking_utils
 
 from situs.positions import Positions
 
+TOUCHED = frozenset({
+    "axk2", "beit", "data2vec", "decision_transformer", "deepseek_v32", "deepseek_v4", "doge", "glm_moe_dsa",
+    "granite_speech5", "hy_v4", "mistral_large4", "nemotron_asr_streaming", "parakeet", "qwen4_exp", "sam3",
+    "sam3_lite_text",
+})  # fmt: skip
+"""Models whose layers do arithmetic on their masks, or look into them: they get the masks that they expect."""
+
 COMPOSED = "and_masks.<locals>.and_mask"
 WINDOW = "sliding_window_overlay.<locals>.inner_mask"
 WINDOW_BOTH_WAYS = "sliding_window_bidirectional_overlay.<locals>.inner_mask"
@@ -137,15 +144,17 @@ def situs_mask(
     mask_function: Callable[..., Any] = masking_utils.causal_mask_function,
     attention_mask: Tensor | Sight | None = None,
     **kwargs: Any,
-) -> Sight | Tensor:
+) -> Sight | Tensor | None:
     """Tell which keys queries see, for attention by the name "situs"."""
     if isinstance(attention_mask, Sight):  # made ahead by ``generate``
         return attention_mask
+    touched = _model_of(kwargs.get("config")) in TOUCHED
     # a static cache counts in tensors, and its masks are made ahead, as tensors, and handed to the model
-    fixed = torch.compiler.is_compiling() or isinstance(q_offset, Tensor)
+    fixed = touched or torch.compiler.is_compiling() or isinstance(q_offset, Tensor)
     rules = None if fixed else rules_of(mask_function)
     if rules is None:
-        kwargs.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
+        if not touched:
+            kwargs.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
         dense = masking_utils.sdpa_mask(
             batch_size,
             q_length,
@@ -156,10 +165,15 @@ def situs_mask(
             attention_mask,
             **kwargs,
         )
-        assert dense is not None  # which skips are for
         return dense
     real = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
     real = None if real is None else real[:, kv_offset : kv_offset + kv_length].bool()
     if real is not None and bool(real.all()):
         real = None
     return Sight(rules, q_length, kv_length, q_offset, kv_offset, real)
+
+
+def _model_of(config: object) -> str:
+    """The folder of transformers that a configuration is from; "" for others."""
+    parts = type(config).__module__.split(".")
+    return parts[2] if parts[:2] == ["transformers", "models"] and len(parts) > 2 else ""
