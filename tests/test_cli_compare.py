@@ -55,6 +55,7 @@ def test_it_leaves_records_table_figures_and_report(folder: Path) -> None:
     assert all(name in page for name in records["methods"])
 
 
+@pytest.mark.heavy
 def test_the_same_command_runs_no_finished_trial_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = trials(folder)
     assert main(["compare", "--encodings", "alibi,rotary,rotary+ntk,learned", *SMALL, "--out", str(folder)]) == 0
@@ -65,6 +66,7 @@ def test_the_same_command_runs_no_finished_trial_again(folder: Path, capsys: pyt
     assert f"Report: {folder / 'report.html'}" in shown.out
 
 
+@pytest.mark.heavy
 def test_another_option_makes_other_trials_and_leaves_the_old_ones(folder: Path, tmp_path: Path) -> None:
     out = shutil.copytree(folder, tmp_path / "out")  # its records become those of the last comparison
     before = trials(out)
@@ -89,6 +91,7 @@ def test_rows_come_as_json_for_programs(folder: Path, capsys: pytest.CaptureFixt
     assert {"method", "scores", "verdict", "cost", "properties"} <= rows[0].keys()
 
 
+@pytest.mark.heavy
 def test_a_damaged_record_is_named_and_run_again(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -203,6 +206,7 @@ def test_the_report_of_a_comparison_that_was_stopped_says_how_to_go_on(
     )
 
 
+@pytest.mark.heavy
 def test_the_report_of_a_comparison_that_was_stopped_says_how_many_trials_are_missing(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -100,6 +100,7 @@ SPLITS: dict[str, situs.Split] = {
 }
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("name", SPLITS)
 def test_growing_lengths_of_grids_compile_at_most_twice(name: str, counted: Callable) -> None:
     split = SPLITS[name]

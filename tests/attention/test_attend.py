@@ -30,7 +30,7 @@ from tests.attention.test_features import ENCODINGS as WITH_FEATURES
 pytestmark = pytest.mark.compiled  # with shapes checked these would take minutes; smaller tests of each kernel do
 
 
-@pytest.mark.thin(6)
+@pytest.mark.thin(12)
 @pytest.mark.parametrize("places", PLACES)
 @pytest.mark.parametrize("name", ENCODINGS)
 @torch.no_grad()

@@ -33,7 +33,7 @@ from tests.attention.attention_cases import (
 pytestmark = pytest.mark.compiled  # with shapes checked these would take minutes; smaller tests of each kernel do
 
 
-@pytest.mark.thin(12)
+@pytest.mark.thin(24)
 @pytest.mark.parametrize("places", PLACES)
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_gradients_of_every_kernel_equal_the_references(
@@ -137,7 +137,7 @@ def test_gradients_of_queries_that_see_nothing_are_zero() -> None:
 PRECISIONS = {torch.float32: 5e-6, torch.float16: 1e-2, torch.bfloat16: 6e-2}
 
 
-@pytest.mark.thin(2)
+@pytest.mark.thin(4)
 @pytest.mark.parametrize("dtype", PRECISIONS, ids=str)
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_gradients_of_narrow_numbers_are_near_the_truth(

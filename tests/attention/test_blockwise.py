@@ -58,7 +58,7 @@ class _Attending(nn.Module):
         return attend(query, key, value, encoding=self.encoding, impl="blockwise", **call)
 
 
-@pytest.mark.thin(6)
+@pytest.mark.thin(12)
 @pytest.mark.once
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", ENCODINGS)

@@ -105,7 +105,7 @@ def test_tied_projections_of_half_precision_learn_as_in_the_reference(
     assert_learn_as_in_the_reference(parameters_of([encoding]), dtype=dtype, within=within, encoding=encoding, **call)
 
 
-@pytest.mark.thin(2)
+@pytest.mark.thin(4)
 @pytest.mark.once
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_gradients_of_many_blocks_are_rounded_once(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,7 +71,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.thin(2)
+@pytest.mark.thin(4)
 @pytest.mark.once
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("kv_heads", [2, 1])

@@ -251,7 +251,7 @@ def test_tags_are_those_that_the_bands_leave() -> None:
 
 @pytest.mark.compiled
 @pytest.mark.once
-@pytest.mark.thin(2)
+@pytest.mark.thin(4)
 @every_scaling
 def test_the_contract_holds(scaling: Bands) -> None:
     situs.check_encoding(_rotary(scaling))

@@ -63,7 +63,7 @@ def assert_flex_is_the_reference(
     torch.testing.assert_close(result, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(6)
 @pytest.mark.compiled
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @every_case

@@ -126,7 +126,7 @@ def test_a_document_or_padded_row_is_as_if_alone(cls: Any, options: dict[str, An
         torch.testing.assert_close(together[:, :, real], alone)
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(6)
 @ranges_and_bare_ids
 @every_variant
 def test_every_gradient_is_right(

@@ -111,6 +111,7 @@ def test_theory_speaks_of_every_property_and_encoding() -> None:
         assert sorted(names_in(holding) + names_in(others)) == suiting_text()
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("name", suiting_text())
 def test_measurements_agree_with_theory(name: str) -> None:
     measured = {key: finding.holds for key, finding in found(name).items()}
@@ -291,6 +292,7 @@ def test_without_positions_a_causal_mask_still_tells_order() -> None:
     assert float(said.rpartition("under a causal mask, ")[2].rstrip(".")) > 0.1
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("size", [Size(dim=32, heads=2), Size(dim=128, heads=8, layers=1)])
 @pytest.mark.parametrize("name", ["alibi", "rotary", "t5", "learned", "kerple", "sinusoidal", "tupe"])
 def test_other_sizes_find_the_same(name: str, size: Size) -> None:

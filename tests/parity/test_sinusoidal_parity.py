@@ -107,6 +107,7 @@ def rounding_of(ours: Sinusoidal, length: int) -> Tensor:
     return (angles * (math.log(ours.base) + 2) + 2) * 2**-23
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("table", TABLES, ids=str)
 @pytest.mark.parametrize("dim", [16, 50])
 @pytest.mark.parametrize("wide", [False, True], ids=["as released", "in float64"])

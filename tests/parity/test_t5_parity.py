@@ -106,6 +106,7 @@ def test_decoder_attention_equals_ours(released: BucketModel, layer: int, paddin
     assert_attention_is_ours(seen, ours, causal=True, positions=given.positions)
 
 
+@pytest.mark.thin(2)
 @each_decoder
 @far_and_padded
 def test_decoder_attention_equals_ours_past_the_last_bucket(
@@ -215,6 +216,7 @@ def test_longt5_bias_of_global_tokens_is_ours_between_block_numbers_bit_for_bit(
     assert torch.equal(bias, layer.compute_side_bias(mask, segments))
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize(
     ("released", "stack"),
     [(each, "encoder") for each in BIDIRECTIONAL[:3]] + [(each, "decoder") for each in CAUSAL],

@@ -45,7 +45,7 @@ def tokens(*, grad: bool = False, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(1, 2, 3, 8, dtype=torch.float64).to(dtype).requires_grad_(grad)
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(6)
 @both_pairings
 @every_path
 @every_width

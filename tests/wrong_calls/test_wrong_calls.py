@@ -42,6 +42,7 @@ def test_every_wrong_call_is_answered_by_a_sentence_and_changes_nothing(public: 
     assert not wrong, f"{len(wrong)} of {len(answers)} answers:\n" + "\n".join(wrong)
 
 
+@pytest.mark.thin(4)
 @pytest.mark.parametrize("public", PUBLIC, ids=lambda public: public.name)
 def test_every_callable_has_a_right_call_and_every_argument_wrong_values(public: Public) -> None:
     examples = examples_of(public)
