@@ -90,7 +90,7 @@ def test_attention_that_is_not_causal_is_refused() -> None:
 @pytest.mark.parametrize("tokens", [1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 24, 25, 47, 48, 49])
 def test_squares_are_halved_at_any_length(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("situs.attention.kernels.toeplitz.halving.SQUARE", 3)
-    monkeypatch.setattr("situs.attention.kernels.toeplitz.halving.TERMS", 2 * 4 * 9 * 2)  # two squares at once
+    monkeypatch.setattr("situs.attention.kernels.toeplitz.halving.SCORES", 2 * 4 * 9 * 2)  # two squares at once
     q = torch.randn(2, tokens, 4, 8, dtype=torch.float64).transpose(1, 2)
     k, v = torch.randn(2, 2, 2, tokens, 8, dtype=torch.float64)
     features = {"gate": 3 * torch.randn(2, 4, tokens, 1, dtype=torch.float64)}

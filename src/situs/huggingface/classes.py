@@ -16,16 +16,16 @@ from typing import Any, cast
 from torch import nn
 
 from situs.huggingface.families import FAMILIES, Family, Known
+from situs.huggingface.origin import folder_of
 
 
 class TransformersChangedError(RuntimeError):
     """Tell that a class of transformers is not the one that Situs knows."""
 
 
-def stand_in(module: nn.Module) -> type[nn.Module] | None:
-    """The class that accelerates a module; None where there is none, or it has it."""
-    name = _name(type(module))
-    return None if name is None or name not in FAMILIES else _made(name)
+def stand_in(module: nn.Module) -> type[nn.Module]:
+    """The class that accelerates a module of a known family, or has."""
+    return _made(_name(original(module) or type(module)))
 
 
 def original(module: nn.Module) -> type[nn.Module] | None:
@@ -34,18 +34,15 @@ def original(module: nn.Module) -> type[nn.Module] | None:
     return found
 
 
-def _name(cls: type) -> str | None:
-    """``deberta_v2_DisentangledSelfAttention`` for that class of transformers' deberta_v2; None for any other class."""
-    parts = cls.__module__.split(".")
-    return f"{parts[2]}_{cls.__name__}" if parts[:2] == ["transformers", "models"] and len(parts) > 3 else None
+def _name(cls: type) -> str:
+    """``deberta_v2_DisentangledSelfAttention`` for that class of transformers' deberta_v2."""
+    return f"{folder_of(cls)}_{cls.__name__}"
 
 
 def family_of(module: nn.Module) -> type[Family] | None:
     """The methods that a module would get, or has; None where Situs does not know it."""
-    name = _name(original(module) or type(module))
-    if name is None or name not in FAMILIES:
-        return None
-    return _family(FAMILIES[name])
+    known = FAMILIES.get(_name(original(module) or type(module)))
+    return None if known is None else _family(known)
 
 
 def _family(known: Known) -> type[Family]:

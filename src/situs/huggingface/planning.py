@@ -12,6 +12,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from situs.huggingface.classes import family_of, original, stand_in
+from situs.huggingface.origin import folder_of
 
 
 @dataclass(frozen=True)
@@ -44,27 +45,19 @@ class Plan:
 def plan(model: nn.Module) -> Plan:
     """Look what Situs can take over; nothing is changed."""
     replaced, asking, left = [], [], {}
-    refused = {id(module): reason for module in model.modules() if (reason := _reason(module))}
     for module in model.modules():
-        made = type(module) if original(module) is not None else stand_in(module)
-        if made is not None and id(module) not in refused:
-            replaced.append((module, made))
-        elif id(module) in refused:
-            left[type(module).__name__] = refused[id(module)]
-        if original(module) is None and made is None and _is_attention(type(module)):
-            if _asks(type(module)):
-                asking.append(module)
-            else:
-                left[type(module).__name__] = "Situs does not know it"
+        family, cls = family_of(module), type(module)
+        if family is not None and (reason := family.cannot(module)):
+            left[cls.__name__] = reason
+        elif family is not None:
+            replaced.append((module, stand_in(module)))
+        elif _is_attention(cls) and _asks(cls):
+            asking.append(module)
+        elif _is_attention(cls):
+            left[cls.__name__] = "Situs does not know it"
     return Plan(
         replaced, asking, left, _configurations(model, {id(each) for each, _ in replaced} | set(map(id, asking)))
     )
-
-
-def _reason(module: nn.Module) -> str | None:
-    """Why a module that Situs knows must keep its own code; None where it need not."""
-    family = family_of(module)
-    return None if family is None else family.cannot(module)
 
 
 def _configurations(model: nn.Module, served: set[int]) -> list[Any]:
@@ -82,8 +75,7 @@ def _configurations(model: nn.Module, served: set[int]) -> list[Any]:
 
 def _is_attention(cls: type) -> bool:
     """Whether a class of transformers forms scores itself."""
-    parts = cls.__module__.split(".")
-    return parts[:2] == ["transformers", "models"] and "Attention" in cls.__name__ and _forms_scores(cls)
+    return bool(folder_of(cls)) and "Attention" in cls.__name__ and _forms_scores(cls)
 
 
 @cache

@@ -16,6 +16,7 @@ from jaxtyping import Bool
 from torch import Tensor
 from transformers import masking_utils
 
+from situs.huggingface.origin import folder_of
 from situs.positions import Positions
 
 TOUCHED = frozenset({
@@ -49,18 +50,15 @@ def rules_of(function: Callable[..., Any]) -> Rules | None:
         return Rules()
     if getattr(function, "__module__", None) != masking_utils.__name__:
         return None
-    held = inspect.getclosurevars(function).nonlocals
-    match function.__qualname__:
-        case name if name == COMPOSED:
-            parts = [rules_of(each) for each in held["mask_functions"]]
-            return _all_of([each for each in parts if each is not None]) if None not in parts else None
-        case name if name == WINDOW:
-            return Rules(window=held["sliding_window"])
-        case name if name == WINDOW_BOTH_WAYS:
-            return Rules(window=held["sliding_window"] + 1)
-        case name if name == DOCUMENTS:
-            return Rules(documents=held["packed_sequence_mask"])
-    return None
+    held, name = inspect.getclosurevars(function).nonlocals, function.__qualname__
+    if name == COMPOSED:
+        parts = [rules_of(each) for each in held["mask_functions"]]
+        return _all_of([each for each in parts if each is not None]) if None not in parts else None
+    if name == WINDOW:
+        return Rules(window=held["sliding_window"])
+    if name == WINDOW_BOTH_WAYS:
+        return Rules(window=held["sliding_window"] + 1)
+    return Rules(documents=held["packed_sequence_mask"]) if name == DOCUMENTS else None
 
 
 def _all_of(parts: list[Rules]) -> Rules | None:
@@ -148,32 +146,18 @@ def situs_mask(
     """Tell which keys queries see, for attention by the name "situs"."""
     if isinstance(attention_mask, Sight):  # made ahead by ``generate``
         return attention_mask
-    touched = _model_of(kwargs.get("config")) in TOUCHED
+    touched = folder_of(type(kwargs.get("config"))) in TOUCHED
     # a static cache counts in tensors, and its masks are made ahead, as tensors, and handed to the model
     fixed = touched or torch.compiler.is_compiling() or isinstance(q_offset, Tensor)
     rules = None if fixed else rules_of(mask_function)
     if rules is None:
         if not touched:
             kwargs.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
-        dense = masking_utils.sdpa_mask(
-            batch_size,
-            q_length,
-            kv_length,
-            q_offset,
-            kv_offset,
-            mask_function,
-            attention_mask,
-            **kwargs,
+        return masking_utils.sdpa_mask(
+            batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, **kwargs
         )
-        return dense
     real = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
     real = None if real is None else real[:, kv_offset : kv_offset + kv_length].bool()
     if real is not None and bool(real.all()):
         real = None
     return Sight(rules, q_length, kv_length, q_offset, kv_offset, real)
-
-
-def _model_of(config: object) -> str:
-    """The folder of transformers that a configuration is from; "" for others."""
-    parts = type(config).__module__.split(".")
-    return parts[2] if parts[:2] == ["transformers", "models"] and len(parts) > 2 else ""

@@ -25,13 +25,13 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from situs.attention.kernels.loop import SCORES
 from situs.attention.kernels.softmax import Scratch, finite, merge_, partial
 from situs.attention.kernels.tails import Tail, attend_tail, differences
 from situs.attention.kernels.tiling import EVERY, Inputs, Tile
 from situs.encodings.base import computing_dtype
 
 SQUARE = 64  # queries of a square on the diagonal
-TERMS = 1 << 18  # that are formed at once, for each thread: a megabyte in float32
 
 
 def forward(inputs: Inputs, tiles: Sequence[Tile], scale: float) -> tuple[Tensor, Tensor]:
@@ -83,7 +83,7 @@ class Comb(NamedTuple):
 def _squares(tokens: int, rows: int) -> Iterator[Comb]:
     """The squares on the diagonal, as many at once as terms fit the cache; the last may be smaller."""
     whole, left = divmod(tokens, SQUARE)
-    most = max(1, TERMS * torch.get_num_threads() // (rows * SQUARE**2))
+    most = max(1, SCORES * torch.get_num_threads() // (rows * SQUARE**2))
     for number in range(0, whole, most):
         yield Comb(number * SQUARE, min(most, whole - number), SQUARE, SQUARE)
     if left:

@@ -115,7 +115,7 @@ class SkewedTerm(OffsetTerm, Tails):
         return split_tails(tile, before, behind, causal=self.tiling.causal, least=TAIL)
 
     @property
-    def only_hides(self) -> bool:
+    def _only_hides(self) -> bool:
         """Whether nothing is added but cumulated numbers."""
         _, of_queries, of_keys, of_values, mask = self.added
         return self.unbiased and of_queries is of_keys is of_values is mask is None
@@ -165,7 +165,7 @@ class SkewedTerm(OffsetTerm, Tails):
         return self._with_mask(tile, term)
 
     def form_behind_flag(self, tile: Tile, q: Tensor, k: Tensor, scratch: Scratch) -> Tensor | None:
-        return None if self.only_hides else self.form(tile, q, k, scratch)
+        return None if self._only_hides else self.form(tile, q, k, scratch)
 
     def form_with_vjp(self, tile: Tile, q: Tensor, k: Tensor, scratch: Scratch) -> tuple[Tensor, Vjp]:
         window, gradients = offsets_of(tile, self.lowest), self.gradients

@@ -1,0 +1,7 @@
+"""Where a class of transformers comes from."""
+
+
+def folder_of(cls: type) -> str:
+    """The folder of transformers' models that a class is from, such as "deberta_v2"; "" for any other class."""
+    parts = cls.__module__.split(".")
+    return parts[2] if parts[:2] == ["transformers", "models"] and len(parts) > 3 else ""
