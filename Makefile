@@ -37,6 +37,7 @@ check: $(READY) ## formatting, lint, types, and the direction of imports
 
 bench: $(READY) ## measure against peers; ARGS is passed on to the benchmarks
 	$(BIN)/python -m benchmarks $(ARGS)
+	$(BIN)/python -m benchmarks.models $(ARGS)
 
 figures: $(READY) ## remake every committed figure
 	$(BIN)/python docs/make.py figures

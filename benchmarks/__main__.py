@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
 
@@ -23,6 +20,7 @@ from benchmarks import (
     compiled,
     decode,
     machine,
+    options,
     report,
     startup,
     tables,
@@ -38,23 +36,13 @@ Result = TypeVar("Result")
 
 def main() -> None:
     """Parse, measure, print, write."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Situs against its peers.")
-    parser.add_argument("--quick", action="store_true", help="a smoke test: fewer cases, under a minute")
-    parser.add_argument(
-        "--full", action="store_true", help="every length, dtype and thread count, and the long rows; as FULL=1"
-    )
-    parser.add_argument("--out", type=Path, help="directory to write to; beside this file, or a new one with --quick")
-    arguments = parser.parse_args()
+    mode, out = options.parse("benchmarks", "Measure Situs against its peers.")
     if not fused.available():
-        parser.error("llvmlite is needed to measure the fused loop: pip install 'situs[bench]', and unset SITUS_FUSED.")
-    full = arguments.full or os.environ.get("FULL", "0") not in ("", "0")
-    mode = "quick" if arguments.quick else "full" if full else "default"
-    out = arguments.out or (Path(tempfile.mkdtemp(prefix="situs-bench-")) if mode == "quick" else Path(__file__).parent)
+        sys.exit("llvmlite is needed to measure the fused loop: pip install 'situs[bench]', and unset SITUS_FUSED.")
 
     results = measure(mode)
     words = report.markdown(results)
     print(words)
-    out.mkdir(parents=True, exist_ok=True)
     results.write(out / "results.json")
     (out / "RESULTS.md").write_text(words)
     print(f"Wrote {out / 'results.json'} and {out / 'RESULTS.md'}.")

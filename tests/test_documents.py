@@ -13,6 +13,8 @@ from types import ModuleType
 from typing import NamedTuple
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 import situs
 from situs.cli import main
@@ -178,6 +180,10 @@ def test_lines_for_a_shell_run(
         (tmp_path / "my_texts" / f"{number}.txt").write_text(text, encoding="utf-8")
     config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
     (tmp_path / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 4096}), encoding="utf-8")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_bytes((tmp_path / "config.json").read_bytes())
+    names = [f"model.layers.{layer}.self_attn.{part}_proj.weight" for layer in range(2) for part in "qkvo"]
+    save_file({name: torch.zeros(64, 64) for name in names}, tmp_path / "model" / "model.safetensors")
     commands = commands_of(document)
     assert commands
     for command in commands:

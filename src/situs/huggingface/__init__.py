@@ -16,8 +16,23 @@ if find_spec("transformers") is None:
 from situs.huggingface.accelerating import accelerate, accelerated, describe, restore
 from situs.huggingface.checking import AccelerationError
 from situs.huggingface.classes import TransformersChangedError
+from situs.huggingface.converting import Conversion, convert
+from situs.huggingface.extending import extend
 from situs.huggingface.interface import register
+from situs.huggingface.trained import TrainedEncodings, encodings_of
 
-__all__ = ["AccelerationError", "TransformersChangedError", "accelerate", "accelerated", "describe", "restore"]
+__all__ = [
+    "AccelerationError",
+    "Conversion",
+    "TrainedEncodings",
+    "TransformersChangedError",
+    "accelerate",
+    "accelerated",
+    "convert",
+    "describe",
+    "encodings_of",
+    "extend",
+    "restore",
+]
 
 register()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 Kind = Literal["full", "sliding", "chunked", "linear", "none"]
 """Attention to all tokens, to a window, within chunks; linear attention or a state space, which has its own order;
 no attention, as in convolutions."""
+Pairing = Literal["halves", "interleaved"]
+PAIRED = ("Rotary", "RotaryValue")
+"""Encodings whose channels are paired one way or the other."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,18 @@ class Layer:
         """The encoding among them that multiplies queries by a number of their position; None where none does."""
         pairs = zip(self.calls, self.encodings, strict=True)
         return next((each for call, each in pairs if call.cls == "Temperature"), None)
+
+    @property
+    def pairing(self) -> Pairing:
+        """How its channels are paired; "halves" where none are."""
+        pairings: Iterator[Pairing] = (call.option("pairing", "halves") for call in self.calls if call.cls in PAIRED)
+        return next(pairings, "halves")
+
+    def paired(self, pairing: Pairing) -> Layer:
+        """The same layer with another pairing of its channels."""
+        told = None if pairing == "halves" else pairing
+        calls = (call.replace(pairing=told) if call.cls in PAIRED else call for call in self.calls)
+        return replace(self, calls=tuple(calls))
 
     def options(self) -> dict[str, Any]:
         """What `attend` is called with beside encodings; sinks are a parameter, which the model has."""

@@ -101,6 +101,11 @@ def read_config(
             note = Note(view.path, f"{name} is not read: no positions of it are known")
             return ModelPositions(name, verified=False, submodels=submodels, notes=(note,), config=config)
         found = reader(view, name, family or family_of(name), known)
+    pairing: Any = view.choice(
+        "situs_pairing", choices=("halves", "interleaved"), reason="channels are paired one way or the other"
+    )
+    if pairing is not None:
+        found = replace(found, layers=tuple(layer.paired(pairing) for layer in found.layers))
     verified = name in READERS or name in FAMILIES or bool(submodels)
     notes = tuple(_unread(view, name, verified=verified))
     parts = {**found.submodels, **submodels}

@@ -17,13 +17,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, cast, overload
 
-from situs.models.positions import ModelPositions
+from situs.models.positions import ModelPositions, Pairing
 from situs.models.readers.facts import Facts, facts_of
 from situs.models.readers.families import family_of
 from situs.models.readers.vision import STACKS
 from situs.models.reading import READERS, read_config
 from situs.models.sources.strict import ConfigError
-from situs.models.writers.checking import pairing_of, require_as_many, require_same, with_pairing
+from situs.models.writers.checking import require_as_many, require_same
 from situs.models.writers.flags import flags
 from situs.models.writers.overrides import overrides
 from situs.models.writers.ropes import sayable
@@ -32,7 +32,6 @@ from situs.registry.spelling import did_you_mean
 
 Form = Literal["transformers", "legacy", "vllm-overrides", "llama.cpp-flags"]
 FORMS = ("transformers", "legacy", "vllm-overrides", "llama.cpp-flags")
-Pairing = Literal["halves", "interleaved"]
 
 
 @overload
@@ -155,8 +154,7 @@ def _paired(model: ModelPositions, pairing: Pairing | None) -> ModelPositions:
         main = model.main
         parts = {name: _paired(each, pairing) if each.main is main else each for name, each in model.submodels.items()}
         return replace(model, submodels=parts)
-    own = [pairing or pairing_of(layer) for layer in _read_again(model).layers]
+    own: list[Pairing] = [pairing or layer.pairing for layer in _read_again(model).layers]
     if len(own) != len(model.layers):
         return model
-    told = (None if each == "halves" else each for each in own)
-    return replace(model, layers=tuple(map(with_pairing, model.layers, told)))
+    return replace(model, layers=tuple(layer.paired(each) for layer, each in zip(model.layers, own, strict=True)))

@@ -37,7 +37,7 @@ _POSITIONS = """
     local_rope_theta rope_local_base_freq swa_rope_theta rope_theta_local rope_theta_global layer_rope_theta
     compress_rope_theta memory_attention_rope_theta partial_rotary_factor partial_rotary_factors rotary_pct rope_pct
     rotary_emb_fraction rotary_dim rope_interleave rotary_value use_rotary_embedding use_mem_rope no_rope_layers
-    no_rope_layer_interval rope_scaling_layers nope_layer_interval
+    no_rope_layer_interval rope_scaling_layers nope_layer_interval situs_pairing
     max_position_embeddings n_positions n_ctx max_seq_len max_sequence_length seq_length model_max_length
     max_source_positions max_target_positions original_max_position_embeddings max_encoder_position_embeddings
     max_decoder_position_embeddings

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from situs.models.calls import Call
 from situs.models.positions import Layer, ModelPositions, spans
 from situs.models.sources.strict import ConfigError
-
-PAIRED = ("Rotary", "RotaryValue")
 
 
 def require_as_many(model: ModelPositions, before: ModelPositions) -> None:
@@ -29,7 +25,7 @@ def require_same(model: ModelPositions, found: ModelPositions, *, name: str = ""
         ours, theirs = model.layers[first], found.layers[first]
         alike = tuple(index for index in apart if model.layers[index] == ours)
         which = f"layer{'s' * (len(alike) > 1)} {spans(alike)}"
-        if with_pairing(ours, None) == with_pairing(theirs, None):
+        if ours.paired("halves") == theirs.paired("halves"):
             _refuse_pairing(model, ours, theirs, f"{where}{which}")
         raise ConfigError(
             f"{where}{which} must do what settings of {model.model_type} can say, since anything else would be lost; "
@@ -49,19 +45,8 @@ def require_same(model: ModelPositions, found: ModelPositions, *, name: str = ""
         require_same(each, found.submodels.get(part, ModelPositions(each.model_type)), name=part)
 
 
-def with_pairing(layer: Layer, pairing: str | None) -> Layer:
-    """The same layer with another pairing of its channels; None is that of halves."""
-    calls = (call.replace(pairing=pairing) if call.cls in PAIRED else call for call in layer.calls)
-    return replace(layer, calls=tuple(calls))
-
-
-def pairing_of(layer: Layer) -> str:
-    """How a layer's channels are paired."""
-    return next((call.option("pairing", "halves") for call in layer.calls if call.cls in PAIRED), "halves")
-
-
 def _refuse_pairing(model: ModelPositions, ours: Layer, theirs: Layer, which: str) -> None:
-    got, must = pairing_of(ours), pairing_of(theirs)
+    got, must = ours.pairing, theirs.pairing
     raise ConfigError(
         f"pairing of {which} must be {must!r}, since {model.model_type} of transformers has no other, and no setting "
         f"says it; got {got!r}. Convert the weights with situs.convert_pairing, and write with pairing={must!r}."
