@@ -11,9 +11,9 @@ from situs.attention.kernels.tiling import Tile
 from situs.functional.offsets import sum_by_row
 
 
-def times(x: Tensor, vectors: Tensor) -> Tensor:
+def times(x: Tensor, vectors: Tensor, out: Tensor | None = None) -> Tensor:
     """A product with each head's own matrix; one that all share makes it one large product."""
-    return x @ (vectors[0] if vectors.shape[0] == 1 else vectors)
+    return torch.matmul(x, vectors[0] if vectors.shape[0] == 1 else vectors, out=out)
 
 
 def multiply(queries: Tensor, vectors: Tensor, scale: float, out: Tensor, seen: slice) -> None:

@@ -11,13 +11,12 @@ and a product of its queries with that window becomes the term by being read alo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
-from torch.nn.functional import pad
 
 from situs.attention.kernels.loop import Term, Vjp
 from situs.attention.kernels.softmax import Scratch, sees_any
@@ -32,9 +31,10 @@ from situs.attention.kernels.toeplitz.products import (
     times,
 )
 from situs.encodings.base import computing_dtype
-from situs.functional.offsets import skew, skew_keys, sum_by_row, toeplitz, unskew
+from situs.functional.offsets import skew, sum_by_row, toeplitz, unskew
 
 TAIL = 64  # keys at least, below which a kernel call of their own costs more than forming their terms
+KEYS = 128  # that meet vectors at once: fewer waste less, and take more calls
 PAIRS = 1 << 20  # numbers that are looked up at once
 
 
@@ -103,6 +103,7 @@ class SkewedTerm(OffsetTerm, Tails):
         self.tiling, self.span, self.unbiased = tiling, span, unbiased
         self.tails = None if span is None else self
         self._bias_of = tiling.masked(added.bias, lowest)
+        self._descending = None if added.for_key is None else added.for_key.flip(1)
 
     def is_causal_square(self, tile: Tile) -> bool:
         return self.tiling.is_causal_square(tile)
@@ -159,10 +160,23 @@ class SkewedTerm(OffsetTerm, Tails):
         if of_keys is not None and tile.queries == 1:  # every key has one offset
             term.add_((k.to(dtype) * of_keys).sum(-1).unsqueeze(-2), alpha=self.scale)
         elif of_keys is not None:
-            for keys, some, near in _by_queries(tile, k.to(dtype), of_keys):
-                products = times(some, near.transpose(-2, -1))
-                term[..., keys].add_(skew_keys(products, tile.queries), alpha=self.scale)
+            for keys, some, near in self._by_keys(tile, k.to(dtype)):
+                products = scratch.take("products of keys", (*some.shape[:3], near.shape[1]))
+                times(some, near.transpose(-2, -1), out=products)
+                term[..., keys].add_(skew(products, tile.queries).transpose(-2, -1), alpha=self.scale)
         return self._with_mask(tile, term)
+
+    def _by_keys(self, tile: Tile, k: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Some keys at a time, with the vectors of their offsets to all queries, descending: so a key's products go up
+        with the queries, and are read along a slant as those of a query are. Each key meets as many offsets as there
+        are queries, so that one product with all offsets would be mostly waste."""
+        assert self._descending is not None
+        vectors = tile.of_heads(self._descending)
+        past = vectors.shape[1] - offsets_of(tile, self.lowest).start
+        for first in range(0, tile.keys, KEYS):
+            some = k[:, :, first : first + KEYS]
+            count, stop = some.shape[2], past - first
+            yield slice(first, first + count), some, vectors[:, stop - (tile.queries + count - 1) : stop]
 
     def form_behind_flag(self, tile: Tile, q: Tensor, k: Tensor, scratch: Scratch) -> Tensor | None:
         return None if self._only_hides else self.form(tile, q, k, scratch)
@@ -179,14 +193,15 @@ class SkewedTerm(OffsetTerm, Tails):
             if vectors is not None:
                 dq.add_(times(by_offset, vectors), alpha=self.scale)
                 add_products(gradients.for_query, tile, by_offset, q.to(scratch.dtype), self.scale, window)
-            vectors = self._window(self.added.for_key, tile)
-            if vectors is not None:
-                for keys, some, near in _by_queries(tile, k.to(scratch.dtype), vectors):
-                    slanted = _unskew_keys(change[..., keys])
+            if self._descending is not None:
+                for keys, some, near in self._by_keys(tile, k.to(scratch.dtype)):
+                    slanted = scratch.take("products of keys", (*some.shape[:3], near.shape[1])).zero_()
+                    skew(slanted, tile.queries).copy_(change[..., keys].transpose(-2, -1))
                     dk[:, :, keys].add_(times(slanted, near), alpha=self.scale)
-                    first = window.start + keys.start
-                    here = slice(first, first + tile.queries + some.shape[2] - 1)
-                    add_products(gradients.for_key, tile, slanted, some, self.scale, here)
+                    if gradients.for_key is not None:
+                        first = window.start + keys.start
+                        found = (slanted.transpose(-2, -1) @ some).mul_(self.scale).flip(-2)
+                        add_to(gradients.for_key, tile, found, slice(first, first + near.shape[1]))
 
         return self.form(tile, q, k, scratch), vjp
 
@@ -333,22 +348,3 @@ def _of_tile(mask: Tensor | None, tile: Tile) -> Tensor | None:
     keys = slice(tile.first_key, tile.first_key + tile.keys)
     parts = (tile.rows, tile.heads, queries, keys)
     return mask[tuple(part if size > 1 else slice(None) for part, size in zip(parts, mask.shape, strict=True))]
-
-
-def _by_queries(tile: Tile, k: Tensor, vectors: Tensor) -> list[tuple[slice, Tensor, Tensor]]:
-    """Keys, as many at a time as there are queries, with the vectors of their offsets: each key meets only as many
-    offsets as there are queries, so that one product with all would be mostly waste."""
-    found = []
-    for first in range(0, tile.keys, tile.queries):
-        some = k[:, :, first : first + tile.queries]
-        count = some.shape[2]
-        found.append((slice(first, first + count), some, vectors[:, first : first + tile.queries + count - 1]))
-    return found
-
-
-def _unskew_keys(change: Tensor) -> Tensor:
-    """The inverse of ``skew_keys``: each key's changes laid out by offset."""
-    queries, keys = change.shape[-2:]
-    offsets = queries + keys - 1
-    wide = pad(change.transpose(-2, -1).flip(-1), (0, offsets + 1 - queries))
-    return wide.flatten(-2)[..., : keys * offsets].view(*change.shape[:-2], keys, offsets)
