@@ -27,6 +27,7 @@ from benchmarks import (
     targets,
 )
 from benchmarks.results import Results
+from benchmarks.sittings import Sittings
 from benchmarks.timing import Effort
 from situs.functional.rotation import PAIRINGS
 from situs.rotation import fused
@@ -40,15 +41,17 @@ def main() -> None:
     if not fused.available():
         sys.exit("llvmlite is needed to measure the fused loop: pip install 'situs[bench]', and unset SITUS_FUSED.")
 
-    results = measure(mode)
+    sittings = Sittings(out, mode)
+    results = measure(mode, sittings)
     words = report.markdown(results)
     print(words)
     results.write(out / "results.json")
     (out / "RESULTS.md").write_text(words)
+    sittings.finish()
     print(f"Wrote {out / 'results.json'} and {out / 'RESULTS.md'}.")
 
 
-def measure(mode: str) -> Results:
+def measure(mode: str, sittings: Sittings) -> Results:
     """Every question, in this process; "quick" leaves out cases and the second thread, "full" leaves out nothing."""
     quick = mode == "quick"
     effort = Effort(0.1, 3) if quick else Effort(0.4, 3)
@@ -81,7 +84,7 @@ def measure(mode: str) -> Results:
     imports = timed("imports", lambda: startup.imports(1 if quick else 5))
     first = timed("first call", lambda: startup.first_fused_call(1 if quick else 3))
     contracts = timed("contract", lambda: list(startup.contracts(pairings)))
-    attended = timed("attention", lambda: list(attention.measure(calm, mode)))
+    attended = timed("attention", lambda: list(attention.measure(calm, mode, sittings)))
     cached = (256,) if quick else attention_decode.LENGTHS
     decoded = timed("attention decode", lambda: list(attention_decode.measure(steady, cached, threads)))
     long: list[attention_long.Long] = []
@@ -93,6 +96,7 @@ def measure(mode: str) -> Results:
         growth = timed("attention growth", lambda: list(attention_long.measure_growth(calm, growing)))
     description["load_after"] = os.getloadavg()[0]
     description["share_of_others"] = others.share()
+    description["sittings"] = sittings.count
     results = Results(
         description,
         mode,

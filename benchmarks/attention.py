@@ -10,9 +10,9 @@ Rivals take the fewest rounds only; what takes one of them over a second under t
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ import situs
 from benchmarks import attention_peers as peers
 from benchmarks.attention_cases import BACKWARD, DTYPES, FORWARD, Case, cases
 from benchmarks.attention_peers import HEAD_DIM, HEADS, SDPA, Run, Vectors
+from benchmarks.sittings import Sittings
 from benchmarks.timing import Contender, Effort, race
 from situs.lab.probing.memory import observe
 
@@ -93,14 +94,13 @@ def encodings(heads: int = HEADS) -> dict[str, situs.Encoding]:
     }
 
 
-def measure(effort: Effort, mode: str) -> Iterator[Row]:
+def measure(effort: Effort, mode: str, sittings: Sittings) -> Iterator[Row]:
     """Every case of a mode."""
     made = encodings()
     for case in cases(mode):
         seen = "causal" if case.causal else "full"
-        words = f"{case.encoding} {case.work} {case.length} {seen} {case.dtype}"
-        print(f"  attention: {words}", file=sys.stderr, flush=True)
-        yield from measure_case(case, made[case.encoding], effort)
+        words = f"attention: {case.encoding} {case.work} {case.length} {seen} {case.dtype}"
+        yield from sittings.rows(words, Row, partial(measure_case, case, made[case.encoding], effort))
 
 
 def measure_case(case: Case, encoding: situs.Encoding, effort: Effort) -> list[Row]:

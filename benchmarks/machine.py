@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import subprocess
@@ -13,6 +14,7 @@ import psutil
 import torch
 
 PACKAGES = ("situs", "torch", "transformers", "rotary-embedding-torch", "x-transformers", "llvmlite", "numpy")
+PARTS = ("functional", "rotation", "positions", "encodings", "attention", "huggingface")
 SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "SITUS_FUSED", "MALLOC_TRIM_THRESHOLD_", "LD_PRELOAD")
 
 
@@ -49,7 +51,18 @@ def description() -> dict[str, object]:
         "settings": {name: os.environ[name] for name in SETTINGS if name in os.environ},
         "commit": _git("rev-parse", "--short", "HEAD"),
         "uncommitted_files": len(_git("status", "--porcelain", "--", "src").splitlines()),
+        "code": code(),
     }
+
+
+def code() -> str:
+    """A hash of all that is measured, and of what measures it."""
+    here = Path(__file__).parent
+    files = [path for package in PARTS for path in (here.parent / "src" / "situs" / package).rglob("*.py")]
+    digest = hashlib.sha256()
+    for path in sorted([*files, *here.glob("*.py")]):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _processor() -> str:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import copy
 import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -30,6 +30,7 @@ from benchmarks.models_cases import (
     Row,
     cases,
 )  # fmt: skip
+from benchmarks.sittings import Sittings
 from benchmarks.timing import Contender, Effort, race
 from situs import huggingface
 from situs.lab.probing.memory import observe
@@ -38,7 +39,7 @@ SLOW_SECONDS, AGREEMENT = 1.0, {"float32": 1e-3, "bfloat16": 1e-1}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-def measure(mode: str) -> Iterator[Row]:
+def measure(mode: str, sittings: Sittings) -> Iterator[Row]:
     """Every case of a mode."""
     quick = mode == "quick"
     effort = Effort(0.05, 2, brief=1) if quick else Effort(1.0, 5, 40, brief=3)
@@ -46,14 +47,13 @@ def measure(mode: str) -> Iterator[Row]:
         for family in case.families:
             for dtype in case.dtypes:
                 for length in case.lengths:
-                    print(f"  models: {family} {case.work} {length} {dtype}", file=sys.stderr, flush=True)
-                    yield from _measured(family, case.work, length, dtype, effort, threads=(1,) if quick else (1, 2))
+                    measured = partial(_measured, family, case.work, length, dtype, effort, (1,) if quick else (1, 2))
+                    yield from sittings.rows(f"models: {family} {case.work} {length} {dtype}", Row, measured)
 
 
-def _measured(
-    family: str, work: str, length: int, dtype: str, effort: Effort, *, threads: Sequence[int]
-) -> Iterator[Row]:
+def _measured(family: str, work: str, length: int, dtype: str, effort: Effort, threads: Sequence[int]) -> list[Row]:
     torch.manual_seed(0)
+    rows = []
     own = FAMILIES[family]().to(DTYPES[dtype]).eval()
     faster = copy.deepcopy(own)
     began = perf_counter()
@@ -77,12 +77,10 @@ def _measured(
             torch.set_num_threads(count)
             contenders = [Contender(name, run, brief=name == UNMODIFIED) for name, run in runs.items()]
             raced = race(contenders, effort, earlier=earlier if count == 1 else {})
-            yield Row(
-                family, work, length, dtype, count,
-                {name: 1e3 * each for name, each in raced.medians.items()},
-                {name: (1e3 * low, 1e3 * high) for name, (low, high) in raced.quartiles.items()},
-                extra, accelerate_ms,
-            )  # fmt: skip
+            medians = {name: 1e3 * each for name, each in raced.medians.items()}
+            quartiles = {name: (1e3 * low, 1e3 * high) for name, (low, high) in raced.quartiles.items()}
+            rows.append(Row(family, work, length, dtype, count, medians, quartiles, extra, accelerate_ms))
+    return rows
 
 
 def _run(model: Any, work: str, length: int) -> Callable[[], Tensor]:
@@ -123,15 +121,17 @@ def _require_agreement(words: str, results: dict[str, Any], tolerance: float) ->
 def main() -> None:
     """Measure, print, write."""
     mode, out = options.parse("benchmarks.models", "Measure whole models of transformers, accelerated and not.")
-    description, others, began = machine.description(), machine.Bystanders(), perf_counter()
-    rows = list(measure(mode))
-    description |= {"share_of_others": others.share(), "seconds": perf_counter() - began, "mode": mode}
+    description, others, sittings = machine.description(), machine.Bystanders(), Sittings(out, mode)
+    rows = list(measure(mode, sittings))
+    description |= {"share_of_others": others.share(), "seconds": sittings.seconds, "mode": mode}
+    description["sittings"] = sittings.count
     words = models_report.markdown(description, rows)
     print(words)
     (out / "models.json").write_text(
         json.dumps({"machine": description, "rows": [asdict(row) for row in rows]}, indent=1, ensure_ascii=False) + "\n"
     )
     (out / "MODELS.md").write_text(words)
+    sittings.finish()
     print(f"Wrote {out / 'models.json'} and {out / 'MODELS.md'}.")
 
 

@@ -54,7 +54,8 @@ def _lines(results: Results) -> Iterator[str]:
     yield f"{machine['cpu']}, {machine['cores_allowed']} cores, {machine['vector_instructions']}; {machine['system']}; "
     yield f"Python {machine['python']}; {', '.join(f'{name} {number}' for name, number in versions.items())}; "
     yield f"commit {machine['commit']} with {machine['uncommitted_files']} changed files in src; "
-    yield f"mode {results.mode}, {sum(results.seconds.values()):.0f} s, during which other processes took "
+    sittings = "" if machine["sittings"] == 1 else f" in the last of {machine['sittings']} sittings"
+    yield f"mode {results.mode}, {sum(results.seconds.values()):.0f} s{sittings}, during which other processes took "
     yield f"{machine['share_of_others']:.1%} of the cores; load {machine['load_before']:.2f} before.\n"
     if results.mode == "quick":
         yield "**A smoke test, with one thread and the shortest length: no figure here is a result.**\n"
