@@ -59,8 +59,8 @@ def _lines(machine: Mapping[str, object], rows: Sequence[Row]) -> Iterator[str]:
     yield f"commit {machine['commit']} with {machine['uncommitted_files']} changed files in src; "
     yield f"mode {machine['mode']}, "
     share = float(str(machine["share_of_others"]))
-    sittings = "" if machine["sittings"] == 1 else f" in {machine['sittings']} sittings; in the last"
-    yield f"{float(str(machine['seconds'])):.0f} s{sittings or ', during which'} other processes took {share:.1%} of the cores.\n"
+    sittings = ", during which" if machine["sittings"] == 1 else f" in {machine['sittings']} sittings; in the last"
+    yield f"{float(str(machine['seconds'])):.0f} s{sittings} other processes took {share:.1%} of the cores.\n"
     if machine["mode"] == "quick":
         yield "**A smoke test: no figure here is a result.**\n"
     if share > QUIET:

@@ -47,7 +47,7 @@ class Sittings:
     @property
     def seconds(self) -> float:
         """What all cases took, whenever they were measured."""
-        return sum(each["seconds"] for each in self._found.values())
+        return sum(float(each["seconds"]) for each in self._found.values())
 
     def rows(self, case: str, kind: Callable[..., Row], measure: Callable[[], list[Row]]) -> list[Row]:
         """The rows of a case, made by ``kind`` from what was measured before, or measured now."""
