@@ -6,6 +6,9 @@ ARGS ?=
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+# Without bytecode on disk, every process of the tests would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install compare test check bench figures docs trained names format clean
 
