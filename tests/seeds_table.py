@@ -123,7 +123,7 @@ ITEMS = [
     Item("C", "29-34", "flexible, no length beyond L; BERT 512, GPT-2 1024", (f"{TABLES}the-formula",)),
     Item("C", "35", "a learned table often works as well", (f"{TABLES}the-formula", f"{TABLES}what-training-finds")),
     Item("C", "36-39", "what matters is how far apart two tokens are",
-         (f"{RELATIVE}the-intuition", f"{RELATIVE}the-same-words-100-positions-on")),
+         (f"{RELATIVE}the-intuition", f"{RELATIVE}the-same-words-100-positions-later")),
     Item("C", "40-43", "x W_q (x W_k + r)", (f"{RELATIVE}the-formula",)),
     Item("C", "44-45", "T5's scalar biases, beside QK/sqrt(d)", (CLIPPED,)),
     Item("C", "46-49", "length-generalizable within the trained offsets; some more compute",
