@@ -69,11 +69,12 @@ def table(record: dict[str, Any]) -> str:
     model = record["model"]
     said = (
         f"The loss is in nats per byte; its change is on the same bytes, with more text before them. The loss holds up "
-        f"to a length if it changes by less than 0.05 there and at all shorter lengths; {long // short}× is the longest "
-        f"that was tested. The passkey column is the share of passkeys that were found. Time is that of a forward pass "
-        f"through attention at {record['cost_length']} tokens, divided by that without positions. Parameters are those "
-        f"of this model: {model['layers']} layers, {model['heads']} heads, width {model['dim']}. Means of {record['seeds']} seeds, "
-        f"measured on {record['date']} with torch {record['torch']} and Python {record['python']} by"
+        f"to a length if it changes by less than 0.05 there and at all shorter lengths; {long // short}× is the "
+        f"longest that was tested. The passkey column is the share of passkeys that were found. Time is that of a "
+        f"forward pass through attention at {record['cost_length']} tokens, divided by that without positions. "
+        f"Parameters are those of this model: {model['layers']} layers, {model['heads']} heads, width {model['dim']}. "
+        f"Means of {record['seeds']} seeds, measured on {record['date']} with torch {record['torch']} and Python "
+        f"{record['python']} by"
     )
     return "\n".join([*lines, "", *textwrap.wrap(said, 120), "", f"    {record['command']}", ""])
 
