@@ -113,10 +113,9 @@ def places(*, dark: bool = False) -> Figure:
             if place is not None:
                 axes.plot([x + width / 2] * 2, [-0.62, -0.85], color=hue, linewidth=1.6)
                 axes.text(x + width / 2, -0.98, place, ha="center", va="center", weight="bold", color=hue)
-                columns = math.ceil(len(acting[place]) / most)
                 for index, name in enumerate(acting[place]):
                     column, below = divmod(index, most)
-                    across = x + width / 2 + 1.15 * (column - (columns - 1) / 2)
+                    across = x + width / 2 + 0.95 * column
                     axes.text(across, -head - line * below, name, ha="center", va="center", size=SMALL)
             x += width + gap
     return sheet.figure
