@@ -231,7 +231,8 @@ def practice(*, dark: bool = False) -> Figure:
         "The index of a token is not its position",
         "left: tokens as they lie in memory, with their positions; right: which keys (columns) a query (row) sees",
         "The position of padding is never used, and no query sees it. Each packed document counts from 0, and they do "
-        "not see each other. Six patches of an image take three positions; the text continues after the largest number.",
+        "not see each other. Six patches of an image take three positions; the text continues after the largest "
+        "number.",
         height=3.3,
         dark=dark,
     ) as sheet:
