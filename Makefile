@@ -23,7 +23,7 @@ $(READY): pyproject.toml constraints.txt
 
 install: $(READY) ## create .venv and install the package with its tools
 
-compare: $(READY) ## measure which encoding carries farthest; ARGS="--preset full" is passed on to situs compare
+compare: $(READY) ## measure which encodings work beyond their training length; ARGS="--preset full" is passed on to situs compare
 	$(BIN)/situs compare $(ARGS)
 
 # One thread a worker, lest the workers fight over the cores. The second run executes the shapes in annotations,

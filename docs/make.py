@@ -77,7 +77,7 @@ ASKED = {
     "unique": "positions can be distinguished",
     "relative": "only distances count",
     "bounded": "effects stay bounded",
-    "norm_preserving": "norms are kept",
+    "norm_preserving": "norms do not change",
     "decaying": "scores fall with distance",
     "equivariant": "does not know the order of tokens",
 }

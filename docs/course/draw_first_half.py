@@ -77,13 +77,9 @@ def places(*, dark: bool = False) -> Figure:
     steps = ("x", "x + p(i)", "q, k, v", "R(m) q,  R(n) k", "q · k + b", "softmax", "Σ a (v + r)")
     widths = (0.35, 0.86, 0.72, 1.2, 0.9, 0.78, 0.98)
     named = {1: "input", 3: "query and key", 4: "score", 6: "value"}
-    acting = {
-        place: [name for name in situs.names() if place in situs.entry(name).place.split(" and ")]
-        for place in ("input", "score", "value")
-    }
-    acting["query and key"] = [name for name in situs.names() if situs.entry(name).place == "query and key"]
-    line, head = 0.165, 1.2  # inches: of a name, and above the first
-    height = head + line * max(map(len, acting.values()))
+    acting = {place: [name for name in situs.names() if _acts(name, place)] for place in named.values()}
+    line, head, most = 0.165, 1.2, 9  # inches of a name, and above the first; names below each other
+    height = head + line * min(most, max(map(len, acting.values())))
     with style.figure(
         "Where position enters attention",
         "the steps from a word to its output; in colour, the places where position can be added",
@@ -117,14 +113,22 @@ def places(*, dark: bool = False) -> Figure:
             if place is not None:
                 axes.plot([x + width / 2] * 2, [-0.62, -0.85], color=hue, linewidth=1.6)
                 axes.text(x + width / 2, -0.98, place, ha="center", va="center", weight="bold", color=hue)
-                for below, name in enumerate(acting[place]):
-                    axes.text(x + width / 2, -head - line * below, name, ha="center", va="center", size=SMALL)
+                for index, name in enumerate(acting[place]):
+                    column, below = divmod(index, most)
+                    across = x + width / 2 + 0.95 * column
+                    axes.text(across, -head - line * below, name, ha="center", va="center", size=SMALL)
             x += width + gap
     return sheet.figure
 
 
+def _acts(name: str, place: str) -> bool:
+    """Tell whether an encoding acts at a place; what changes queries alone stands with queries and keys."""
+    where = situs.entry(name).place
+    return where in ("query", "query and key") if place == "query and key" else place in where.split(" and ")
+
+
 def sinusoids(*, dark: bool = False) -> Figure:
-    """Draw the table of sinusoids, some of its channels, and how alike position 64 is to the others."""
+    """Draw the table of sinusoids, some of its channels, and how similar position 64 is to the others."""
     encoding, length = situs.Sinusoidal(dim=64), 128
     table: Map = encoding.encode(situs.Positions.range(length), torch.float64)[0].numpy()
     waves = 2 * math.pi / encoding.frequencies()
@@ -160,12 +164,12 @@ def sinusoids(*, dark: bool = False) -> Figure:
 
 
 def clock_hands(*, dark: bool = False) -> Figure:
-    """Draw pairs of channels as hands of clocks: a step of four positions is one angle, wherever it starts."""
+    """Draw pairs of channels as hands of clocks: a step of four positions is the same angle, wherever it starts."""
     encoding, step, starts = situs.Sinusoidal(dim=16), 4, (3, 20)
     frequencies = encoding.frequencies()
     size, gap = 1.6, 0.28
     with style.figure(
-        "Four positions on, every hand has moved by its own angle",
+        "In four positions every hand moves by its own angle",
         "each clock is one pair of channels: right its cosine, up its sine; thin: before the step, thick: after it",
         "The angle of the step is 4 ω radians in either colour: moving by 4 is the same rotation from position 3 as "
         "from position 20. Fast hands take large steps, slow ones small steps.",
@@ -200,7 +204,7 @@ def clock_hands(*, dark: bool = False) -> Figure:
 
 
 def learned_tables(*, dark: bool = False) -> Figure:
-    """Draw how alike positions are in three tables: sinusoids, a learned one before training, and after it."""
+    """Draw how similar positions are in three tables: sinusoids, a learned one before training, and after it."""
     rows, reached = 64, 48
     torch.manual_seed(0)
     learned = situs.Learned(dim=32, max_length=rows)
@@ -212,8 +216,8 @@ def learned_tables(*, dark: bool = False) -> Figure:
     with style.figure(
         "What training puts into a table of positions",
         "cosine between the vectors of two positions; the model averages each word with its neighbours",
-        f"Training has found that neighbours are alike. Texts had {reached} words: rows from {reached} on were never "
-        "reached, and are still noise.",
+        f"After training, rows of neighbours are similar. Texts had {reached} words, so rows from {reached} on were "
+        "never trained, and are still noise.",
         height=panels.height,
         dark=dark,
     ) as sheet:

@@ -23,12 +23,12 @@ DIM = 16
 
 
 def terms(*, dark: bool = False) -> Figure:
-    """Draw the four terms of the score for ten words, and which of them each method keeps."""
+    """Draw the four terms of the score for ten words, and which of them each method has."""
     columns = ("word, word", "word, position", "position, word", "position, position")
     found = _terms()
     left, wide, high, gap = 1.42, 1.4, 0.82, 0.12
     with style.figure(
-        "Which terms of the score each method keeps",
+        "Which terms of the score each method has",
         "each map: queries down, keys to the right, ten random words; colours are scaled map by map",
         "A term that depends on the distance alone has one colour along each diagonal. Where a map is missing, the "
         "method has no such term.",
@@ -93,8 +93,8 @@ def _terms() -> dict[str, list[Term]]:
         "absolute": [content, ("q · W p(n)", q @ pk.T), ("W p(m) · k", pq @ k.T), ("W p(m) · W p(n)", pq @ pk.T)],
         "Shaw": [content, ("q · a(n - m)", of_query(of_shaw.for_query)), None, None],
         "Transformer-XL": [
-            content, ("q · W r(m - n)", of_query(of_xl.for_query)), ("u · k", from_anywhere),
-            ("v · W r(m - n)", of_xl.alone[0, rows]),
+            content, ("q · W̃ r(m - n)", of_query(of_xl.for_query)), ("u · k", from_anywhere),
+            ("v · W̃ r(m - n)", of_xl.alone[0, rows]),
         ],
         "T5": [content, None, None, ("b(n - m)", t5(positions)[0, 0])],
         "TUPE": [content, None, None, ("U p(m) · U' p(n)", tupe(positions)[0, 0])],
@@ -114,8 +114,8 @@ def buckets(*, dark: bool = False) -> Figure:
     with style.figure(
         "Which distances share a row of the table",
         "how far the key lies behind the query; each block is one row",
-        f"T5 has eight rows for single distances, then eight that cover more and more, the last for all from {last} "
-        "on. The table that is often called T5's has a row for every distance up to 128.",
+        f"T5's encoder has eight rows for single distances, then eight for ranges that grow; the last is for all "
+        f"distances from {last} on. The clipped table, often called T5's, has a row for every distance up to 128.",
         height=2 * (high + 0.2) + 0.4,
         dark=dark,
     ) as sheet:

@@ -38,7 +38,7 @@ def rotary(*, dark: bool = False) -> Figure:
         "Rotary: both arrows rotate, the angle between them stays",
         f"left: pair {PAIR} of a head of 64, {float(head.frequencies[0, PAIR]):.2f} radians per position; right: "
         "the score of equal vectors",
-        "Four positions on, both arrows have rotated by the same angle. Their lengths and the angle between them "
+        "Four positions later, both arrows have rotated by the same angle. Their lengths and the angle between them "
         f"({apart:.1f}° between their contents and 2 steps of {step:.1f}°) are the same, and so is the score. A single "
         "pair repeats; the 32 pairs of a head, each at its own speed, do not.",
         height=2.75,
@@ -168,9 +168,9 @@ def longer(*, dark: bool = False) -> Figure:
         f"Rotary trained at {trained:,} tokens and tested at {tested:,}",
         "top: one step of the fastest pair. Below: angles seen in training (outer ring) and met in the test (inner "
         "ring)",
-        "Angles that training never showed are orange. Interpolation has none of them, but neighbours come closer than "
-        "the model knows them. NTK keeps neighbours and repairs the slowest pair only. YaRN keeps neighbours and "
-        "repairs every slow pair.",
+        "Angles that training never showed are orange. Interpolation has none of them, but makes neighbours more "
+        "similar than in training. NTK leaves neighbours as they were, and repairs only the slowest pair. YaRN leaves "
+        "neighbours as they were, and repairs every slow pair.",
         height=4.5,
         dark=dark,
     ) as sheet:
@@ -230,8 +230,9 @@ def practice(*, dark: bool = False) -> Figure:
     with style.figure(
         "The index of a token is not its position",
         "left: tokens as they lie in memory, with their positions; right: which keys (columns) a query (row) sees",
-        "The position of padding is never used, and no query sees it. Packed documents count from 0 each, and do not "
-        "see each other. Six patches of an image take three positions, and the text goes on behind the largest number.",
+        "The position of padding is never used, and no query sees it. Each packed document counts from 0, and they do "
+        "not see each other. Six patches of an image take three positions; the text continues after the largest "
+        "number.",
         height=3.3,
         dark=dark,
     ) as sheet:
@@ -299,9 +300,9 @@ def choosing(*, dark: bool = False) -> Figure:
         (f"passkeys found at {long}", lambda row: row["passkey"], "{:.0%}"),
     ]
     with style.figure(
-        "Good at the trained length, good beyond it, and able to find far things",
+        "Loss at the trained length, its change beyond it, and passkeys found",
         f"decoders of two layers, trained on {short} bytes; left and middle: nats per byte, less is better",
-        "No method is first in all three. Ordered by the middle column; where a table ends there is no number.",
+        "Ordered by the middle column. Where a table of positions ends there is no number.",
         height=0.21 * len(rows) + 0.55,
         dark=dark,
     ) as sheet:

@@ -68,12 +68,13 @@ def table(record: dict[str, Any]) -> str:
     lines += [f"| {' | '.join(_cells(row, short, long))} |" for row in record["rows"]]
     model = record["model"]
     said = (
-        f"Loss in nats per byte, and its change on the same bytes as more text stands before them. The loss holds up "
-        f"to a length if it changes by less than 0.05 up to there; {long // short}× is the longest that was tested. "
-        f"Passkeys are those found, in percent. Time is that of a forward pass through attention at "
-        f"{record['cost_length']} tokens, over that without positions. Parameters are those of this model: "
-        f"{model['layers']} layers, {model['heads']} heads, width {model['dim']}. Means of {record['seeds']} seeds, "
-        f"measured on {record['date']} with torch {record['torch']} and Python {record['python']} by"
+        f"The loss is in nats per byte; its change is on the same bytes, with more text before them. The loss holds up "
+        f"to a length if it changes by less than 0.05 there and at all shorter lengths; {long // short}× is the "
+        f"longest that was tested. The passkey column is the share of passkeys that were found. Time is that of a "
+        f"forward pass through attention at {record['cost_length']} tokens, divided by that without positions. "
+        f"Parameters are those of this model: {model['layers']} layers, {model['heads']} heads, width {model['dim']}. "
+        f"Means of {record['seeds']} seeds, measured on {record['date']} with torch {record['torch']} and Python "
+        f"{record['python']} by"
     )
     return "\n".join([*lines, "", *textwrap.wrap(said, 120), "", f"    {record['command']}", ""])
 

@@ -137,9 +137,11 @@ def is_bounded(bench: Bench) -> None:
     found = growth(bench)
     texts = f"from texts of {found.near:,} tokens to those of {found.far:,}"
     if not found.spread <= GROWTH:
-        raise AssertionError(f"{texts}, scores of one content spread {found.spread:.3g} times as wide")
+        raise AssertionError(
+            f"{texts}, the range of one token's scores over all positions grows by a factor of {found.spread:.3g}"
+        )
     if not found.vector <= GROWTH:
-        raise AssertionError(f"{texts}, queries and keys become {found.vector:.3g} times as long")
+        raise AssertionError(f"{texts}, the norm of queries and keys grows by a factor of {found.vector:.3g}")
 
 
 def is_unique(bench: Bench) -> None:

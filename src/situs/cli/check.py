@@ -31,7 +31,7 @@ def add_commands(commands: Commands) -> None:
     check.add_argument(
         "name",
         nargs="?",
-        help="a name that situs list shows, rotary+yarn, MODULE:CLASS, or FILE.py; all encodings of ours if left out",
+        help="a name that situs list shows, rotary+yarn, MODULE:CLASS, or FILE.py; all encodings of Situs if left out",
     )
     check.add_argument(
         "options", nargs="*", metavar="OPTION=VALUE", help="arguments of the encoding, as Python literals"

@@ -1,4 +1,4 @@
-"""``situs compare``: train short, test long, and show which encoding carries farthest and what it costs."""
+"""``situs compare``: train short, test long, and show which encodings still work and what they cost."""
 
 from __future__ import annotations
 

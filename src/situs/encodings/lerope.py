@@ -50,7 +50,7 @@ from situs.registry import register
     },
 )
 class LeRoPE(RotationEncoding):
-    """Rotate queries and keys by frequencies that learn, each by a factor of its own.
+    """Rotate queries and keys as rotary does, each frequency multiplied by a learned factor.
 
     >>> import torch
     >>> from situs import LeRoPE, Rotary

@@ -54,7 +54,7 @@ Network: TypeAlias = Callable[[Tensor], Tensor]
     },
 )
 class MLPBias(OffsetBias):
-    """Add what a small network makes of the offset.
+    """Add the output of a small network that reads the offset.
 
     >>> import situs, torch
     >>> query = key = value = torch.randn(1, 4, 10, 8)

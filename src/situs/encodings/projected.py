@@ -38,7 +38,7 @@ from situs.registry import register
     },
 )
 class ProjectedBias(OffsetScore):
-    """Add to each score a bias of the distance, out of profiles that the query's token mixes.
+    """Add to each score a bias of the distance: learned profiles, mixed by numbers of the query's token.
 
     >>> import torch, situs
     >>> layer = situs.Attention(dim=32, num_heads=4, encoding=situs.ProjectedBias(num_heads=4, dim=32, distances=64))

@@ -45,7 +45,7 @@ from situs.rotation.apply import rotate_checked
     },
 )
 class RotaryValue(ValueMap):
-    """Rotate values by their positions, and what attention gathers back by the query's.
+    """Rotate values by their positions, and the output of attention back by the position of the query.
 
     >>> import torch, situs
     >>> q, k, v = (torch.randn(1, 2, 6, width) for width in (8, 8, 12))

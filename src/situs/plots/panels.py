@@ -155,16 +155,17 @@ def _heads(group: Sequence[int]) -> str:
 
 
 def name(axes: Axes, title: str, said: str, theme: Theme) -> None:
-    """Write over a panel what it shows: a name, and something beside in fainter letters if there is room for it."""
+    """Write over a panel what it shows: a name, and something beside in fainter letters if there is room for it,
+    in smaller ones where that helps."""
     wide = axes.get_position().width * axes.figure.get_figwidth()  # type: ignore[union-attr]
-    if text_width(title, SMALL, "bold") + text_width(said, SMALL) + BESIDE > wide:
-        said = ""
+    room = wide - text_width(title, SMALL, "bold") - BESIDE
+    size = next((each for each in (SMALL, SMALL - 1, SMALL - 2) if text_width(said, each) <= room), None)
     high = axes.get_position().height * axes.figure.get_figheight()  # type: ignore[union-attr]
     y = 1 + 0.06 / high
     written = axes.text(0, y, title, transform=axes.transAxes, size=SMALL, weight="bold", va="bottom")
-    if said:
+    if said and size is not None:
         axes.annotate(
-            said, (1, 0), xycoords=written, xytext=(5, 0), textcoords="offset points", size=SMALL, color=theme.faint,
+            said, (1, 0), xycoords=written, xytext=(5, 0), textcoords="offset points", size=size, color=theme.faint,
             va="bottom",
         )  # fmt: skip
 

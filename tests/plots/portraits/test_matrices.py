@@ -108,7 +108,7 @@ def test_likeness_is_drawn_against_the_diagonal_side_by_side() -> None:
     assert words(figure) == [
         "What position does to a score",
         "a token scored with itself; rows: position as query; columns: position as key; one colour scale per map",
-        "Constant along diagonals: only the distance counts. Except table, where positions count too.",
+        "Constant along diagonals: only the distance counts. Not so for table, where positions count too.",
     ]
 
 

@@ -143,9 +143,8 @@ def _of_likeness(sitters: list[Sitter], maps: list[Map]) -> str:
         return "Constant along diagonals: only the distance counts."
     if len(absolute) == len(maps):
         return "Not constant along diagonals: the positions themselves count, not only their distance."
-    return (
-        f"Constant along diagonals: only the distance counts. Except {', '.join(absolute)}, where positions count too."
-    )
+    names = f"{', '.join(absolute[:-1])} and {absolute[-1]}" if len(absolute) > 1 else absolute[0]
+    return f"Constant along diagonals: only the distance counts. Not so for {names}, where positions count too."
 
 
 def _of_attention(names: list[str], maps: list[Map]) -> str:
