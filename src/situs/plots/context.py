@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -58,6 +59,7 @@ def _draw(sheet: Sheet, axes: Axes, report: Report, groups: list[Group], trained
     axes.set_ylim(min(waves) / 1.5, max(*waves, report.target) * 2.5)
     colours = dict(zip(STATES, (theme.hues[0], theme.hues[2], theme.hues[1], theme.faint), strict=True))
     shown: set[str] = set()
+    lengths = {"trained": trained, "target": report.target} if trained != report.target else {"trained": trained}
     for group in groups:
         numbers = [pair.index for pair in group.pairs]
         axes.plot(numbers, [pair.wavelength for pair in group.pairs], color=theme.faint, linewidth=0.8, zorder=1)
@@ -68,18 +70,28 @@ def _draw(sheet: Sheet, axes: Axes, report: Report, groups: list[Group], trained
                 shown.add(state)
                 axes.plot([pair.index for pair in some], [pair.wavelength for pair in some], marker, markersize=4.2,
                           color=colours[state], label=label, linestyle="none", zorder=2)  # fmt: skip
-        if len(groups) > 1:
-            last = group.pairs[-1]
+        last = next((pair for pair in reversed(group.pairs) if math.isfinite(pair.wavelength)), None)
+        if len(groups) > 1 and last is not None:
             name, end = f"layers {_shortened(group.layers)}", (last.index, last.wavelength)
-            _label(sheet, axes, name, end, axes.transData, "right", (-4, 6))
-    lengths = {"trained": trained, "target": report.target} if trained != report.target else {"trained": trained}
+            _label(sheet, axes, name, end, axes.transData, "right", (-4, _free(axes, end[1], 6, lengths.values())))
     for name, length in lengths.items():
         axes.axhline(length, color=theme.ink, linewidth=1.0, linestyle=(0, (3, 2)))
-        _label(sheet, axes, f"{name}: {length:,}", (0.01, length), axes.get_yaxis_transform(), "left", (0, 3))
+        others = [each for each in lengths.values() if each != length]
+        moved = (0, _free(axes, length, 3, others))
+        _label(sheet, axes, f"{name}: {length:,}", (0.01, length), axes.get_yaxis_transform(), "left", moved)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.0f}"))
     axes.set_xlabel("pair of channels", labelpad=3, loc="left")
     axes.legend(loc="lower right", frameon=False, fontsize=SMALL, labelcolor=theme.ink)
+
+
+def _free(axes: Axes, value: float | int, gap: int, lines: Collection[float | int]) -> int:
+    """How many points above a value its label stands, or below it, so that no line of another value crosses it."""
+    heights = {each: axes.transData.transform((0.0, each))[1] * 72 / axes.figure.dpi for each in (value, *lines)}
+    taken = [heights[each] - heights[value] for each in lines]
+    tall = math.ceil(SMALL * 1.4)
+    places = (gap, -gap - tall, gap + tall, -gap - 2 * tall)
+    return next((place for place in places if not any(place - 2 < each < place + tall for each in taken)), gap)
 
 
 def _label(

@@ -129,7 +129,8 @@ def _part(model: ModelPositions, target: int | None, name: str) -> Part:
     for numbers, layer in model.groups():
         rotation = rotation_of(layer, target)
         pairs = () if rotation is None or training is None else pairs_of(layer, training, target)
-        errors = {} if rotation is None else angle_errors(rotation, target)
+        farthest = target if layer.kind != "full" else min(target, layer.reach or target)  # chunks count anew
+        errors = {} if rotation is None else angle_errors(rotation, farthest)
         scaling = scaling_in(layer, target, training) if rotates else ""
         groups.append(Group(spans(numbers), layer, pairs, errors, scaling, tuple(lines_of(layer, target))))
     return Part(name, model, training, tuple(groups), tuple(table_lines(model, target)), caches_of(model, target),

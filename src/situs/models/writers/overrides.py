@@ -77,7 +77,7 @@ def _object(parameters: dict[str, Any], left: Mapping[str, Any], *, latent: bool
     if kind == "dynamic" and "alpha" not in parameters:
         raise ConfigError(
             "scaling must give texts of all lengths the same frequencies, since vLLM has one table for all; got "
-            "DynamicNTKScaling. Take YaRN or NTKScaling."
+            "dynamic. Take yarn or ntk."
         )
     if kind == "yarn":
         given, own = _magnitudes(parameters, latent=latent)
