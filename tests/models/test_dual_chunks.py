@@ -82,6 +82,7 @@ def test_inspect_tells_what_each_engine_does_beyond_training() -> None:
     assert group.scaling == "DualChunk counts positions anew every 224 tokens, so that no distance is beyond 256"
     assert group.errors["bfloat16"] < plain.parts[0].groups[0].errors["bfloat16"]
     assert "made for 1,024 tokens (trained on 256 before scaling)" in served.render()
+    assert "made for 256 tokens; 1,024 declared" in plain.render()
     near = inspect(QWEN, engine="vllm", target=257).parts[0].groups[0].scaling
     assert near == "DualChunk changes nothing at this length: it changes distances beyond 256"
     beyond = inspect(QWEN, engine="vllm", target=4096).advice.headline
@@ -126,3 +127,10 @@ def test_what_goes_by_pairs_has_no_golden_numbers_and_no_settings() -> None:
     ):
         write(served)
     assert write(read(QWEN))["dual_chunk_attention_config"] == CHUNKS
+    with raises_exactly(
+        ConfigError,
+        "dual_chunk_attention_config must be removed from the file first, since vLLM rotates by it and reads no "
+        "scaling beside it, and overrides remove nothing; got an object with chunk_size, local_size, "
+        "original_max_position_embeddings.",
+    ):
+        write(extend(QWEN, target=2048).positions, form="vllm-overrides")

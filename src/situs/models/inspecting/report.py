@@ -154,12 +154,15 @@ def _engines(source: object, inspected: Engine, target: int) -> dict[str, tuple[
             continue
         lines = []
         served = reading.main.lengths.served
+        why = f"vLLM serves {served or 0:,} tokens where it is not told otherwise"
+        reasons = [note.text.removeprefix(why) for note in reading.main.notes if note.text.startswith(why)]
         if served is not None:
             more = f"; {MORE[engine]} {target} for this length" if served < target and engine in MORE else ""
-            lines.append(f"serves {served:,} tokens by default{more}")
+            lines.append(f"serves {served:,} tokens by default{''.join(reasons)}{more}")
         if engine != "transformers" and not isinstance(first, ConfigError):
             known = {str(note) for note in (*first.notes, *first.main.notes)}
-            notes = [text for note in (*reading.notes, *reading.main.notes) if (text := str(note)) not in known]
+            told = (str(note) for note in (*reading.notes, *reading.main.notes) if not note.text.startswith(why))
+            notes = [text for text in told if text not in known]
             unchecked = any("not checked" in note for note in notes)
             alike = fingerprint(reading) == expected
             same = "same positions as transformers" if alike else "other positions than transformers"

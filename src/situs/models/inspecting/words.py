@@ -62,6 +62,8 @@ def _part(part: Part, report: Report, width: int, pairs: bool) -> Iterator[str]:
     known = [] if training is None else [f"made for {training.length:,} tokens"]
     if training is not None and training.plain != training.declared:
         known[0] += f" (trained on {training.plain:,} before scaling{_inferred(training)})"
+    if training is not None and (model.lengths.declared or 0) > training.length:
+        known.append(f"{model.lengths.declared:,} declared")
     if model.lengths.limit is not None:
         known.append(f"{model.lengths.limit:,} at most: {model.lengths.reason}")
     count = len(model.layers)
@@ -106,7 +108,7 @@ def _group(group: Group, part: Part, target: int, width: int, pairs: bool) -> It
 
 def _radians(error: float) -> str:
     if not math.isfinite(error):
-        return "everything (positions overflow)"
+        return "any angle (positions overflow)"
     return f"{error:.2g} rad" if error < 2 * math.pi else f"{error:,.0f} rad (more than a turn)"
 
 
