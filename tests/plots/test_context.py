@@ -1,4 +1,4 @@
-"""The spectrum of a released model: labels stand where no line of a length crosses them."""
+"""The spectrum of a released model: labels stand where neither a line of a length nor a curve crosses them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from tests.models.released_models import config_of
 pytestmark = pytest.mark.once
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize(("name", "target"), [
     ("qwen2_7b", 34000), ("qwen2_7b", 40960), ("qwen2_7b", 131072), ("gemma_3_1b", 36000), ("gemma_3_1b", 131072),
     ("gemma_3_1b", 5_000_000), ("gemma_4_31b", 300_000), ("gemma_4_31b", 5_000_000), ("deepseek_v4_flash", 1_200_000),
 ])  # fmt: skip
-def test_no_label_lies_on_the_line_of_a_length(name: str, target: int) -> None:
+def test_no_label_lies_on_a_line_or_a_curve(name: str, target: int) -> None:
     report = inspect(config_of(name), target=target)
     figure = report.figure()
     figure.canvas.draw()
@@ -30,3 +31,6 @@ def test_no_label_lies_on_the_line_of_a_length(name: str, target: int) -> None:
         box = text.get_window_extent()
         crossed = [height for height in heights if box.y0 < height < box.y1]
         assert not crossed, text.get_text()
+        points = [axes.transData.transform(line.get_xydata()) for line in axes.lines if line.get_marker() != "None"]
+        hidden = [point for each in points for point in each if box.contains(*point)]
+        assert not hidden, text.get_text()

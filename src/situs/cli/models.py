@@ -30,14 +30,14 @@ def add_commands(commands: Commands) -> None:
         description="Tell what a model's positions do at a length, layer by layer, what each engine makes of its "
         "configuration, and what to set instead.",
     )
-    inspect.add_argument("source", help=SOURCE)
+    inspect.add_argument("source", metavar="SOURCE", help=SOURCE)
     inspect.add_argument(
         "--target", type=_count, metavar="N", help="tokens of the text (default: what the model declares)"
     )
-    inspect.add_argument("--engine", choices=ENGINES, default=ENGINES[0], help="whose reading of the file to inspect")
+    inspect.add_argument("--engine", choices=ENGINES, default=ENGINES[0], help="whose reading of the file it is")
     inspect.add_argument("--pairs", action="store_true", help="list every pair of channels by itself")
     inspect.add_argument("--plot", type=Path, metavar="FILE", help="draw the spectrum: .png, .svg or .pdf")
-    inspect.add_argument("--dark", action="store_true", help="draw for dark pages")
+    inspect.add_argument("--dark", action="store_true", help="draw it for dark pages")
     inspect.add_argument("--json", action="store_true", help="print JSON, for programs")
     inspect.set_defaults(run=run_inspect)
 
@@ -47,8 +47,8 @@ def add_commands(commands: Commands) -> None:
         description="Compare two configurations, or a configuration and an engine's reading of it. The exit status is "
         "0 where nothing differs, 1 where something does, and 2 where something cannot be read.",
     )
-    diff.add_argument("a", help=SOURCE)
-    diff.add_argument("b", help=f"the same, or one of {', '.join(ENGINES)} for that engine's reading of A")
+    diff.add_argument("a", metavar="A", help=SOURCE)
+    diff.add_argument("b", metavar="B", help=f"the same, or one of {', '.join(ENGINES)} for that engine's reading of A")
     diff.add_argument("--length", type=_count, metavar="N", help="tokens within which to look for differences")
     diff.add_argument("--json", action="store_true", help="print JSON, for programs")
     diff.set_defaults(run=run_diff)
@@ -56,8 +56,8 @@ def add_commands(commands: Commands) -> None:
     fingerprint = commands.add_parser(
         "fingerprint",
         help="print a short hash of what a model does with positions",
-        description="Print a short hash of what a model does with positions: 16 digits that are the same on every "
-        "machine, and for every file that says the same in other words. A trainer and a server compare theirs to see "
+        description="Print a short hash of what a model does with positions: 16 hexadecimal digits, the same on every "
+        "machine and for every file that says the same in other words. A trainer and a server compare theirs to see "
         "whether they agree. With a second source, the exit status is 0 where both agree, 1 where they differ, and 2 "
         "where one cannot be read.",
     )
@@ -75,7 +75,7 @@ def add_commands(commands: Commands) -> None:
         description="Write a configuration for longer texts. Of --original, --target and --factor any two give the "
         "third; the original length is the configuration's own unless it is given.",
     )
-    extend.add_argument("source", help=SOURCE)
+    extend.add_argument("source", metavar="SOURCE", help=SOURCE)
     extend.add_argument("--target", type=_count, metavar="N", help="tokens of the longer texts")
     extend.add_argument("--method", choices=METHODS, help="if left out, the one that the model has, or yarn")
     extend.add_argument("--factor", type=float, metavar="X", help="how many times longer texts become")

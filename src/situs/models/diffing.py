@@ -21,7 +21,14 @@ from situs.models.scores import Move, change_between, distances_within
 from situs.models.wrapping import WIDTH, filled
 
 ROUNDOFFS = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-FIELDS = ("kind", "window", "chunk", "causal", "scale", "softcap", "sinks", "norm", "heads")
+FIELDS = ("kind", "window", "chunk", "causal", "scale", "softcap", "sinks", "norm")
+HEADS = {
+    "queries": "heads of queries",
+    "keys": "heads of keys",
+    "dim": "channels of a head",
+    "values": "channels of a value",
+    "latent": "cached channels",
+}
 SAME = 1e-12
 """Numbers that differ by less, relatively, are the same: they were computed in another order."""
 
@@ -96,9 +103,9 @@ def diff(a: object, b: object, *, length: int | None = None) -> Diff:
     layers 0-1
       base: 10000.0 and 500000.0
       frequencies of pairs 1-7 differ by up to 96.7 %
-      matters from position 1 on in float32, 1 in float16, 1 in bfloat16
-      within 4,096 tokens angles differ by up to 1,040 rad, scores by up to 0.46 (at
-        distance 19; a token with itself has 1)
+      matters in every dtype from position 1 on
+      within 4,096 tokens angles differ by up to 501 rad, scores by up to 1 (at
+        distance 3,489; a token with itself has 1)
     """
     first, second = as_positions(a), as_positions(b)
     declared = [each.main.lengths.declared or 0 for each in (first, second)]
@@ -164,6 +171,10 @@ def _fields(a: Layer, b: Layer) -> Iterator[tuple[str, tuple[str, str]]]:
             isinstance(one, float) and isinstance(other, float) and math.isclose(one, other, rel_tol=SAME)
         ):
             yield name, _both(one, other)
+    for name, words in HEADS.items():
+        one, other = (None if layer.heads is None else getattr(layer.heads, name) for layer in (a, b))
+        if one != other:
+            yield words, _both(one, other)
     ours, theirs = ({call.cls: call for call in layer.calls} for layer in (a, b))
     for cls in dict.fromkeys((*ours, *theirs)):
         if cls not in ours or cls not in theirs:
@@ -264,10 +275,15 @@ def _lines(each: Difference, length: int) -> Iterator[tuple[str, str]]:
         told = (f"{_from(since, length)} in {name}" for name, since in rotated.since.items())
         yield f"matters from position {', '.join(told)}", "  "
     yield (
-        f"within {length:,} tokens angles differ by up to {rotated.angle:,.3g} rad, scores by up to "
+        f"within {length:,} tokens angles differ by up to {_radians(rotated.angle)} rad, scores by up to "
         f"{rotated.score:.2g} (at distance {rotated.distance:,}; a token with itself has 1)",
         "  ",
     )
+
+
+def _radians(angle: float) -> str:
+    """An angle with three digits."""
+    return f"{angle:.3g}" if angle < 1000 else f"{float(f'{angle:.3g}'):,.0f}"
 
 
 def _from(since: int | None, length: int) -> str:
