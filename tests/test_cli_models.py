@@ -13,7 +13,7 @@ import pytest
 
 from situs.cli import main
 from situs.cli import models as cli_models
-from situs.models import engines, read
+from situs.models import engines, fingerprint, read
 from situs.models.extendable import METHODS
 
 QWEN: dict[str, Any] = {
@@ -160,7 +160,7 @@ def test_extend_writes_a_new_file_and_leaves_the_old(here: Path, capsys: pytest.
     assert read(longer).lengths.original == 32768
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith("yarn with factor 4: from 32,768 to 131,072 tokens.\nBelow 32,768 tokens frequencies")
+    assert said.err.startswith("yarn with factor 4: from 32,768 to 131,072 tokens.\nBelow 32,768 tokens, frequencies")
 
 
 def test_extend_prints_json_where_no_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,3 +233,63 @@ def test_a_gguf_file_is_inspected_as_llama_cpp_runs_it(here: Path, capsys: pytes
         "situs extend: source must have layers of full attention that rotate by rope parameters; got qwen3: it is a "
         "GGUF file, which holds no configuration. Extend the config.json that it was converted from.\n"
     )
+
+
+def test_fingerprint_prints_the_hash_that_inspect_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    config = saved(QWEN)
+    assert main(["fingerprint", config]) == 0
+    found = capsys.readouterr().out
+    assert found == f"{fingerprint(QWEN)}\n"
+    main(["inspect", config])
+    assert f"fingerprint {found}" in capsys.readouterr().out
+    assert main(["fingerprint", config, "--json"]) == 0
+    rows = [{"source": config, "fingerprint": found.strip()}]
+    assert json.loads(capsys.readouterr().out) == {"fingerprints": rows, "same": True}
+
+
+def test_fingerprint_compares_two_sources_and_exits_as_diff_does(capsys: pytest.CaptureFixture[str]) -> None:
+    first, same = saved(QWEN), saved({**QWEN, "rope_theta": None, "rope_parameters": {
+        "rope_type": "default", "rope_theta": 1e6}}, "same.json")  # fmt: skip
+    other = saved({**QWEN, "rope_theta": 10000.0}, "other.json")
+    assert main(["fingerprint", first, same]) == 0
+    told = fingerprint(QWEN)
+    assert capsys.readouterr().out == f"{told}  {first}\n{told}  {same}\n"
+    assert main(["fingerprint", first, other]) == 1
+    assert capsys.readouterr().out == f"{told}  {first}\n{fingerprint(read(other))}  {other}\n"
+    assert main(["fingerprint", first, other, "--json"]) == 1
+    assert not json.loads(capsys.readouterr().out)["same"]
+    assert main(["fingerprint", first, "vllm"]) == 0
+    scaled = saved({**QWEN, "rope_scaling": {"type": "dynamic", "factor": 4.0}}, "scaled.json")
+    assert main(["fingerprint", scaled, "vllm"]) == 1
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["fingerprint", "nowhere.json"], "situs fingerprint: source must be a file or a folder that can be read; got "
+     "'nowhere.json': No such file or directory.\n"),
+    (["fingerprint", "-", "vllm"], "situs fingerprint: SOURCE must be a file where OTHER is an engine, since both read "
+     "it; got standard input.\n"),
+])  # fmt: skip
+def test_fingerprint_refuses_in_sentences(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100])
+def test_lines_are_no_longer_than_the_terminal(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lists = {"short_factor": [1.0] * 64, "long_factor": [2.0] * 64}
+    first = saved({**QWEN, "rope_scaling": {"type": "longrope", "original_max_position_embeddings": 8192, **lists}})
+    second = saved({**QWEN, "rope_theta": 10000.0}, "other.json")
+    main(["diff", first, second])
+    main(["diff", saved(GEMMA, "gemma.json"), "llama.cpp"])
+    main(["extend", second, "--target", "131072", "--out", "longer.json"])
+    main(["golden", second, "--out", "golden.json"])
+    main(["verify", second, "golden.json"])
+    Path("port.py").write_text("def port(group):\n    return {'cos': group['positions'][:, None].expand(-1, 64) / 7}\n")
+    assert main(["verify", second, "port.py:port"]) == 1
+    said = capsys.readouterr()
+    lines = [*said.out.splitlines(), *said.err.splitlines()]
+    assert len(lines) > 12
+    assert max(map(len, lines)) <= columns

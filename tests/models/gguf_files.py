@@ -8,6 +8,26 @@ from typing import Any
 
 import gguf
 import numpy
+import pytest
+
+from situs.models import ConfigError, read
+from situs.models.readers.llama_cpp.settings import read_gguf
+
+SIZES: dict[str, Any] = {"embedding_length": 64, "attention.head_count": 4, "attention.head_count_kv": 2,
+                         "block_count": 4, "context_length": 32768}  # fmt: skip
+
+
+def keys(name: str, **settings: Any) -> dict[str, Any]:
+    """The settings of a small model, some of them changed; __ for a point."""
+    changed = {key.replace("__", "."): value for key, value in settings.items()}
+    return {"general.architecture": name, **{f"{name}.{key}": each for key, each in {**SIZES, **changed}.items()}}
+
+
+def refused(source: Any, tensors: Any = None) -> str:
+    """What is said of a file that cannot be read."""
+    with pytest.raises(ConfigError) as problem:
+        read_gguf(source, tensors or {}) if isinstance(source, dict) else read(source)
+    return str(problem.value)
 
 
 def written(

@@ -125,8 +125,12 @@ ROTARY: dict[str, tuple[Rotates, ...]] = {
     ),
     "deepseek_v4_flash": (
         Rotates((0, 1), 1e4, 512, 64, "interleaved", "trailing", kind="sliding", window=128, sinks=True, keys=1),
-        Rotates(
-            tuple(range(2, 43)), 16e4, 512, 64, "interleaved", "trailing", ("yarn", 16.0, 65536), sinks=True, keys=1,
+        *(
+            Rotates(
+                tuple(range(first, 43, 2)), 16e4, 512, 64, "interleaved", "trailing", ("yarn", 16.0, 65536), sinks=True,
+                keys=1,
+            )
+            for first in (2, 3)  # sparse and heavily compressed ones
         ),
     ),
     "phi_3_128k": (
@@ -205,7 +209,7 @@ DECLARED: dict[str, int] = {
     "phi_4_mini": 131072, "gemma_2_9b": 8192, "gemma_3_1b": 32768, "gemma_3_4b": 131072, "gemma_4_31b": 262144,
     "gpt_j_6b": 2048, "gpt_neox_20b": 2048, "falcon_7b": 2048, "mpt_7b": 2048, "bloom": 2048, "t5_base": 512,
     "deberta_v3_base": 512, "bert_base": 512, "gpt2": 1024, "modernbert_base": 8192, "stablelm_3b": 4096,
-    "command_r": 8192, "glm_4_9b": 32768, "olmo_2_7b": 4096, "olmo_3_7b": 65536, "smollm3_3b": 65536,
+    "command_r": 131072, "glm_4_9b": 32768, "olmo_2_7b": 4096, "olmo_3_7b": 65536, "smollm3_3b": 65536,
     "yi_6b_200k": 200_000, "code_llama_7b": 16384, "gpt_oss_20b": 131072, "inkling": 2**20,
 }  # fmt: skip
 
@@ -215,6 +219,6 @@ LIMITS = {"gpt_j_6b": 2048, "mpt_7b": 2048, "bert_base": 512, "gpt2": 1024}
 ORIGINAL = {
     "llama_3_1_8b": 8192, "llama_4_scout": 8192, "ministral_3_3b": 16384, "deepseek_v2_lite": 4096,
     "deepseek_v3": 4096, "deepseek_v4_flash": 65536, "phi_3_128k": 4096, "phi_3_5_mini": 4096, "phi_4_mini": 4096,
-    "olmo_3_7b": 8192, "gpt_oss_20b": 4096,
+    "olmo_3_7b": 8192, "gpt_oss_20b": 4096, "qwen2_5_7b_1m": 262144,
 }  # fmt: skip
 """What models were trained on before they were extended."""

@@ -139,8 +139,8 @@ REFUSED = [
      "of each block; got 4."),
     ({"model_type": "inkling_text", "local_layer_ids": "all"}, "local_layer_ids must be a list of layers, by number, "
      "since those slide; got 'all'."),
-    ({"model_type": "bloom", "n_head": 7}, "hidden_size must be a multiple of n_head, since heads share its channels; "
-     "got 64 and 7."),
+    ({"model_type": "bloom", "n_head": 7}, "hidden_size must be a multiple of 7, since so many heads share its "
+     "channels; got 64."),
     ({"model_type": "udop", "relative_bias_args": [{"type": "vertical"}, {"type": "1d"}]}, "relative_bias_args must "
      "have types among 1d, horizontal, vertical, in that order and each once, since coordinates of a position are in "
      "that order; got ['vertical', '1d']."),

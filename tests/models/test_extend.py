@@ -225,3 +225,11 @@ def test_what_no_scaling_extends_is_refused_and_told_what_would(config: dict[str
 ])  # fmt: skip
 def test_numbers_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
     assert refused(LLAMA, **options) == message
+
+
+def test_the_length_is_written_under_the_name_that_a_file_has_for_it() -> None:
+    dbrx = {"model_type": "dbrx", "d_model": 512, "n_heads": 4, "n_layers": 2, "max_seq_len": 4096}
+    longer = extend(dbrx, target=16384)
+    assert longer.config["max_seq_len"] == 16384
+    assert "max_position_embeddings" not in longer.config
+    assert longer.positions.lengths.declared == 16384

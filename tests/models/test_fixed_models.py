@@ -98,7 +98,7 @@ def test_esms_table_gives_padding_a_row_of_its_own() -> None:
         ("esm", {"position_embedding_type": "rotery", "pad_token_id": 1}, "position_embedding_type must be one of "
          "absolute, rotary, since positions are a table or rotations; got 'rotery'. Did you mean 'rotary'?"),
         ("esm", {"max_position_embeddings": 2, "pad_token_id": 1}, "max_position_embeddings must be more than 2, since "
-         "the first rows of the table are for no position; got 2."),
+         "positions are counted from row 2 on; got 2."),
         ("clvp_encoder", {"hidden_size": 96}, "projection_dim must rotate an even number of at most 8 channels, those "
          "of a head, and rotates 32 or more; got 768, of which 32 are rotated."),
     ],

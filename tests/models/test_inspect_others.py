@@ -101,3 +101,29 @@ def test_tables_of_cosines_count_each_rotation_once() -> None:
     gemma = {"model_type": "gemma3_text", **SIZES, "num_hidden_layers": 12}
     llama = {"model_type": "llama", **SIZES, "num_hidden_layers": 12}
     assert table_bytes(read(gemma), 1000) == 2 * table_bytes(read(llama), 1000) == 2 * (1000 * 8 * 2 * 4)
+
+
+def test_compressed_layers_cache_their_window_and_an_entry_for_several_tokens() -> None:
+    """DeepSeek V4: 512 numbers are key and value in one; sparse layers have 128 of an indexer beside each entry."""
+    model = read({"model_type": "deepseek_v4", "num_hidden_layers": 4, "compress_ratios": [0, 4, 128, 4]})
+    length = 2**20
+    found = {cache.layers: cache for cache in caches_of(model, length)}
+    window = 128 * 512
+    assert {layers: cache.bytes for layers, cache in found.items()} == {
+        "0": 2 * window,
+        "1, 3": 2 * 2 * (window + length // 4 * (512 + 128)),
+        "2": 2 * (window + length // 128 * 512),
+    }
+    assert [(cache.tokens, cache.entries) for cache in found.values()] == [(128, 0), (128, 2**18), (128, 2**13)]
+    near = {cache.layers: (cache.tokens, cache.entries) for cache in caches_of(model, 6)}
+    assert near == {"0": (6, 0), "1, 3": (6, 1), "2": (6, 0)}
+
+
+@pytest.mark.parametrize("settings", [
+    {"compress_rates": {"compressed_sparse_attention": 8, "heavily_compressed_attention": 64}},
+    {"compress_rate_csa": 8, "compress_rate_hca": 64},
+])  # fmt: skip
+def test_rates_of_compressed_layers_are_those_of_the_file(settings: dict[str, Any]) -> None:
+    model = read({"model_type": "deepseek_v4", "num_hidden_layers": 3, "compress_ratios": [0, 4, 128], **settings})
+    assert [cache.entries for cache in caches_of(model, 6400)] == [0, 800, 100]
+    assert str(model.layer(1)).endswith("sees an entry for every 8 tokens and the last 128, sinks")

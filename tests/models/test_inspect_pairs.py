@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from situs.models import read
+from situs.models import extend, inspect, read
 from situs.models.inspecting.pairs import Pair, angle_errors, pairs_of
 from situs.models.numbers import rotation_of
 from situs.models.training import Training, training_of
@@ -90,7 +90,7 @@ def test_a_declared_length_that_hardly_exceeds_the_original_is_no_training_with_
 def test_a_factor_without_an_original_length_reached_the_declared_one() -> None:
     """As in Gemma 3: linear by 8, 131,072 declared."""
     config = {**LLAMA, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
-    assert training_of(read(config)) == Training(16384, 131072)
+    assert training_of(read(config)) == Training(16384, 131072, inferred=True)
     assert set(states(pairs(config, 131072))) == {"seen"}
     assert pairs(config, 262144)[-1].since == 131072
 
@@ -148,3 +148,19 @@ def test_positions_that_overflow_have_no_angle() -> None:
     rotation = rotation_of(read(QWEN).layer(0))
     assert rotation is not None
     assert math.isinf(angle_errors(rotation, 131072)["float16"])
+
+
+def test_a_length_that_no_setting_says_is_told_to_be_inferred() -> None:
+    """Gemma 3 4B: 131,072 tokens by a linear factor of 8, and no original length."""
+    scaled = {**GEMMA, "max_position_embeddings": 131072, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
+    assert training_of(read(scaled)) == Training(16384, 131072, inferred=True)
+    report = inspect(scaled)
+    text = " ".join(report.render().split())
+    assert "(trained on 16,384 before scaling, inferred from its factor)" in text
+    part = report.to_dict()["parts"][0]
+    assert (part["original_length"], part["original_length_is_inferred"]) == (16384, True)
+    assert extend(scaled, target=262144).notes[0] == (
+        "the original length is inferred: 16,384 is the declared 131,072 divided by the factor"
+    )
+    assert training_of(read({**QWEN, "rope_scaling": YARN})) == Training(32768, 32768)
+    assert not inspect(QWEN).to_dict()["parts"][0]["original_length_is_inferred"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from situs.models import read
+from situs.models import extend, read
 from tests.models.test_read import SIZES, llama, refused
 
 YARN: dict[str, Any] = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
@@ -72,10 +72,19 @@ def test_phi_3_calls_longrope_by_three_names(name: str) -> None:
 
 def test_command_r_has_two_lengths() -> None:
     model = read({"model_type": "cohere", **SIZES, "max_position_embeddings": 8192, "model_max_length": 131072})
-    assert model.lengths.declared == 8192
+    assert model.lengths.declared == 131072
     assert [str(note) for note in model.notes] == [
-        "model_max_length: 131,072 changes nothing: max_position_embeddings is 8,192"
+        "max_position_embeddings: 8,192 bounds nothing: model_max_length is 131,072, which vLLM and llama.cpp serve"
     ]
+    for engine in ("vllm", "llama.cpp"):
+        assert read(model.config, engine=engine).lengths.served == 131072
+    longer = extend(model, target=262144)
+    assert (longer.original, longer.positions.lengths.declared) == (131072, 262144)
+    assert longer.config["max_position_embeddings"] == longer.config["model_max_length"] == 262144
+    assert read({"model_type": "cohere", **SIZES, "max_position_embeddings": 8192}).lengths.declared == 8192
+    other = read({"model_type": "llama", **SIZES, "max_position_embeddings": 8192, "model_max_length": 131072})
+    assert other.lengths.declared == 8192
+    assert str(other.notes[0]) == "model_max_length: 131,072 changes nothing: max_position_embeddings is 8,192"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from situs import Positions
+from situs import DualChunk, Positions
 from situs.models import ConfigError, Layer, ModelPositions, fingerprint, read, write
 from situs.models.numbers import rotation_of
 from tests.models.hugging_face import config_of as made_by_transformers
@@ -102,12 +102,18 @@ def test_values_of_deepseek_v4_are_rotated_and_rotated_back() -> None:
         assert values.options == rotary.options
 
 
-def test_chunks_of_qwen_1m_are_told_and_not_read() -> None:
-    (note,) = read(config_of("qwen2_5_7b_1m")).notes
+def test_chunks_of_qwen_1m_are_those_of_vllm_alone() -> None:
+    config = config_of("qwen2_5_7b_1m")
+    (note,) = read(config).notes
     assert str(note) == (
-        "dual_chunk_attention_config: an object with chunk_size, local_size, original_max_position_embeddings changes "
-        "nothing: qwen2 does not read it"
+        "dual_chunk_attention_config: transformers and llama.cpp do not read it: beyond 262,144 tokens, distances are "
+        "new to the model; vLLM and SGLang rotate by its chunks"
     )
+    assert {layer.calls[0].option("scaling") for layer in read(config).layers} == {None}
+    served = read(config, engine="vllm")
+    assert served.lengths.served == 1_010_000
+    (scaling,) = {layer.encodings[0].scaling for layer in served.layers}
+    assert scaling == DualChunk(chunk_size=262144, local_size=8192)
 
 
 @pytest.mark.parametrize(("name", "heads", "layers", "dim"), [("bloom", 112, 70, 128), ("mpt_7b", 32, 32, 128)])

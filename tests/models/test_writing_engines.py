@@ -71,7 +71,7 @@ def test_what_vllm_cannot_be_told_is_refused() -> None:
     model = scaled(read(QWEN), Call.of("DynamicNTKScaling", factor=2.0, original_length=40960))
     assert refused(model, "vllm-overrides") == (
         "scaling must give texts of all lengths the same frequencies, since vLLM has one table for all; got "
-        "DynamicNTKScaling. Take YaRN or NTKScaling."
+        "dynamic. Take yarn or ntk."
     )
     assert refused(read({"model_type": "t5"}), "vllm-overrides") == (
         "t5 must have rope parameters, since nothing else of positions is set by overrides; got a model without."
@@ -92,7 +92,7 @@ def test_flags_of_llama_cpp(scaling: Call | None, told: str) -> None:
     assert write(model, form="llama.cpp-flags") == f"--rope-scaling {told} --rope-freq-base 1000000"
 
 
-CONVERT = "Convert what form='transformers' gives by convert_hf_to_gguf.py."
+CONVERT = "Write it into a config.json, and convert that with convert_hf_to_gguf.py."
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ CONVERT = "Convert what form='transformers' gives by convert_hf_to_gguf.py."
         ),
         (
             scaled(read(QWEN), YARN.replace(truncate=False)),
-            f"truncate of YaRN must be true, since llama.cpp rounds the ends of the ramp to whole pairs; got False. "
+            f"truncate of YaRN must be true, since llama.cpp rounds the ends of the ramp to whole pairs; got false. "
             f"{CONVERT}",
         ),
         (
@@ -126,17 +126,17 @@ CONVERT = "Convert what form='transformers' gives by convert_hf_to_gguf.py."
         (
             read({**PARAMS, "use_scaled_rope": True}),
             f"scaling must be one that flags of llama.cpp can say, and take the place of, since its factors are a "
-            f"tensor of the file, rope_freqs; got Llama3Scaling. {CONVERT}",
+            f"tensor of the file, rope_freqs; got llama3. {CONVERT}",
         ),
         (
             scaled(read({**PARAMS, "use_scaled_rope": True}), YARN),
             f"scaling must be one that flags of llama.cpp can say, and take the place of, since its factors are a "
-            f"tensor of the file, rope_freqs; got Llama3Scaling. {CONVERT}",
+            f"tensor of the file, rope_freqs; got llama3. {CONVERT}",
         ),
         (
             scaled(read(QWEN), Call.of("DynamicNTKScaling", factor=2.0, original_length=40960)),
-            "scaling must be one that flags of llama.cpp can say, which are linear and YaRN, since it rotates by one "
-            "base at all lengths and distances; got DynamicNTKScaling.",
+            "scaling must be one that flags of llama.cpp can say, which are linear and yarn, since it rotates by one "
+            "base at all lengths and distances; got dynamic.",
         ),
         (
             read({"model_type": "bloom"}),

@@ -4,49 +4,67 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from situs.cli.check import printing_to_stderr
-from situs.cli.writing import require_new, require_writable, write
+from situs.cli.models import SOURCE
+from situs.cli.writing import lines_of, require_new, require_writable, terminal_width, write
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
-SOURCE = "config.json, a folder with one, JSON text, or - for standard input"
 DIGITS = 18
 """Of a whole number: more than any position or length has."""
 
 
 def add_commands(commands: Commands) -> None:
     """Add both commands to the parser."""
-    golden = commands.add_parser("golden", help="write exact numbers of a model's positions, for ports to compare with")
+    golden = commands.add_parser(
+        "golden",
+        help="write exact numbers of a model's positions, for ports to compare with",
+        description="Write exact numbers of a model's positions, computed in float64, for tests of a port to another "
+        "language or engine: tables, rotated vectors, biases, scores. docs/golden.md describes the file.",
+    )
     golden.add_argument("source", metavar="SOURCE", help=SOURCE)
     golden.add_argument("--out", required=True, metavar="FILE", help="FILE.json, FILE.npz or FILE.safetensors")
     golden.add_argument("--force", action="store_true", help="replace --out where it is there already")
     _add_choices(golden)
     golden.set_defaults(run=run_golden)
-    verify = commands.add_parser("verify", help="compare a port with a model's exact numbers, and name its mistake")
+    verify = commands.add_parser(
+        "verify",
+        help="compare a port with a model's exact numbers, and name its mistake",
+        description="Compare what a port computes with a model's exact numbers. Where they differ by more than "
+        "rounding, search for the mistake that explains it, and say what to correct. The exit status is 0 where the "
+        "port agrees, 1 where it does not, and 2 where something cannot be read.",
+    )
     verify.add_argument("source", metavar="SOURCE", help=SOURCE)
     verify.add_argument(
         "name",
         metavar="PORT",
-        help="a golden file with any of its arrays as the port computes them, or FILE.py:FUNCTION, which is called "
-        "with the inputs of each group and returns arrays by name",
+        help="a golden file into which the port has written its own arrays, any of them; or FILE.py:FUNCTION, which is "
+        "called with the inputs of each group of layers and returns arrays by name",
     )
-    verify.add_argument("--dtype", help="that the port computes in: float64, float32, float16 or bfloat16")
+    verify.add_argument(
+        "--dtype", metavar="DTYPE",
+        help="what the port computes in: float64, float32, float16 or bfloat16; found from its numbers if left out",
+    )  # fmt: skip
     verify.add_argument("--json", action="store_true", help="print JSON, for programs")
     _add_choices(verify)
     verify.set_defaults(run=run_verify)
 
 
 def _add_choices(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--positions", metavar="N,N,...", help="positions, 0,1,4095,65536,1000000 if left out")
-    parser.add_argument("--layers", metavar="N,N-N,...", help="layers whose groups are computed; all if left out")
     parser.add_argument(
-        "--length", metavar="N", help="of the sequence, where frequencies go by it; a short and a long one if left out"
+        "--positions", metavar="N,N,...", help="positions of the tokens; 0,1,4095,65536,1000000 if left out"
     )
+    parser.add_argument(
+        "--layers", metavar="N,N-N,...", help="layers to compute, with those that equal them; all if left out"
+    )
+    parser.add_argument(
+        "--length", metavar="N",
+        help="tokens of the sequence, for models whose frequencies depend on it; a short and a long one if left out",
+    )  # fmt: skip
 
 
 def run_golden(options: argparse.Namespace) -> int:
@@ -59,9 +77,12 @@ def run_golden(options: argparse.Namespace) -> int:
     require_new("--out", require_writable("--out", written), force=options.force)
     golden = models.golden(options.source, **_chosen(options))
     write(golden.to_bytes(suffix), written)
-    print(f"{written}: {golden!r}, {written.stat().st_size / 1000:,.0f} kB")
-    for name, group in golden.groups():
-        print(textwrap.fill(f"{name}  {group['said']}", 80, initial_indent="  ", subsequent_indent="    "))
+    groups = [f"{name}.*  {group['said']}" for name, group in golden.groups()]
+    size = written.stat().st_size / 1000
+    told = f"{len(golden.inputs)} inputs and {len(golden.outputs)} outputs"
+    print(lines_of([f"{written}: {told} of {golden.meta['model_type']}, {size:,.0f} kB"]))
+    if groups:
+        print(lines_of(groups, indent="  "))
     return 0
 
 
@@ -71,7 +92,7 @@ def run_verify(options: argparse.Namespace) -> int:
 
     with printing_to_stderr() if options.json else contextlib.nullcontext():
         verdict = models.verify(options.source, options.name, dtype=options.dtype, **_chosen(options))
-    print(verdict.to_json() if options.json else verdict)
+    print(verdict.to_json() if options.json else verdict.render(width=terminal_width()))
     return 0 if verdict.agrees else 1
 
 

@@ -1,43 +1,43 @@
-"""``situs inspect``, ``situs diff`` and ``situs extend``: what released models do with positions."""
+"""``situs inspect``, ``diff``, ``fingerprint`` and ``extend``: what released models do with positions."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from situs.cli.writing import require_new, require_writable, write
+from situs.cli.writing import lines_of, require_new, require_writable, terminal_width, write
 
 if TYPE_CHECKING:
+    from situs.models import ModelPositions
+
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 ENGINES = ("transformers", "vllm", "llama.cpp")
 METHODS = ("linear", "ntk", "dynamic", "yarn", "llama3", "longrope")
 SOURCE = "a config.json, a folder with one, Meta's params.json, a GGUF file, or - for standard input"
 PICTURES = (".png", ".svg", ".pdf")
-WIDEST = 100
 
 
 def add_commands(commands: Commands) -> None:
-    """Add the three commands to the parser."""
+    """Add the four commands to the parser."""
     inspect = commands.add_parser(
         "inspect",
         help="tell what a released model's positions do at a length, and what to set",
         description="Tell what a model's positions do at a length, layer by layer, what each engine makes of its "
         "configuration, and what to set instead.",
     )
-    inspect.add_argument("source", help=SOURCE)
+    inspect.add_argument("source", metavar="SOURCE", help=SOURCE)
     inspect.add_argument(
         "--target", type=_count, metavar="N", help="tokens of the text (default: what the model declares)"
     )
-    inspect.add_argument("--engine", choices=ENGINES, default=ENGINES[0], help="whose reading of the file to inspect")
+    inspect.add_argument("--engine", choices=ENGINES, default=ENGINES[0], help="whose reading of the file it is")
     inspect.add_argument("--pairs", action="store_true", help="list every pair of channels by itself")
     inspect.add_argument("--plot", type=Path, metavar="FILE", help="draw the spectrum: .png, .svg or .pdf")
-    inspect.add_argument("--dark", action="store_true", help="draw for dark pages")
+    inspect.add_argument("--dark", action="store_true", help="draw it for dark pages")
     inspect.add_argument("--json", action="store_true", help="print JSON, for programs")
     inspect.set_defaults(run=run_inspect)
 
@@ -47,11 +47,27 @@ def add_commands(commands: Commands) -> None:
         description="Compare two configurations, or a configuration and an engine's reading of it. The exit status is "
         "0 where nothing differs, 1 where something does, and 2 where something cannot be read.",
     )
-    diff.add_argument("a", help=SOURCE)
-    diff.add_argument("b", help=f"the same, or one of {', '.join(ENGINES)} for that engine's reading of A")
+    diff.add_argument("a", metavar="A", help=SOURCE)
+    diff.add_argument("b", metavar="B", help=f"the same, or one of {', '.join(ENGINES)} for that engine's reading of A")
     diff.add_argument("--length", type=_count, metavar="N", help="tokens within which to look for differences")
     diff.add_argument("--json", action="store_true", help="print JSON, for programs")
     diff.set_defaults(run=run_diff)
+
+    fingerprint = commands.add_parser(
+        "fingerprint",
+        help="print a short hash of what a model does with positions",
+        description="Print a short hash of what a model does with positions: 16 hexadecimal digits, the same on every "
+        "machine and for every file that says the same in other words. A trainer and a server compare theirs to see "
+        "whether they agree. With a second source, the exit status is 0 where both agree, 1 where they differ, and 2 "
+        "where one cannot be read.",
+    )
+    fingerprint.add_argument("a", metavar="SOURCE", help=SOURCE)
+    fingerprint.add_argument(
+        "b", metavar="OTHER", nargs="?",
+        help=f"another source to compare with, or one of {', '.join(ENGINES)} for that engine's reading of SOURCE",
+    )  # fmt: skip
+    fingerprint.add_argument("--json", action="store_true", help="print JSON, for programs")
+    fingerprint.set_defaults(run=run_fingerprint)
 
     extend = commands.add_parser(
         "extend",
@@ -59,15 +75,15 @@ def add_commands(commands: Commands) -> None:
         description="Write a configuration for longer texts. Of --original, --target and --factor any two give the "
         "third; the original length is the configuration's own unless it is given.",
     )
-    extend.add_argument("source", help=SOURCE)
+    extend.add_argument("source", metavar="SOURCE", help=SOURCE)
     extend.add_argument("--target", type=_count, metavar="N", help="tokens of the longer texts")
-    extend.add_argument("--method", choices=METHODS, help="the one that the model has if left out, or yarn")
-    extend.add_argument("--factor", type=float, metavar="X", help="by which the length grows")
+    extend.add_argument("--method", choices=METHODS, help="if left out, the one that the model has, or yarn")
+    extend.add_argument("--factor", type=float, metavar="X", help="how many times longer texts become")
     extend.add_argument("--original", type=_count, metavar="N", help="tokens that the model was trained on")
     extend.add_argument(
-        "--factors", type=Path, metavar="FILE", help="for longrope: JSON with short_factor, long_factor"
+        "--factors", type=Path, metavar="FILE", help="for longrope: a JSON file with short_factor and long_factor"
     )
-    extend.add_argument("--out", type=Path, metavar="FILE", help="file to write; standard output if left out")
+    extend.add_argument("--out", type=Path, metavar="FILE", help="file to write; printed if left out")
     extend.add_argument("--force", action="store_true", help="replace --out where it is there already")
     extend.set_defaults(run=run_extend)
 
@@ -92,8 +108,7 @@ def run_inspect(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(report.to_dict(), indent=2))
     else:
-        width = min(shutil.get_terminal_size((80, 24)).columns, WIDEST)
-        print(report.render(width=width, colour=_colourful(), pairs=options.pairs))
+        print(report.render(width=terminal_width(), colour=_colourful(), pairs=options.pairs))
     if out is not None:
         _draw(report, out, dark=options.dark)
     return 0
@@ -117,19 +132,47 @@ def run_diff(options: argparse.Namespace) -> int:
     """Print what differs; the exit status is that of ``diff``."""
     from situs import models
 
-    engine: Any = options.b
-    if engine in ENGINES and not Path(engine).exists():
-        if options.a == "-":
-            raise ValueError("A must be a file where B is an engine, since both read it; got standard input.")
-        first, second = models.read(options.a), models.read(options.a, engine=engine)
-    else:
-        first, second = models.read(options.a), models.read(options.b)
+    first, second = _both(options.a, options.b, "A", "B")
     found = models.diff(first, second, length=options.length)
-    print(json.dumps(found.to_dict(), indent=2) if options.json else found)
+    print(json.dumps(found.to_dict(), indent=2) if options.json else found.render(width=terminal_width()))
     served = second.main.lengths.served
     if served is not None and not options.json:
-        print(f"{engine} serves {served:,} tokens by default.")
+        print(f"{options.b} serves {served:,} tokens by default.")
     return 1 if found else 0
+
+
+def _both(a: str, b: str, *names: str) -> tuple[ModelPositions, ModelPositions]:
+    """Read two sources, or one of them as an engine does; ``names`` are what errors call them."""
+    from situs import models
+
+    engine: Any = b
+    if engine not in ENGINES or Path(engine).exists():
+        return models.read(a), models.read(b)
+    if a == "-":
+        raise ValueError(
+            f"{names[0]} must be a file where {names[1]} is an engine, since both read it; got standard input."
+        )
+    return models.read(a), models.read(a, engine=engine)
+
+
+def run_fingerprint(options: argparse.Namespace) -> int:
+    """Print one fingerprint, or two and whether they are the same by the exit status."""
+    from situs import models
+
+    if options.b is None:
+        found = [models.fingerprint(options.a)]
+    else:
+        found = list(map(models.fingerprint, _both(options.a, options.b, "SOURCE", "OTHER")))
+    same = len(set(found)) == 1
+    if options.json:
+        sources = [options.a] if options.b is None else [options.a, options.b]
+        rows = [{"source": source, "fingerprint": each} for source, each in zip(sources, found, strict=True)]
+        print(json.dumps({"fingerprints": rows, "same": same}, indent=2))
+    elif options.b is None:
+        print(found[0])
+    else:
+        print(f"{found[0]}  {options.a}\n{found[1]}  {options.b}")
+    return 0 if same else 1
 
 
 def run_extend(options: argparse.Namespace) -> int:
@@ -158,12 +201,11 @@ def run_extend(options: argparse.Namespace) -> int:
     else:
         write(text.encode(), options.out)
     change = longer.change
-    print(
-        f"{longer.method} with factor {longer.factor:.6g}: from {longer.original:,} to {longer.target:,} tokens.\n"
-        f"Below {change.length:,} tokens frequencies change by up to {100 * change.frequency:.3g} %, scores by up to "
-        f"{change.score:.2g} (at distance {change.distance:,}; a token with itself has 1).",
-        file=sys.stderr,
-    )
-    for note in longer.notes:
-        print(f"Note: {note}.", file=sys.stderr)
+    told = [
+        f"{longer.method} with factor {longer.factor:.6g}: from {longer.original:,} to {longer.target:,} tokens.",
+        f"Below {change.length:,} tokens, frequencies change by up to {100 * change.frequency:.3g} % and scores by up "
+        f"to {change.score:.2g} (at distance {change.distance:,}; a token with itself has 1).",
+        *(f"Note: {note}." for note in longer.notes),
+    ]
+    print(lines_of(told), file=sys.stderr)
     return 0

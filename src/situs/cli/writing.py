@@ -1,10 +1,26 @@
-"""Files that a command writes: whole or not at all, and never over another by accident."""
+"""What commands write: files, whole or not at all and never over another by accident; and lines for a terminal."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+WIDEST = 100
+"""Columns that are still read with ease, however wide a terminal is."""
+
+
+def terminal_width() -> int:
+    """The columns that text is wrapped at: the terminal's, and 80 where there is none."""
+    return min(shutil.get_terminal_size((80, 24)).columns, WIDEST)
+
+
+def lines_of(texts: Iterable[str], *, indent: str = "") -> str:
+    """Texts of which each begins a line, wrapped at the terminal's width."""
+    from situs.models.wrapping import filled
+
+    return "\n".join(line for text in texts for line in filled(text, terminal_width(), indent))
 
 
 def require_writable(flag: str, out: Path, *, endings: Sequence[str] = ()) -> Path:

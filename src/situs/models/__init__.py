@@ -10,7 +10,7 @@ diffing.py      diff(): what two models do differently; scores.py by how much
 oracle/         golden(): exact numbers, for programs in any language
 verifying/      verify(): a port compared with them, and the mistake that explains it
 fingerprints.py fingerprint(): a hash of all of it
-numbers.py      what a rotation comes to; training.py what a model was trained on
+numbers.py      what a rotation comes to; training.py what a model was trained on; wrapping.py lines for a terminal
 sources/        files, folders, dicts, text, config objects, GGUF; strict.py reads JSON within bounds
 readers/        one for each kind of model; llama_cpp/ those of GGUF files
 """
@@ -18,6 +18,7 @@ readers/        one for each kind of model; llama_cpp/ those of GGUF files
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from situs.models.positions import Cached as Cached
 from situs.models.positions import Heads as Heads
 from situs.models.positions import Layer as Layer
 from situs.models.positions import Lengths as Lengths
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
     from situs.models.writing import write as write
 
 __all__ = [
-    "ConfigError", "Diff", "Extension", "Golden", "Heads", "Layer", "Lengths", "ModelPositions", "Note", "Report",
-    "Verdict", "diff", "engines", "extend", "fingerprint", "golden", "inspect", "read", "verify", "write",
+    "Cached", "ConfigError", "Diff", "Extension", "Golden", "Heads", "Layer", "Lengths", "ModelPositions", "Note",
+    "Report", "Verdict", "diff", "engines", "extend", "fingerprint", "golden", "inspect", "read", "verify", "write",
 ]  # fmt: skip
 
 # Loaded when first asked for, since a reader seldom needs them all.

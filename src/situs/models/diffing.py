@@ -1,7 +1,8 @@
 """Compare what two models do with positions: which layers differ, in what, and from which position on it matters.
 
 matters from p on    rotated vectors differ by more than a dtype rounds: the largest difference of a frequency times
-                     p is more than its unit roundoff (float32 2^-24, float16 2^-11, bfloat16 2^-8)
+                     p is more than its unit roundoff (float32 2^-24, float16 2^-11, bfloat16 2^-8); where one has
+                     dual chunks, from the first distance on that they change
 """
 
 from __future__ import annotations
@@ -12,14 +13,22 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from situs.models.calls import Call
-from situs.models.numbers import ROTATIONS, Rotation, rotation_of
+from situs.models.numbers import ROTATIONS, Rotation, rotation_call, rotation_of
 from situs.models.positions import Layer, ModelPositions, spans
 from situs.models.readers.view import require_count
 from situs.models.reading import as_positions
-from situs.models.scores import change_between
+from situs.models.scores import Move, change_between, distances_within
+from situs.models.wrapping import WIDTH, filled
 
 ROUNDOFFS = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-FIELDS = ("kind", "window", "chunk", "causal", "scale", "softcap", "sinks", "norm", "heads")
+FIELDS = ("kind", "window", "chunk", "causal", "scale", "softcap", "sinks", "norm")
+HEADS = {
+    "queries": "heads of queries",
+    "keys": "heads of keys",
+    "dim": "channels of a head",
+    "values": "channels of a value",
+    "latent": "cached channels",
+}
 SAME = 1e-12
 """Numbers that differ by less, relatively, are the same: they were computed in another order."""
 
@@ -67,10 +76,15 @@ class Diff:
         """All of it as plain data."""
         return {"length": self.length, "differences": [asdict(each) for each in self.differences]}
 
-    def __str__(self) -> str:
+    def render(self, *, width: int = WIDTH) -> str:
+        """What differs as text, in lines of at most ``width`` columns."""
         if not self:
             return "No difference: both do the same with positions."
-        return "\n".join(line for each in self.differences for line in _lines(each, self.length))
+        lines = (each for difference in self.differences for each in _lines(difference, self.length))
+        return "\n".join(part for text, indent in lines for part in filled(text, width, indent))
+
+    def __str__(self) -> str:
+        return self.render()
 
     __repr__ = __str__
 
@@ -89,9 +103,9 @@ def diff(a: object, b: object, *, length: int | None = None) -> Diff:
     layers 0-1
       base: 10000.0 and 500000.0
       frequencies of pairs 1-7 differ by up to 96.7 %
-      matters from position 1 on in float32, 1 in float16, 1 in bfloat16
-      within 4,096 tokens angles differ by up to 1,040 rad, scores by up to 0.46 (at distance 19; a token with itself
-      has 1)
+      matters in every dtype from position 1 on
+      within 4,096 tokens angles differ by up to 501 rad, scores by up to 1 (at
+        distance 3,489; a token with itself has 1)
     """
     first, second = as_positions(a), as_positions(b)
     declared = [each.main.lengths.declared or 0 for each in (first, second)]
@@ -157,6 +171,10 @@ def _fields(a: Layer, b: Layer) -> Iterator[tuple[str, tuple[str, str]]]:
             isinstance(one, float) and isinstance(other, float) and math.isclose(one, other, rel_tol=SAME)
         ):
             yield name, _both(one, other)
+    for name, words in HEADS.items():
+        one, other = (None if layer.heads is None else getattr(layer.heads, name) for layer in (a, b))
+        if one != other:
+            yield words, _both(one, other)
     ours, theirs = ({call.cls: call for call in layer.calls} for layer in (a, b))
     for cls in dict.fromkeys((*ours, *theirs)):
         if cls not in ours or cls not in theirs:
@@ -190,7 +208,8 @@ def _rotated(a: Rotation | None, b: Rotation | None, one: Layer, other: Layer, l
     ]  # fmt: skip
     elsewhere = (a.pairing, a.channels, a.axis_of_pair, a.blocks) != (b.pairing, b.channels, b.axis_of_pair, b.blocks)
     factors = not math.isclose(a.factor, b.factor, rel_tol=SAME)
-    if not pairs and not elsewhere and not factors:
+    chunks = [_chunks(layer) for layer in (one, other)]
+    if not pairs and not elsewhere and not factors and chunks[0] == chunks[1]:
         return None
     ours, theirs = one.scale or 1.0, other.scale or 1.0
     low = min(ours, theirs)
@@ -198,11 +217,35 @@ def _rotated(a: Rotation | None, b: Rotation | None, one: Layer, other: Layer, l
         replace(each, factor=each.factor * math.sqrt(scale / low)) for each, scale in ((a, ours), (b, theirs))
     )
     span = min(length, max(layer.window or layer.chunk or length for layer in (one, other)))
-    change = change_between(one_rotation, other_rotation, span)
+    moves = _move(chunks[0], span), _move(chunks[1], span)
+    change = change_between(one_rotation, other_rotation, span, moves=moves)
     relative = max((abs(x - y) / max(abs(x), abs(y)) for x, y in zip(a.frequencies, b.frequencies, strict=True)
                     if x != y), default=0.0)  # fmt: skip
     since = {name: _since(max(apart), each, length, elsewhere, factors) for name, each in ROUNDOFFS.items()}
-    return Rotated(spans(tuple(pairs)), relative, max(apart) * span, change.score, change.distance, since)
+    angle = max(apart) * span
+    if chunks[0] != chunks[1]:
+        first = 1 + min(each.option("chunk_size") for each in chunks if each is not None)
+        starts = {name: first if each is None else min(each, first) for name, each in since.items()}
+        since = starts if first < length else since
+        ends = (move(distances_within(span)) for move in moves)
+        angle = max(angle, float(max(map(abs, a.frequencies)) * (next(ends) - next(ends)).abs().max()))
+    return Rotated(spans(tuple(pairs)), relative, angle, change.score, change.distance, since)
+
+
+def _chunks(layer: Layer) -> Call | None:
+    """The dual chunks that a layer rotates by."""
+    call = rotation_call(layer)
+    scaling: Call | None = None if call is None else call.option("scaling")
+    return scaling if scaling is not None and scaling.cls == "DualChunk" else None
+
+
+def _move(chunks: Call | None, length: int) -> Move:
+    """What the last token of a text is rotated against keys by, given their distances."""
+    if chunks is None:
+        return lambda distances: distances
+    made = chunks.build()
+    last = length - 1
+    return lambda distances: made.distances(distances.new_tensor(last), last - distances)
 
 
 def _since(apart: float, roundoff: float, length: int, elsewhere: bool, factors: bool) -> int | None:
@@ -214,26 +257,33 @@ def _since(apart: float, roundoff: float, length: int, elsewhere: bool, factors:
     return first if first < length else None
 
 
-def _lines(each: Difference, length: int) -> Iterator[str]:
+def _lines(each: Difference, length: int) -> Iterator[tuple[str, str]]:
+    """Sentences on what differs, each with its indent."""
     part = f"{each.part}: " if each.part else ""
-    yield f"{part}layer{'s' * (not each.layers.isdecimal())} {each.layers}" if each.layers else f"{part}the model"
+    yield (f"{part}layer{'s' * (not each.layers.isdecimal())} {each.layers}" if each.layers else f"{part}the model"), ""
     for name, (one, other) in each.fields.items():
-        yield f"  {name}: {one} and {other}"
+        yield f"{name}: {one} and {other}", "  "
     rotated = each.rotated
     if rotated is None:
         return
     if rotated.pairs:
-        yield f"  frequencies of pairs {rotated.pairs} differ by up to {100 * rotated.frequency:.3g} %"
+        yield f"frequencies of pairs {rotated.pairs} differ by up to {100 * rotated.frequency:.3g} %", "  "
     starts = set(rotated.since.values())
     if len(starts) == 1:
-        yield f"  matters in every dtype from position {_from(starts.pop(), length)}"
+        yield f"matters in every dtype from position {_from(starts.pop(), length)}", "  "
     else:
         told = (f"{_from(since, length)} in {name}" for name, since in rotated.since.items())
-        yield f"  matters from position {', '.join(told)}"
+        yield f"matters from position {', '.join(told)}", "  "
     yield (
-        f"  within {length:,} tokens angles differ by up to {rotated.angle:,.3g} rad, scores by up to "
-        f"{rotated.score:.2g} (at distance {rotated.distance:,}; a token with itself has 1)"
+        f"within {length:,} tokens angles differ by up to {_radians(rotated.angle)} rad, scores by up to "
+        f"{rotated.score:.2g} (at distance {rotated.distance:,}; a token with itself has 1)",
+        "  ",
     )
+
+
+def _radians(angle: float) -> str:
+    """An angle with three digits."""
+    return f"{angle:.3g}" if angle < 1000 else f"{float(f'{angle:.3g}'):,.0f}"
 
 
 def _from(since: int | None, length: int) -> str:

@@ -31,14 +31,13 @@ SCALED_BY: dict[str, Method] = {
 
 
 def far_layers(main: ModelPositions) -> list[tuple[int, Layer]]:
-    """Layers that rotate and see farther in a longer text, one of each group with its number: those without a window,
-    and those whose window is wider than what the model was trained on."""
+    """Layers that rotate by larger distances in a longer text, one of each group with its number: those without a
+    window or dual chunks, and those that reach farther than what the model was trained on."""
     training = training_of(main)
     known = math.inf if training is None else training.length
     found = []
     for numbers, layer in main.groups():
-        span = layer.window or layer.chunk
-        if rotation_call(layer) is not None and (layer.kind == "full" or (span is not None and span > known)):
+        if rotation_call(layer) is not None and (layer.kind == "full" if layer.reach is None else layer.reach > known):
             found.append((numbers[0], layer))
     return sorted(found, key=lambda each: each[0])
 
@@ -99,6 +98,9 @@ def why_not(main: ModelPositions) -> str:
     if full_rotation(main) is not None:
         return "its frequencies are computed by a fixed formula, which no setting changes." * (main.model_type in FIXED)
     calls = {call.cls for layer in main.layers for call in layer.calls}
+    chunks = next((layer.reach for layer in main.layers if layer.kind == "full" and layer.reach is not None), None)
+    if chunks is not None:
+        return f"dual chunks let no distance grow beyond {chunks:,}, however long the text is. {NOTHING}"
     if calls & set(ROTATIONS):
         full = any(layer.kind == "full" for layer in main.layers)
         return (

@@ -33,6 +33,9 @@ from situs.models.extendable import (
 )
 from situs.models.numbers import rotation_by, rotation_of
 from situs.models.positions import ModelPositions
+from situs.models.readers.facts import Facts, facts_of
+from situs.models.readers.families import family_of
+from situs.models.readers.ladders import CHUNKS
 from situs.models.reading import as_positions, read
 from situs.models.scores import Change, change_between
 from situs.models.sources.strict import ConfigError
@@ -45,6 +48,7 @@ KEPT = (
     "llama_4_scaling_beta",
 )  # fmt: skip
 """What rope parameters of another type keep."""
+LENGTH = "max_position_embeddings"
 CLOSE = 0.01  # by which original times factor may miss the target: people round
 
 
@@ -106,13 +110,23 @@ def extend(
         given.clear()
         given.update(made)
     if chosen != "dynamic":  # which transformers counts from max_position_embeddings
-        part["max_position_embeddings"] = plan.target
+        for key in _length_keys(main.model_type, part):
+            part[key] = plan.target
     if "original_max_position_embeddings" in part:
         part["original_max_position_embeddings"] = plan.original
     longer = read(config)
-    notes = tuple(_notes(main, longer.main, chosen, has))
+    notes = (*_inferred(main, original), *_notes(main, longer.main, chosen, has))
     change = _change(main, longer.main, plan.original)
     return Extension(config, longer, chosen, plan.factor, plan.original, plan.target, change, notes)
+
+
+def _length_keys(model_type: str, part: Mapping[str, Any]) -> Iterator[str]:
+    """The settings that say how long texts are: by the name that the model type has, and Command R's second one."""
+    own = (facts_of(model_type) or Facts()).renamed.get(LENGTH, LENGTH)
+    yield own if own in part else LENGTH
+    longest = family_of(model_type).longest
+    if longest is not None and part.get(longest) is not None:
+        yield longest
 
 
 def main_path(config: Mapping[str, Any], model: ModelPositions) -> list[str]:
@@ -276,6 +290,15 @@ def _change(main: ModelPositions, longer: ModelPositions, original: int) -> Chan
     return change_between(first, second, original, scale=(after.scale or 1) / (before.scale or 1))
 
 
+def _inferred(main: ModelPositions, original: int | None) -> Iterator[str]:
+    training = training_of(main)
+    if original is None and training is not None and training.inferred:
+        yield (
+            f"the original length is inferred: {training.plain:,} is the declared {training.declared:,} divided by the "
+            f"factor"
+        )
+
+
 def _notes(main: ModelPositions, longer: ModelPositions, method: Method, has: str | None) -> Iterator[str]:
     if has is not None and method != has:
         yield f"{method} replaces {has}, which the model was trained with"
@@ -286,5 +309,7 @@ def _notes(main: ModelPositions, longer: ModelPositions, method: Method, has: st
         yield "attention_factor stays as the configuration has it, and does not follow the factor"
     if any(call.option("split") is not None for layer in main.layers for call in layer.calls):
         yield "positions of images advance by less than one per token: texts with images need a smaller factor"
+    if CHUNKS in main.config:
+        yield f"{CHUNKS} stays, and vLLM goes by it instead of {method}: remove it there"
     if method == "dynamic":
         yield "keys cached at one length do not fit another: engines must rotate them anew, or cache them unrotated"

@@ -1,7 +1,7 @@
 """A short hash of what a model does with positions, so that two programs can tell whether they agree.
 
-It goes by what is computed, not by how it is written: frequencies, factors, schedules and biases, with nine digits. Two
-spellings of the same model have one fingerprint; another base, window, pairing or scale has another.
+It goes by what is computed, not by how it is written or cached: frequencies, factors, schedules and biases, with nine
+digits. Two spellings of the same model have one fingerprint; another base, window, pairing or scale has another.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _told(model: ModelPositions) -> dict[str, Any]:
 
 
 def _layer(layer: Layer) -> dict[str, Any]:
-    held = {name: _plain(value) for name, value in vars(layer).items() if name not in ("calls", "encodings")}
+    held = {name: _plain(value) for name, value in vars(layer).items() if name not in ("calls", "encodings", "cached")}
     return {**held, "encodings": [_encoding(call.outline()) for call in layer.calls]}
 
 

@@ -44,6 +44,22 @@ class Heads:
 
 
 @dataclass(frozen=True)
+class Cached:
+    """Hold what a layer caches, where that is not a key and a value of every token that it sees.
+
+    token: numbers of a token that is cached by itself.
+    window: the latest tokens that are; all that the layer sees where left out.
+    rate: tokens that share an entry, of which the whole text has some beside; none where left out.
+    entry: numbers of an entry, with those by which entries are chosen.
+    """
+
+    token: int
+    window: int | None = None
+    rate: int | None = None
+    entry: int = 0
+
+
+@dataclass(frozen=True)
 class Layer:
     """Hold what one layer does: `attend` takes all of it."""
 
@@ -59,6 +75,8 @@ class Layer:
     sinks: bool = False
     norm: Literal["before", "after"] | None = None
     """Where queries and keys are normalised: before they are rotated, or after."""
+    cached: Cached | None = None
+    """What it caches of a text; None for keys and values, or what latent attention has instead of them."""
 
     @cached_property
     def encodings(self) -> tuple[Encoding, ...]:
@@ -70,6 +88,13 @@ class Layer:
         """The encoding among them that multiplies queries by a number of their position; None where none does."""
         pairs = zip(self.calls, self.encodings, strict=True)
         return next((each for call, each in pairs if call.cls == "Temperature"), None)
+
+    @property
+    def reach(self) -> int | None:
+        """How many distances it rotates by: its window, its chunk, or those of dual chunks; None for a text's own."""
+        scalings = (call.option("scaling") for call in self.calls)
+        sizes = (each.option("chunk_size") for each in scalings if each is not None and each.cls == "DualChunk")
+        return self.window or self.chunk or next(sizes, None)
 
     @property
     def pairing(self) -> Pairing:
@@ -99,6 +124,8 @@ class Layer:
             words.append(f"window {self.window:,}")
         if self.chunk is not None:
             words.append(f"chunks of {self.chunk:,}")
+        if self.cached is not None and self.cached.rate is not None:
+            words.append(f"sees an entry for every {self.cached.rate:,} tokens and the last {self.cached.window:,}")
         if self.scale is not None and (self.heads is None or self.scale != self.heads.dim**-0.5):
             words.append(f"scale {self.scale:.6g}")
         if self.softcap is not None:
@@ -237,6 +264,6 @@ def spans(numbers: tuple[int, ...]) -> str:
 
 
 def _described(layer: Layer) -> dict[str, Any]:
-    held = {name: value for name, value in vars(layer).items() if name not in ("calls", "encodings", "heads")}
-    heads = vars(layer.heads) if layer.heads else None
-    return {**held, "heads": heads, "encodings": [call.to_plain() for call in layer.calls]}
+    held = {name: value for name, value in vars(layer).items() if name not in ("calls", "encodings", "heads", "cached")}
+    heads, cached = (None if each is None else vars(each) for each in (layer.heads, layer.cached))
+    return {**held, "heads": heads, "cached": cached, "encodings": [call.to_plain() for call in layer.calls]}

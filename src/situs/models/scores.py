@@ -8,8 +8,9 @@ at distance 0 without a factor. The softmax scale multiplies scores too, so that
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from situs.models.numbers import Rotation
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 EVERY = 2048
 """Distances up to here are all looked at, and as many beyond, at equal steps."""
+
+
+Move: TypeAlias = "Callable[[Tensor], Tensor]"
 
 
 @dataclass(frozen=True)
@@ -33,8 +37,23 @@ class Change:
     length: int
 
 
-def change_between(before: Rotation, after: Rotation, length: int, *, scale: float | int = 1.0) -> Change:
-    """Measure how much one rotation differs from another within a length; ``scale`` is the ratio of softmax scales."""
+def _as_is(distances: Tensor) -> Tensor:
+    return distances
+
+
+def change_between(
+    before: Rotation,
+    after: Rotation,
+    length: int,
+    *,
+    scale: float | int = 1.0,
+    moves: tuple[Move, Move] = (_as_is, _as_is),
+) -> Change:
+    """Measure how much one rotation differs from another within a length.
+
+    scale: the ratio of softmax scales.
+    moves: what the last token of the text is rotated against a key by, given the distance of both, in each.
+    """
     import torch
 
     old, new = (torch.tensor(each.frequencies, dtype=torch.float64) for each in (before, after))
@@ -43,8 +62,9 @@ def change_between(before: Rotation, after: Rotation, length: int, *, scale: flo
     largest = float(ratios.max()) if moving.any() else 0.0
     score, distance = 0.0, 0
     for part in distances_within(length).split(2048):  # type: ignore[no-untyped-call]
-        first = before.factor**2 * (part[:, None] * old).cos().mean(-1)
-        second = scale * after.factor**2 * (part[:, None] * new).cos().mean(-1)
+        one, other = (move(part)[:, None] for move in moves)
+        first = before.factor**2 * (one * old).cos().mean(-1)
+        second = scale * after.factor**2 * (other * new).cos().mean(-1)
         change, index = (second - first).abs().max(0)
         if float(change) > score:
             score, distance = float(change), int(part[index])

@@ -1,7 +1,8 @@
 """What a model was trained on, as far as its configuration tells: a length, and the frequencies at that length.
 
 A file that declares more than the original length of its scaling says that the model is made for the longer one with
-these frequencies (Llama 3.1, DeepSeek). Whether it was trained so, or somebody only wrote it down, no file tells.
+these frequencies (Llama 3.1, DeepSeek). Whether it was trained so, or somebody only wrote it down, no file tells. An
+engine that leaves the scaling out knows the original length alone.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ class Training:
     """With frequencies that no scaling has touched, or at which the scaling leaves them alone."""
     declared: int
     """With the frequencies of its configuration."""
+    inferred: bool = False
+    """Whether no setting says the first: it is the declared length through the factor of the scaling."""
 
     @property
     def is_scaled(self) -> bool:
@@ -42,8 +45,10 @@ def training_of(model: ModelPositions) -> Training | None:
     if first is None:
         return None
     if original is None:
-        first = max(1, round(first / _factor(model)))
-    return Training(first, declared or first)
+        plain = max(1, round(first / _factor(model)))
+        return Training(plain, first, inferred=plain != first)
+    scaled = any(call.option("scaling") is not None for layer in model.layers for call in layer.calls)
+    return Training(first, declared or first) if scaled else Training(first, first)
 
 
 def _factor(model: ModelPositions) -> float | int:

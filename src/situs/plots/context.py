@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -14,6 +15,8 @@ from situs.plots import style
 from situs.plots.style import SMALL, Sheet
 
 STATES = {"seen": "o", "interpolated": "^", "never seen": "X", "not rotated": "."}
+TALL = math.ceil(SMALL * 1.4)
+"""Points that a label takes, with its ground."""
 MOST = 4
 """Groups of layers that are drawn; more would hide each other."""
 
@@ -58,6 +61,7 @@ def _draw(sheet: Sheet, axes: Axes, report: Report, groups: list[Group], trained
     axes.set_ylim(min(waves) / 1.5, max(*waves, report.target) * 2.5)
     colours = dict(zip(STATES, (theme.hues[0], theme.hues[2], theme.hues[1], theme.faint), strict=True))
     shown: set[str] = set()
+    lengths = {"trained": trained, "target": report.target} if trained != report.target else {"trained": trained}
     for group in groups:
         numbers = [pair.index for pair in group.pairs]
         axes.plot(numbers, [pair.wavelength for pair in group.pairs], color=theme.faint, linewidth=0.8, zorder=1)
@@ -68,18 +72,45 @@ def _draw(sheet: Sheet, axes: Axes, report: Report, groups: list[Group], trained
                 shown.add(state)
                 axes.plot([pair.index for pair in some], [pair.wavelength for pair in some], marker, markersize=4.2,
                           color=colours[state], label=label, linestyle="none", zorder=2)  # fmt: skip
-        if len(groups) > 1:
-            last = group.pairs[-1]
-            name, end = f"layers {_shortened(group.layers)}", (last.index, last.wavelength)
-            _label(sheet, axes, name, end, axes.transData, "right", (-4, 6))
-    lengths = {"trained": trained, "target": report.target} if trained != report.target else {"trained": trained}
+    if len(groups) > 1:
+        _name(sheet, axes, groups, lengths.values())
     for name, length in lengths.items():
         axes.axhline(length, color=theme.ink, linewidth=1.0, linestyle=(0, (3, 2)))
-        _label(sheet, axes, f"{name}: {length:,}", (0.01, length), axes.get_yaxis_transform(), "left", (0, 3))
+        others = [each for each in lengths.values() if each != length]
+        moved = (0, _free(axes, length, others, (3, -TALL - 3)))
+        _label(sheet, axes, f"{name}: {length:,}", (0.01, length), axes.get_yaxis_transform(), "left", moved)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.0f}"))
     axes.set_xlabel("pair of channels", labelpad=3, loc="left")
     axes.legend(loc="lower right", frameon=False, fontsize=SMALL, labelcolor=theme.ink)
+
+
+def _name(sheet: Sheet, axes: Axes, groups: list[Group], lines: Collection[float | int]) -> None:
+    """Write the layers of each group beside the end of its curve: above the highest one, below the others, and to the
+    right of those that end early."""
+    ends: dict[tuple[int, float], list[str]] = {}  # groups that rotate alike have one curve
+    for group in groups:
+        moving = [pair for pair in group.pairs if math.isfinite(pair.wavelength)]
+        if moving:
+            ends.setdefault((moving[-1].index, moving[-1].wavelength), []).append(_shortened(group.layers))
+    last, highest = max(index for index, _ in ends), max(wave for _, wave in ends)
+    above, below = (6, 6 + TALL, 6 + 2 * TALL), (-6 - 3 * TALL, -6 - 4 * TALL, 6)
+    for (index, wave), layers in ends.items():
+        name, end = f"layers {' and '.join(layers)}", (index, wave)
+        if index < 0.7 * last:
+            moved = (8, _free(axes, wave, lines, (-TALL // 2, -TALL - 6, 6)))
+            _label(sheet, axes, name, end, axes.transData, "left", moved)
+        else:
+            moved = (-4, _free(axes, wave, lines, above if wave == highest else below))
+            _label(sheet, axes, name, end, axes.transData, "right", moved)
+
+
+def _free(axes: Axes, value: float | int, lines: Collection[float | int], places: tuple[int, ...]) -> int:
+    """The first place of a label, in points above a value, that no line of another value crosses."""
+    heights = {each: axes.transData.transform((0.0, each))[1] * 72 / axes.figure.dpi for each in (value, *lines)}
+    taken = [heights[each] - heights[value] for each in lines]
+    free = (place for place in places if not any(place - 2 < each < place + TALL for each in taken))
+    return next(free, places[0])
 
 
 def _label(

@@ -15,6 +15,7 @@ from situs.models.calls import Call
 from situs.models.engines.merging import magnitude, merged, with_main, yarn_magnitude
 from situs.models.engines.vllm_lengths import served_length
 from situs.models.positions import Layer, ModelPositions, Note
+from situs.models.readers.ladders import CHUNKS, Chunks, dual_chunks
 from situs.models.readers.view import View
 from situs.models.sources.strict import ConfigError
 
@@ -41,6 +42,8 @@ _BY_LAYER = """
     """
 BY_LAYER = frozenset(_BY_LAYER.split())
 """Those whose layers have windows of their own; others have one window for all, or none."""
+CHUNKED = frozenset(["qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen3_next"])
+"""Those that rotate by dual_chunk_attention_config, and by no scaling then."""
 ONE_KIND = frozenset({"qwen2", "qwen3"})
 """Those that vLLM refuses to run where some layers slide and others do not."""
 
@@ -78,6 +81,9 @@ def _changed(part: ModelPositions, config: Mapping[str, Any], served: int) -> tu
     notes: list[Note] = []
     slides = [layer.kind == "sliding" for layer in part.layers]
     mixed = any(slides) and not all(slides)
+    chunks = dual_chunks(View(config)) if name in CHUNKED else None
+    if chunks is not None:
+        notes += _about_chunks(chunks, part)
     if mixed and name in ONE_KIND:
         raise ConfigError(
             f"layer_types must be of one kind for vLLM, which runs no {name} of which some layers slide; got both."
@@ -85,7 +91,11 @@ def _changed(part: ModelPositions, config: Mapping[str, Any], served: int) -> tu
     found = []
     for index, layer in enumerate(part.layers):
         calls = tuple(
-            _rotated(_dealt(call, config, notes), part, served, notes) if call.cls == "Rotary" else call
+            call
+            if call.cls != "Rotary"
+            else call.replace(scaling=chunks.scaling)
+            if chunks is not None
+            else _rotated(_dealt(call, config, notes), part, served, notes)
             for call in layer.calls
         )
         if name == "ministral3":
@@ -100,6 +110,21 @@ def _changed(part: ModelPositions, config: Mapping[str, Any], served: int) -> tu
             changed = replace(changed, kind="full", window=None)
         found.append(changed)
     return found, list(dict.fromkeys(notes))
+
+
+def _about_chunks(chunks: Chunks, part: ModelPositions) -> list[Note]:
+    """What is not among the encodings where vLLM rotates by dual chunks."""
+    told = [
+        "vLLM's engine V1 has no attention for dual chunks and fails to load the model (vLLM issue 33470); V0 had one"
+    ]
+    if chunks.original is not None:
+        told.append(
+            f"in sequences longer than {chunks.original:,} tokens, queries are multiplied by 0.1 ln(length / "
+            f"{chunks.original:,}) + 1; no encoding here does that"
+        )
+    scaled = any(call.option("scaling") is not None for layer in part.layers for call in layer.calls)
+    told += ["vLLM reads no scaling beside it"] * scaled
+    return [Note(CHUNKS, each) for each in told]
 
 
 def _window(layers: tuple[Layer, ...]) -> int | None:

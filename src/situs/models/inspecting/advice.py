@@ -142,7 +142,8 @@ def _beyond_limit(main: ModelPositions, target: int, reason: str) -> Advice:
 def settings_of(extension: Extension, model: ModelPositions) -> dict[str, str]:
     """What to paste where, for each engine that has the model's own file."""
     part = main_settings(dict(extension.config), extension.positions)
-    keys = ("max_position_embeddings", "original_max_position_embeddings", "rope_parameters")
+    lengths = ("max_position_embeddings", "model_max_length", "max_seq_len")
+    keys = (*lengths, "original_max_position_embeddings", "rope_parameters")
     pasted: dict[str, Any] = {key: part[key] for key in keys if key in part}
     for key in reversed(main_path(dict(extension.config), extension.positions)):
         pasted = {key: pasted}

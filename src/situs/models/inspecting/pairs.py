@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from situs.models.calls import Call
 from situs.models.numbers import Rotation, rotation_by, rotation_call
 from situs.models.positions import Layer, spans
 from situs.models.training import Training, unscaled
@@ -53,7 +54,7 @@ def pairs_of(layer: Layer, training: Training, target: int, *, trained: Layer | 
     call, first_call = rotation_call(layer), rotation_call(layer if trained is None else trained)
     assert call is not None
     assert first_call is not None
-    span = layer.window or layer.chunk
+    span = layer.reach
     plain = rotation_by(unscaled(first_call)).frequencies
     before = rotation_by(first_call, training.declared).frequencies
     now = rotation_by(call, target)
@@ -86,8 +87,10 @@ def scaling_in(layer: Layer, target: int, training: Training | None) -> str:
     if call is None:
         return "a scaling of rotary changes nothing here, because these layers do not rotate"
     scaling = call.option("scaling")
+    if scaling is not None and scaling.cls == "DualChunk":
+        return _chunked(scaling, target)
     name = "a scaling" if scaling is None else scaling.cls
-    span = layer.window or layer.chunk
+    span = layer.reach
     known = math.inf if training is None else training.plain
     if span is not None and span <= min(target, known):
         needed = " that is needed" if scaling is not None else ""
@@ -105,6 +108,15 @@ def scaling_in(layer: Layer, target: int, training: Training | None) -> str:
     if now.factor != 1:
         words.append(f"multiplies cosines and sines by {now.factor:.4g}")
     return f"{name} {' and '.join(words) or 'changes nothing at this length'}"
+
+
+def _chunked(scaling: Call, target: int) -> str:
+    """What dual chunks change: nothing in texts that end before the first distance that is cut off."""
+    farthest = scaling.option("chunk_size")
+    if target <= farthest + 1:
+        return f"DualChunk changes nothing at this length: it changes distances beyond {farthest:,}"
+    size = farthest - scaling.option("local_size")
+    return f"DualChunk counts positions anew every {size:,} tokens, so that no distance is beyond {farthest:,}"
 
 
 def angle_errors(rotation: Rotation, target: int) -> dict[str, float]:

@@ -44,6 +44,8 @@ def _part(part: Part) -> dict[str, Any]:
         "model_type": part.model.model_type,
         "lengths": {name: value for name, value in vars(part.model.lengths).items() if value},
         "trained_length": None if part.training is None else part.training.length,
+        "original_length": None if part.training is None else part.training.plain,
+        "original_length_is_inferred": part.training is not None and part.training.inferred,
         "groups": [_group(each) for each in part.groups],
         "tables": list(part.tables),
         "cache": [asdict(each) for each in part.caches],

@@ -129,7 +129,8 @@ def _part(model: ModelPositions, target: int | None, name: str) -> Part:
     for numbers, layer in model.groups():
         rotation = rotation_of(layer, target)
         pairs = () if rotation is None or training is None else pairs_of(layer, training, target)
-        errors = {} if rotation is None else angle_errors(rotation, target)
+        farthest = target if layer.kind != "full" else min(target, layer.reach or target)  # chunks count anew
+        errors = {} if rotation is None else angle_errors(rotation, farthest)
         scaling = scaling_in(layer, target, training) if rotates else ""
         groups.append(Group(spans(numbers), layer, pairs, errors, scaling, tuple(lines_of(layer, target))))
     return Part(name, model, training, tuple(groups), tuple(table_lines(model, target)), caches_of(model, target),
@@ -153,12 +154,15 @@ def _engines(source: object, inspected: Engine, target: int) -> dict[str, tuple[
             continue
         lines = []
         served = reading.main.lengths.served
+        why = f"vLLM serves {served or 0:,} tokens where it is not told otherwise"
+        reasons = [note.text.removeprefix(why) for note in reading.main.notes if note.text.startswith(why)]
         if served is not None:
             more = f"; {MORE[engine]} {target} for this length" if served < target and engine in MORE else ""
-            lines.append(f"serves {served:,} tokens by default{more}")
+            lines.append(f"serves {served:,} tokens by default{''.join(reasons)}{more}")
         if engine != "transformers" and not isinstance(first, ConfigError):
             known = {str(note) for note in (*first.notes, *first.main.notes)}
-            notes = [text for note in (*reading.notes, *reading.main.notes) if (text := str(note)) not in known]
+            told = (str(note) for note in (*reading.notes, *reading.main.notes) if not note.text.startswith(why))
+            notes = [text for text in told if text not in known]
             unchecked = any("not checked" in note for note in notes)
             alike = fingerprint(reading) == expected
             same = "same positions as transformers" if alike else "other positions than transformers"

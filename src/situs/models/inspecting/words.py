@@ -9,17 +9,19 @@ layers 0-27: Rotary(head_dim=128, base=1000000.0)
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from situs.models.positions import spans
+from situs.models.wrapping import filled
 
 if TYPE_CHECKING:
     from situs.models.inspecting.advice import Advice
+    from situs.models.inspecting.memory import Cache
     from situs.models.inspecting.pairs import Pair
     from situs.models.inspecting.report import Group, Part, Report
+    from situs.models.training import Training
 
 BOLD, WARNING, RESET = "\033[1m", "\033[33m", "\033[0m"
 
@@ -49,9 +51,9 @@ def _head(report: Report, width: int) -> Iterator[str]:
     yield f"{BOLD}{model.model_type} at {report.target:,} tokens{RESET}, as {report.engine} reads it"
     yield f"fingerprint {report.fingerprint}"
     if not model.verified:
-        yield from _filled("This model type is not in the table: it was read by the general rule.", width, "")
+        yield from filled("This model type is not in the table: it was read by the general rule.", width, "")
     for note in model.notes:
-        yield from _filled(f"note: {note}", width, "  ")
+        yield from filled(f"note: {note}", width, "  ")
 
 
 def _part(part: Part, report: Report, width: int, pairs: bool) -> Iterator[str]:
@@ -59,48 +61,54 @@ def _part(part: Part, report: Report, width: int, pairs: bool) -> Iterator[str]:
     yield ""
     known = [] if training is None else [f"made for {training.length:,} tokens"]
     if training is not None and training.plain != training.declared:
-        known[0] += f" (trained on {training.plain:,} before scaling)"
+        known[0] += f" (trained on {training.plain:,} before scaling{_inferred(training)})"
+    if training is not None and (model.lengths.declared or 0) > training.length:
+        known.append(f"{model.lengths.declared:,} declared")
     if model.lengths.limit is not None:
         known.append(f"{model.lengths.limit:,} at most: {model.lengths.reason}")
     count = len(model.layers)
     named = f"{part.name}: {model.model_type}, " if part.name else ""
     head = f"{named}{count} layer{'s' * (count != 1)}"
-    first, *rest = _filled(f"{head}; {'; '.join(known) or 'no length is named'}", width, "")
+    first, *rest = filled(f"{head}; {'; '.join(known) or 'no length is named'}", width, "")
     yield from (first.replace(head, f"{BOLD}{head}{RESET}"), *rest)
     if model is not report.model:
         for note in model.notes:
-            yield from _filled(f"note: {note}", width, "  ")
+            yield from filled(f"note: {note}", width, "  ")
     for line in part.tables:
-        yield from _filled(line, width, "  ")
+        yield from filled(line, width, "  ")
     if not part.groups:
         for call in model.input:
-            yield from _filled(f"input: {call!r}", width, "  ")
+            yield from filled(f"input: {call!r}", width, "  ")
         for numbers, layer in model.groups():
-            yield from _filled(f"layers {spans(numbers)}: {layer}", width, "  ")
+            yield from filled(f"layers {spans(numbers)}: {layer}", width, "  ")
         return
     for group in part.groups:
         yield from _group(group, part, report.target, width, pairs)
     yield from _costs(part, report.target, width)
 
 
+def _inferred(training: Training) -> str:
+    return ", inferred from its factor" if training.inferred else ""
+
+
 def _group(group: Group, part: Part, target: int, width: int, pairs: bool) -> Iterator[str]:
-    yield from _filled(f"layer{'s' * (not group.layers.isdecimal())} {group.layers}: {group.layer}", width, "  ")
+    yield from filled(f"layer{'s' * (not group.layers.isdecimal())} {group.layers}: {group.layer}", width, "  ")
     if group.pairs:
         assert part.training is not None
-        span = group.layer.window or group.layer.chunk or part.training.length
+        span = group.layer.reach or part.training.length
         yield from _table(group.pairs, min(span, part.training.length), target, each=pairs)
     if group.scaling:
-        yield from _filled(group.scaling, width, "    ")
+        yield from filled(group.scaling, width, "    ")
     if group.errors:
         told = ", ".join(f"{name} {_radians(error)}" for name, error in group.errors.items())
-        yield from _filled(f"angles formed in half or single precision are off by up to: {told}", width, "    ")
+        yield from filled(f"angles formed in half or single precision are off by up to: {told}", width, "    ")
     for line in group.others:
-        yield from _filled(line, width, "    ")
+        yield from filled(line, width, "    ")
 
 
 def _radians(error: float) -> str:
     if not math.isfinite(error):
-        return "everything (positions overflow)"
+        return "any angle (positions overflow)"
     return f"{error:.2g} rad" if error < 2 * math.pi else f"{error:,.0f} rad (more than a turn)"
 
 
@@ -137,13 +145,19 @@ def _short(number: float | int) -> str:
 def _costs(part: Part, target: int, width: int) -> Iterator[str]:
     if part.caches:
         total = sum(cache.bytes for cache in part.caches)
-        parts = ", ".join(f"{c.kind} layers {_bytes(c.bytes)} ({c.tokens:,} tokens each)" for c in part.caches)
+        parts = ", ".join(f"{c.kind} layers {_bytes(c.bytes)} ({_held(c)} each)" for c in part.caches)
         each = f": {parts}" if len(part.caches) > 1 else ""
-        yield from _filled(f"cache of keys and values, one text, 16 bits: {_bytes(total)}{each}", width, "  ")
+        yield from filled(f"cache of keys and values, one text, 16 bits: {_bytes(total)}{each}", width, "  ")
     if part.table_bytes:
-        yield from _filled(
+        yield from filled(
             f"cosines and sines for {target:,} positions in 32 bits: {_bytes(part.table_bytes)}", width, "  "
         )
+
+
+def _held(cache: Cache) -> str:
+    """What one layer holds of a text."""
+    tokens = f"{cache.tokens:,} tokens"
+    return f"{tokens} and {cache.entries:,} entries" if cache.entries else tokens
 
 
 def _bytes(count: int) -> str:
@@ -155,12 +169,12 @@ def _bytes(count: int) -> str:
 
 def _advice(advice: Advice, width: int) -> Iterator[str]:
     yield ""
-    yield from (f"{BOLD}{line}{RESET}" for line in _filled(advice.headline, width, ""))
+    yield from (f"{BOLD}{line}{RESET}" for line in filled(advice.headline, width, ""))
     for reason in advice.reasons:
-        yield from _filled(reason, width, "  ")
+        yield from filled(reason, width, "  ")
     if advice.options:
         below = advice.options[0].change.length
-        yield from _filled(f"What each method would do; changes are the largest below {below:,} tokens:", width, "  ")
+        yield from filled(f"What each method would do; changes are the largest below {below:,} tokens:", width, "  ")
         rows = [("method", "factor", "pairs never seen", "change of frequencies", "change of scores")]
         rows += [
             (each.method, f"{each.factor:.4g}", str(each.unseen), _percent(each.change.frequency),
@@ -173,7 +187,7 @@ def _advice(advice: Advice, width: int) -> Iterator[str]:
     for place, text in advice.settings.items():
         yield f"  {BOLD}{place}{RESET}"
         said = text.startswith(("-", "{"))  # to be pasted, not read
-        yield from (f"    {line}" for line in text.splitlines()) if said else _filled(text, width, "    ")
+        yield from (f"    {line}" for line in text.splitlines()) if said else filled(text, width, "    ")
 
 
 def _percent(share: float) -> str:
@@ -184,14 +198,6 @@ def _engines(report: Report, width: int) -> Iterator[str]:
     yield ""
     yield f"{BOLD}How engines read this file{RESET}"
     for engine, lines in report.engines.items():
-        yield from _filled(f"{engine}: {lines[0]}", width, "  ")
+        yield from filled(f"{engine}: {lines[0]}", width, "  ")
         for line in lines[1:]:
-            yield from _filled(line, width, "    ")
-
-
-def _filled(text: str, width: int, indent: str) -> list[str]:
-    """Lines of at most ``width`` characters, those behind the first two characters farther right."""
-    return textwrap.wrap(
-        text, width, initial_indent=indent, subsequent_indent=f"{indent}  ", break_long_words=False,
-        break_on_hyphens=False,
-    ) or [""]  # fmt: skip
+            yield from filled(line, width, "    ")

@@ -98,6 +98,12 @@ def surroundings() -> Iterator[None]:
 def computed_parts(model: ModelPositions, request: Asked) -> tuple[Part, ...]:
     """The parts of a model that have positions; raises where none has."""
     positions, layers, length = request
+    every = [layer for _, part in model.stacks() for layer in part.layers]
+    if any(layer.kind == "full" and layer.reach is not None for layer in every):
+        raise ConfigError(
+            "source must rotate each vector by its own position, since the numbers of single vectors are computed; got "
+            "DualChunk, which goes by the pair of a query and a key. Read the configuration with engine='transformers'."
+        )
     parts = parts_of(model, positions, length, layers)
     if not parts:
         raise ConfigError(f"source must be a model with layers, since their numbers are computed; got {model!r}.")

@@ -3,11 +3,13 @@ may change in it.
 
 A port is right if its number lies within ``u rounding + a angle + w wide`` of ours, where u is the unit roundoff of its
 dtype, a that of the dtype in which it forms angles (float64, or float32 if that is forgiven), and w the smaller of u
-and float32's, for what nobody may form in half precision.
+and float32's, for what nobody may form in half precision. Angles of float32 are no mistake within the first turn, where
+they are as exact as float32 is: ``wide`` holds what they change there.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,6 +26,7 @@ from situs.positions import Positions
 
 # In units of roundoff: a cosine or sine of a right angle; a product of two of them and a sum; a logarithm or a power.
 OF_TABLES, OF_PRODUCTS, OF_POWERS = 4.0, 3.0, 6.0
+TURN = 2 * math.pi
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,10 +122,9 @@ class Rotated:
         x = probe(f"{self.name}.batch_q", ids.numel(), self._heads.dim)
         found = self._rotated(self.rule, x, ids.reshape(-1, 1), self.rule.of_queries if self.rule else 1.0)
         shape = (*ids.shape, self._heads.dim)
-        rounding, angle = (
-            each.reshape(shape) if isinstance(each, Tensor) else each for each in (found.rounding, found.angle)
-        )
-        return Numbers(found.value.reshape(shape), rounding, angle)
+        roundings = (found.rounding, found.angle, found.wide)
+        rest = (each.reshape(shape) if isinstance(each, Tensor) else each for each in roundings)
+        return Numbers(found.value.reshape(shape), *rest)
 
     def batch_temperature(self) -> Numbers:
         """What queries of a batch are multiplied by, (rows, tokens)."""
@@ -150,8 +152,8 @@ class Rotated:
         return torch.tensor(self.batch.ids(), dtype=torch.float64)
 
     def _table(self, which: int) -> Numbers:
-        cos, sin, angle = _points(self._rule, self._moved(self.positions))
-        return Numbers((cos, sin)[which], rounding=OF_TABLES * abs(self._rule.factor), angle=angle)
+        cos, sin, angle, near = _points(self._rule, self._moved(self.positions))
+        return Numbers((cos, sin)[which], rounding=OF_TABLES * abs(self._rule.factor), angle=angle, wide=near)
 
     def _moved(self, positions: Tensor) -> Tensor:
         for move in self.group.moves:
@@ -161,10 +163,11 @@ class Rotated:
     def _rotated(self, rule: Rule | None, x: Tensor, positions: Tensor, factor: float) -> Numbers:
         if rule is None:
             return Numbers(x, rounding=x.abs())
-        cos, sin, angle = _points(rule, self._moved(positions))
+        cos, sin, angle, near = _points(rule, self._moved(positions))
         size = abs(rule.factor * factor)
         rounding = x.abs() + rule.weights(x, torch.full_like(cos, OF_PRODUCTS * size))
-        return Numbers(factor * rule.rotate(x, cos, sin), rounding, rule.weights(x, abs(factor) * angle))
+        of_angles, of_near = (rule.weights(x, abs(factor) * each) for each in (angle, near))
+        return Numbers(factor * rule.rotate(x, cos, sin), rounding, of_angles, of_near)
 
     def _heated(self, ids: Tensor) -> Numbers:
         for move in (*self.group.moves, *self.group.heated):
@@ -182,18 +185,21 @@ class Rotated:
         return Numbers(value, rounding=OF_TABLES * value.abs())
 
 
-def _points(rule: Rule, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Cosines and sines with the factor, and what angles that are a roundoff off change in them."""
+def _points(rule: Rule, positions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Cosines and sines with the factor, and what angles that are a roundoff off change in them: whole, and as far as
+    they lie within the first turn."""
     axes = 1 + max(rule.axis_of_pair, default=rule.frequencies.shape[0] - 1 if rule.mixed else 0)
     if positions.shape[1] < axes:  # text, whose one position stands for every coordinate
         positions = positions[:, :1].expand(-1, axes)
-    angles = rule.angles(positions)
+    angles, powers = rule.angles(positions), of_powers(rule.frequencies)
     if rule.mixed:
-        off = positions.abs() @ (rule.frequencies.abs() * of_powers(rule.frequencies))
+        off, powers = positions.abs() @ (rule.frequencies.abs() * powers), powers.amax(0)
     else:
-        off = angles.abs() * of_powers(rule.frequencies)
+        off = angles.abs() * powers
+    near = torch.minimum(off, TURN * powers)
     cos, sin = rule.factor * angles.cos(), rule.factor * angles.sin()
-    return (sin if rule.swaps else cos), (cos if rule.swaps else sin), abs(rule.factor) * off
+    size = abs(rule.factor)
+    return (sin if rule.swaps else cos), (cos if rule.swaps else sin), size * off, size * near
 
 
 def of_powers(frequencies: Tensor) -> Tensor:

@@ -107,7 +107,10 @@ class Scored(Rotated):
         value = factors * (q.value @ k.value.T)
         sizes = factors.abs() * (q.value.abs() @ k.value.abs().T)
         zero = torch.zeros_like(q.value)
-        angle = factors.abs() * ((zero + q.angle) @ k.value.abs().T + q.value.abs() @ (zero + k.angle).T)
+        angle, wide = (
+            factors.abs() * ((zero + of_q) @ k.value.abs().T + q.value.abs() @ (zero + of_k).T)
+            for of_q, of_k in ((q.angle, k.angle), (q.wide, k.wide))
+        )
         rounding = OF_SCORES * sizes
         if self.group.terms and self.group.adds:
             value, rounding = value + self.term.value, rounding + self.term.rounding
@@ -115,7 +118,7 @@ class Scored(Rotated):
             bias = self._matrix()
             value = value + (bias.value if self.group.adds else torch.zeros_like(bias.value))
             rounding = rounding + bias.rounding
-        return Numbers(value, rounding + 4 * value.abs(), angle)
+        return Numbers(value, rounding + 4 * value.abs(), angle, wide)
 
     def cls_bias(self) -> Numbers:
         """The bias from [CLS] to cells, from cells to it, and of it alone, (heads, 3)."""

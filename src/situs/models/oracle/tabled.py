@@ -12,7 +12,7 @@ from situs.encodings.sinusoidal import Sinusoidal
 from situs.functional.sinusoids import sinusoids
 from situs.models.oracle.parts import ROTATIONS, Part, Table
 from situs.models.oracle.places import Batch
-from situs.models.oracle.rotated import OF_TABLES, Numbers, of_powers
+from situs.models.oracle.rotated import OF_TABLES, TURN, Numbers, of_powers
 from situs.models.oracle.rules import as_written
 from situs.positions import Positions
 
@@ -47,7 +47,9 @@ class Tabled:
         found = self._encoded(ids.flatten(), valid.flatten())
         shape = (*ids.shape, found.value.shape[-1])
         assert isinstance(found.angle, Tensor)
-        return Numbers(found.value.reshape(shape), found.rounding, found.angle.reshape(shape))
+        assert isinstance(found.wide, Tensor)
+        angle, wide = (each.reshape(shape) for each in (found.angle, found.wide))
+        return Numbers(found.value.reshape(shape), found.rounding, angle, wide)
 
     def _batch(self) -> tuple[Tensor, Tensor]:
         assert self.batch is not None
@@ -77,8 +79,11 @@ class Tabled:
         positions = Positions.explicit(ids, valid=None if valid is None else valid[None])
         value = made.encode(positions, torch.float64)[0]
         frequencies = made.frequencies()
-        off = (ids.double() + made.offset).abs()[:, None] * (frequencies * of_powers(frequencies))
-        return Numbers(value, OF_TABLES, sinusoids(off, off, made.dim, made.layout))
+        powers = of_powers(frequencies)
+        off = (ids.double() + made.offset).abs()[:, None] * (frequencies * powers)
+        near = torch.minimum(off, TURN * powers)
+        of_angles, of_near = (sinusoids(each, each, made.dim, made.layout) for each in (off, near))
+        return Numbers(value, OF_TABLES, of_angles, of_near)
 
 
 def batch_ids(part: Part) -> Numbers:

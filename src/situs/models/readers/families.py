@@ -49,6 +49,8 @@ class Family:
     scaled_layers: the setting that lists the layers whose frequencies are scaled.
     window: the settings that hold the window.
     spans: what it counts: the keys that a query sees, itself included; half of them; or how far it sees to each side.
+    compresses: whether keys are values too, and layers cache the window alone and an entry for several tokens.
+    longest: the setting that says how long texts are where max_position_embeddings says less.
     """
 
     interleaved: bool | str = False
@@ -85,6 +87,8 @@ class Family:
     scaled_layers: str | None = None
     sections: tuple[Literal["contiguous", "interleaved", "ernie"], tuple[int, ...]] | None = None
     values: Literal["rotated", "rotated and back"] | None = None
+    compresses: bool = False
+    longest: str | None = None
 
 
 GENERAL = Family()
@@ -127,6 +131,7 @@ FAMILIES = _rows(
     ("nanochat", {"reverse": True}),
     ("minimax_m2", {"rotated": "rotary_dim"}),
     ("dbrx", {"inner": True}),
+    ("cohere", {"longest": "model_max_length"}),
     ("molmo2_text", {"scaled_layers": "rope_scaling_layers"}),
     ("longcat_flash", {"layers": ("num_layers", 2)}),
     # how many channels are rotated
@@ -307,6 +312,7 @@ FAMILIES = _rows(
             "rotated": "qk_rope_head_dim",
             "values": "rotated and back",
             "sinks": True,
+            "compresses": True,
         },
     ),
     (

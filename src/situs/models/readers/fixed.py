@@ -7,6 +7,7 @@ from situs.models.positions import Heads, Layer, Lengths, ModelPositions, Note
 from situs.models.readers.facts import Facts
 from situs.models.readers.families import Family
 from situs.models.readers.sizes import CHANNELS, HEADS, layer_count, shared
+from situs.models.readers.stack import roberta_table
 from situs.models.readers.view import View, told
 from situs.models.sources.strict import ConfigError
 
@@ -51,24 +52,15 @@ def read_esm(view: View, model_type: str, family: Family, facts: Facts) -> Model
     kind = view.choice(
         "position_embedding_type", choices=kinds, reason="positions are a table or rotations", default="absolute"
     )
-    length = view.require("max_position_embeddings", reason="it counts tokens")
     base = view.number("rope_theta", reason=BASE, default=10000.0, above=0)
     causal = view.flag("is_decoder")
     if kind == "rotary":
+        length = view.require("max_position_embeddings", reason="it counts tokens")
         call = Call.of("Rotary", head_dim=heads.dim, base=base)
         layer = Layer("full", (call,), heads, causal=causal, scale=heads.dim**-0.5)
         return ModelPositions(model_type, layers=(layer,) * count, lengths=Lengths(length))
-    row = view.require("pad_token_id", reason="its row of the table is for padding", least=0)
-    if row + 1 >= length:
-        raise ConfigError(
-            f"{view.name('max_position_embeddings')} must be more than {row + 1}, since the first rows of the table "
-            f"are for no position; got {length}."
-        )
-    width = view.require("hidden_size", reason=CHANNELS)
-    table = Call.of("Learned", dim=width, max_length=length, offset=row + 1, padding_row=row)
+    table, lengths = roberta_table(view, view.require("hidden_size", reason=CHANNELS))
     layer = Layer("full", (), heads, causal=causal, scale=heads.dim**-0.5)
-    usable = length - row - 1
-    lengths = Lengths(length, limit=usable, reason=f"the learned table has rows for {usable:,} tokens")
     return ModelPositions(model_type, input=(table,), layers=(layer,) * count, lengths=lengths)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from situs.models.calls import Call
 from situs.models.positions import Note
 from situs.models.readers.facts import Facts
 from situs.models.readers.families import Family
@@ -19,8 +21,39 @@ SHARE = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_emb_fraction
 PER_LAYER = ("rope_theta", "partial_rotary_factors")
 SECTIONS = ("mrope_section", "xdrope_section", "mrope_interleaved", "interleaved")
 RATES = "it is the base of the frequencies"
+CHUNKS = "dual_chunk_attention_config"
 
 MISSING_TYPE: Any = object()
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Hold what dual_chunk_attention_config says: chunks that vLLM and SGLang rotate by, and transformers does not."""
+
+    scaling: Call
+    original: int | None
+    """What the model was trained on."""
+
+    def unread(self) -> str:
+        """What it means that transformers does not read it."""
+        beyond = f": beyond {self.original:,} tokens, distances are new to the model" if self.original else ""
+        return f"transformers and llama.cpp do not read it{beyond}; vLLM and SGLang rotate by its chunks"
+
+
+def dual_chunks(view: View) -> Chunks | None:
+    """Read dual_chunk_attention_config, as Qwen2.5-1M has it; None where it is not there."""
+    part = view.part(CHUNKS)
+    if part is None:
+        return None
+    size = part.require("chunk_size", reason="no distance is beyond it")
+    local = part.require("local_size", reason="it counts tokens of the chunk before", least=0)
+    if 2 * local >= size:
+        raise ConfigError(
+            f"{part.name('local_size')} must be less than half of {part.name('chunk_size')}, since chunks have the "
+            f"difference of both and lie behind one another; got {local} and {size}."
+        )
+    original = part.count("original_max_position_embeddings", reason="it counts tokens")
+    return Chunks(Call.of("DualChunk", chunk_size=size, local_size=local), original)
 
 
 def ladders_of(

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from situs.models.calls import Call
-from situs.models.positions import Heads, Layer, Lengths, ModelPositions, Note
+from situs.models.positions import Cached, Heads, Layer, Lengths, ModelPositions, Note
 from situs.models.readers.facts import Facts
 from situs.models.readers.families import Family
-from situs.models.readers.ladders import beyond, ladders_of
+from situs.models.readers.ladders import CHUNKS, beyond, dual_chunks, ladders_of
 from situs.models.readers.rope import Ladder
 from situs.models.readers.schedule import KINDS, Pattern, layer_types
 from situs.models.readers.sizes import few, heads_of, layer_count
@@ -37,7 +37,7 @@ def read_rotary(view: View, model_type: str, family: Family, facts: Facts) -> Mo
     else:
         layers = layer_count(view, key) * times
     types = layer_types(view, layers, family.schedule)
-    length, notes = _length(view)
+    length, declared, notes = _length(view, family)
     ladders, more = ladders_of(view, model_type, family, facts, types, length)
     notes += more
     bases = _bases(view, layers) if family.rotates == "layer_rope_theta" else None
@@ -62,23 +62,32 @@ def read_rotary(view: View, model_type: str, family: Family, facts: Facts) -> Mo
         found.append(alike[asked])
     used = [each for each in ladders.values() if each is not None]
     original = next((each.original_length for each in used if each.scaling is not None), None)
+    chunks = dual_chunks(view)
+    if chunks is not None:
+        original = original or chunks.original
+        notes.append(Note(view.name(CHUNKS), chunks.unread()))
     notes += [Note("", note) for each in dict.fromkeys(used) for note in each.notes]
     notes += [note for each in dict.fromkeys(used) for note in beyond(each, length)]
     return ModelPositions(
-        model_type, layers=tuple(found), lengths=Lengths(declared=length, original=original), notes=tuple(notes)
+        model_type, layers=tuple(found), lengths=Lengths(declared=declared, original=original), notes=tuple(notes)
     )
 
 
-def _length(view: View) -> tuple[int | None, list[Note]]:
-    """The longest text, by the first of its names that is written; Command R has two of them."""
+def _length(view: View, family: Family) -> tuple[int | None, int | None, list[Note]]:
+    """What transformers takes for the longest text, by the first of its names that is written; and what is. Command R
+    has two of them, of which vLLM and llama.cpp go by the larger."""
     said = [key for key in LENGTH if view.says(key)]
     length = view.count(*said[:1] or LENGTH, reason="it counts tokens")
-    notes = []
+    declared, notes = length, []
     for key in said[1:]:
         other = view.count(key, reason="it counts tokens")
-        if other != length:
+        if other != length and key == family.longest:
+            declared = other
+            text = f"{length:,} bounds nothing: {view.name(key)} is {other:,}, which vLLM and llama.cpp serve"
+            notes.append(Note(view.name(said[0]), text))
+        elif other != length:
             notes.append(Note(view.name(key), f"{other:,} changes nothing: {view.name(said[0])} is {length:,}"))
-    return length, notes
+    return length, declared, notes
 
 
 def _settings_of_layers(view: View) -> dict[int, Mapping[str, Any]]:
@@ -115,8 +124,27 @@ def _layer(view: View, family: Family, type_: str, ladder: Ladder | None, rotate
     cap = None if family.softcap is None else view.number(family.softcap, reason="it bounds scores", above=0)
     return Layer(
         kind, tuple(calls), heads, window, chunk, causal, _scale(view, family, heads, ladder), cap,
-        sinks, norm,
+        sinks, norm, _cached(view, type_, heads, window) if family.compresses else None,
     )  # fmt: skip
+
+
+RATES = {"compressed_sparse_attention": ("csa", 4), "heavily_compressed_attention": ("hca", 128)}
+"""Types of layers that cache an entry for several tokens: the older name of how many, and how many where left out."""
+
+
+def _cached(view: View, type_: str, heads: Heads, window: int | None) -> Cached:
+    """What a layer of DeepSeek V4 caches: one vector is key and value; sparse layers have keys of an indexer beside.
+    Tokens that wait for an entry to be full are left out."""
+    token = heads.keys * heads.dim
+    if type_ not in RATES:
+        return Cached(token, window)
+    (older, usual), reason = RATES[type_], "so many tokens share an entry of the cache"
+    part = view.part("compress_rates")
+    rate = view.count(f"compress_rate_{older}", reason=reason)
+    rate = rate or (None if part is None else part.count(type_, reason=reason)) or usual
+    width = view.count("index_head_dim", reason="it counts channels", default=128) or 128
+    last = view.require("sliding_window", reason="it counts the keys that a query sees")
+    return Cached(token, last, rate, token + width * (older == "csa"))
 
 
 def _window(view: View, family: Family, *, causal: bool) -> int | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from situs.models.calls import Call
 from situs.models.positions import Heads, Kind, Layer, Lengths, Note
+from situs.models.readers.sizes import shared
 from situs.models.readers.view import View, told
 from situs.models.sources.strict import ConfigError
 
@@ -22,14 +23,7 @@ class Options(dict[str, Any]):
 def equal_heads(view: View, *, layers: str = "num_attention_heads", dim: int | None = None) -> Heads:
     """Heads that share the model's channels, or have ``dim`` each, and as many for keys as for queries."""
     queries = view.require(layers, reason="it counts heads")
-    if dim is None:
-        width = view.require("hidden_size", reason="heads share its channels")
-        if width % queries:
-            raise ConfigError(
-                f"{view.spelling('hidden_size')} must be a multiple of {view.spelling(layers)}, since heads share its "
-                f"channels; got {width} and {queries}."
-            )
-        dim = width // queries
+    dim = shared(view, ("hidden_size",), queries) if dim is None else dim
     return Heads(queries, queries, dim, dim)
 
 

@@ -48,8 +48,11 @@ class Search:
         self.port = dict(sorted(port.items(), key=lambda each: each[1].value.numel()))
         self.numbers = {name: computed.numbers(name) for name in self.port}
 
-    def run(self) -> list[Match]:
-        """The simplest explanations: all that are equally simple, none where there is none."""
+    def run(self, beside: Sequence[Mistake] | None = None) -> list[Match]:
+        """The simplest explanations: all that are equally simple, none where there is none.
+
+        beside: the mistakes of which one is in every pair that is tried; any two make a pair if left out.
+        """
         singles = [(each, changed) for each in CATALOGUE if (changed := each.change(self.right)) is not None]
         exact, forgiven = self._tried([((each,), part) for each, part in singles])
         if self._explains(self.right, FLOAT32):
@@ -61,7 +64,9 @@ class Search:
             ((first, second), changed)
             for index, (first, part) in enumerate(singles)
             for second, _ in singles[index + 1 :]
-            if first.aspect != second.aspect and (changed := second.change(part)) is not None
+            if first.aspect != second.aspect
+            and (beside is None or first in beside or second in beside)
+            and (changed := second.change(part)) is not None
         ]
         exact, forgiven = self._tried(pairs)
         if not exact and not forgiven:

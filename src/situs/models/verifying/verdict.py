@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from situs.models.verifying.comparing import Difference
+from situs.models.wrapping import WIDTH, filled
 
-WIDTH = 80
 UNTOUCHED = (
     "every array is bit for bit the golden file's own: was the file filled? Write what the port computes over its "
     "arrays."
@@ -81,47 +80,46 @@ class Verdict:
         """`describe` as JSON."""
         return json.dumps(self.describe(), indent=2)
 
-    def __str__(self) -> str:
-        return "\n".join(self._lines())
+    def render(self, *, width: int = WIDTH) -> str:
+        """The verdict as text, in lines of at most ``width`` columns."""
+        return "\n".join(self._lines(width))
 
-    def _lines(self) -> Iterator[str]:
+    def __str__(self) -> str:
+        return self.render()
+
+    def _lines(self, width: int) -> Iterator[str]:
         count, dtypes = len(self.compared), " and ".join(self.dtypes)
         arrays = f"{count} array{'s' * (count != 1)} of {self.model_type}"
         if self.agrees:
             yield f"agrees: {count} of {arrays} within rounding, as {dtypes}"
             if self.untouched:
-                yield from _wrapped(UNTOUCHED)
+                yield from filled(UNTOUCHED, width)
             return
-        yield from _wrapped(f"disagrees: {len(self.differences)} of {arrays} differ by more than rounding of {dtypes}")
+        yield from filled(
+            f"disagrees: {len(self.differences)} of {arrays} differ by more than rounding of {dtypes}", width
+        )
         if self.agrees_in is not None:
             dtype = self.agrees_in
-            yield from _wrapped(
-                f"agrees within rounding of {dtype}: give --dtype {dtype}, if the port computes in {dtype}"
+            yield from filled(
+                f"agrees within rounding of {dtype}: give --dtype {dtype}, if the port computes in {dtype}", width
             )
         for finding in self.findings:
             yield ""
-            yield from _wrapped(f"{finding.where}:")
+            yield from filled(f"{finding.where}:", width)
             if not finding.explanations:
-                yield from _wrapped("no mistake of the catalogue explains this, nor do two together", "  ")
+                yield from filled("no mistake of the catalogue explains this, nor do two together", width, "  ")
             for index, each in enumerate(finding.explanations[:MOST]):
-                yield from _wrapped(f"{'or ' * bool(index)}{', and '.join(each.mistakes)}", "  ")
-                yield from _wrapped(each.matters, "    ")
+                yield from filled(f"{'or ' * bool(index)}{', and '.join(each.mistakes)}", width, "  ")
+                yield from filled(each.matters, width, "    ")
                 for cure in each.cures:
-                    yield from _wrapped(f"correct: {cure}", "    ")
+                    yield from filled(f"correct: {cure}", width, "    ")
             more = len(finding.explanations) - MOST
             if more > 0:
                 yield f"  or {more} other{'s' * (more > 1)}, equally good: fill more arrays to tell them apart"
         yield ""
         yield "first differences:"
         for difference in self.differences[:MOST]:
-            yield from _wrapped(str(difference), "  ")
+            yield from filled(str(difference), width, "  ")
         if len(self.differences) > MOST:
             more = len(self.differences) - MOST
             yield f"  and in {more} more array{'s' * (more > 1)}"
-
-
-def _wrapped(text: str, indent: str = "") -> list[str]:
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ", break_long_words=False,
-        break_on_hyphens=False,
-    )  # fmt: skip

@@ -16,6 +16,7 @@ from situs.models.positions import ModelPositions, spans
 from situs.models.reading import read
 from situs.models.verifying.comparing import UNITS, Difference, Given, differences
 from situs.models.verifying.mattering import matters
+from situs.models.verifying.mistake import Mistake
 from situs.models.verifying.ports import arrays_of, asked_of, port_of, require_stated
 from situs.models.verifying.searching import Match, Search
 from situs.models.verifying.verdict import Explanation, Finding, Verdict
@@ -110,18 +111,55 @@ def _dtypes(arrays: Mapping[str, Given]) -> tuple[str, ...]:
 
 
 def _explained(part: Part, evidence: dict[str, Given], wrong: set[str]) -> list[Finding]:
-    """What explains a part as a whole, or else each of its groups by itself."""
+    """What explains a part as a whole, or else each of its groups by itself, or else arrays of a group."""
     whole = Search(part, evidence).run()
     if whole:
         return [_finding(part, _where(part, wrong), evidence, wrong, whole)]
     findings = []
     names = sorted({name.rpartition(".")[0] for name in wrong})
-    if len(names) > 1:
-        for name in names:
-            own = {key: each for key, each in evidence.items() if key.rpartition(".")[0] == name}
-            differing = wrong & set(own)
-            findings.append(_finding(part, _where(part, differing), own, differing, Search(part, own).run()))
-    return findings or [_finding(part, _where(part, wrong), evidence, wrong, [])]
+    for name in names:
+        own = {key: each for key, each in evidence.items() if key.rpartition(".")[0] == name}
+        differing = wrong & set(own)
+        found = Search(part, own).run() if len(names) > 1 else []
+        findings += (
+            [_finding(part, _where(part, differing), own, differing, found)]
+            if found
+            else _by_array(part, own, differing)
+        )
+    return findings
+
+
+def _by_array(part: Part, evidence: dict[str, Given], wrong: set[str]) -> list[Finding]:
+    """What explains arrays of a group by themselves, where nothing explains all: a program may go wrong in one place
+    before its tables, and in another behind them. Arrays that one mistake explains are told together."""
+    told: list[tuple[list[Match], set[str]]] = []
+    known: list[Mistake] = []
+    for name in (each for each in Computed(part).names if each in wrong):
+        found = Search(part, {name: evidence[name]}).run(beside=known)
+        known += [each for match in found[:1] for each in match.mistakes if each not in known]
+        for index, (before, arrays) in enumerate(told):
+            common = [match for match in before if match.names() in {each.names() for each in found}]
+            if common or (not before and not found):
+                told[index] = common, {*arrays, name}
+                break
+        else:
+            told.append((found, {name}))
+    if not any(found for found, _ in told):
+        return [_finding(part, _where(part, wrong), evidence, wrong, [])]
+    return [
+        _finding(part, f"{_where(part, arrays)}, {_keys(arrays)}", _some(evidence, arrays), arrays, found)
+        for found, arrays in told
+    ]
+
+
+def _some(evidence: dict[str, Given], names: set[str]) -> dict[str, Given]:
+    return {name: each for name, each in evidence.items() if name in names}
+
+
+def _keys(names: set[str]) -> str:
+    """Names of arrays without that of their group: cos and sin."""
+    *first, last = sorted(name.rpartition(".")[2] for name in names)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _finding(part: Part, where: str, evidence: dict[str, Given], wrong: set[str], found: list[Match]) -> Finding:

@@ -13,15 +13,16 @@ from typing import Any
 from situs.models.calls import Call
 from situs.models.numbers import rotation_call
 from situs.models.positions import ModelPositions
+from situs.models.readers.view import told
 from situs.models.sources.strict import ConfigError
-from situs.models.writers.ropes import sayable
+from situs.models.writers.ropes import TYPES, sayable
 
 IN_FILE = {
     "LongRoPE": "its lists are tensors of the file, rope_factors_long and rope_factors_short",
     "Llama3Scaling": "its factors are a tensor of the file, rope_freqs",
     "ProportionalScaling": "its factors are a tensor of the file, rope_freqs",
 }
-CONVERT = "Convert what form='transformers' gives by convert_hf_to_gguf.py."
+CONVERT = "Write it into a config.json, and convert that with convert_hf_to_gguf.py."
 
 
 def flags(main: ModelPositions, before: ModelPositions) -> str:
@@ -33,20 +34,20 @@ def flags(main: ModelPositions, before: ModelPositions) -> str:
         if each is not None and each.cls in IN_FILE:
             raise ConfigError(
                 f"scaling must be one that flags of llama.cpp can say, and take the place of, since "
-                f"{IN_FILE[each.cls]}; got {each.cls}. {CONVERT}"
+                f"{IN_FILE[each.cls]}; got {TYPES[each.cls]}. {CONVERT}"
             )
     if scaling is None:
-        told = ["none"]
+        words = ["none"]
     elif scaling.cls == "LinearScaling":
-        told = ["linear", "--rope-scale", _number(scaling.option("factor"))]
+        words = ["linear", "--rope-scale", _number(scaling.option("factor"))]
     elif scaling.cls == "YaRN":
-        told = ["yarn", *_yarn(scaling)]
+        words = ["yarn", *_yarn(scaling)]
     else:
         raise ConfigError(
-            f"scaling must be one that flags of llama.cpp can say, which are linear and YaRN, since it rotates by one "
-            f"base at all lengths and distances; got {scaling.cls}."
+            f"scaling must be one that flags of llama.cpp can say, which are linear and yarn, since it rotates by one "
+            f"base at all lengths and distances; got {TYPES.get(scaling.cls, scaling.cls)}."
         )
-    return " ".join(["--rope-scaling", *told, "--rope-freq-base", _number(base)])
+    return " ".join(["--rope-scaling", *words, "--rope-freq-base", _number(base)])
 
 
 def _only(main: ModelPositions) -> Call:
@@ -58,11 +59,11 @@ def _only(main: ModelPositions) -> Call:
             f"{main.model_type} must rotate, since no other positions are set by flags of llama.cpp; got a model "
             f"without rotary."
         )
-    told = {(call.option("base"), call.option("scaling")) for call in calls}
-    if len(told) > 1:
+    alike = {(call.option("base"), call.option("scaling")) for call in calls}
+    if len(alike) > 1:
         raise ConfigError(
-            f"base and scaling must be those of all layers, since flags of llama.cpp are for all; got {len(told)} that "
-            f"differ. {CONVERT}"
+            f"base and scaling must be those of all layers, since flags of llama.cpp are for all; got {len(alike)} "
+            f"that differ. {CONVERT}"
         )
     if kinds & {"sliding", "chunked"} and len({layer.kind for layer in main.layers} - {"linear", "none"}) > 1:
         raise ConfigError(
@@ -84,7 +85,8 @@ def _yarn(scaling: Call) -> list[str]:
     ]  # fmt: skip
     for name, rule, kept, reason in rules:
         if not kept:
-            raise ConfigError(f"{name} of YaRN must be {rule}, since {reason}; got {scaling.option(name)!r}. {CONVERT}")
+            got = told(scaling.option(name))
+            raise ConfigError(f"{name} of YaRN must be {rule}, since {reason}; got {got}. {CONVERT}")
     found = ["--rope-scale", _number(factor), "--yarn-orig-ctx", _number(scaling.option("original_length"))]
     for name, usual in (("beta_fast", 32.0), ("beta_slow", 1.0)):
         if scaling.option(name, usual) != usual:

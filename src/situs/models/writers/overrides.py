@@ -13,9 +13,12 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from situs.models.engines.vllm import CHUNKED
 from situs.models.numbers import rotation_call
 from situs.models.positions import ModelPositions
 from situs.models.readers.facts import Facts, facts_of
+from situs.models.readers.ladders import CHUNKS
+from situs.models.readers.view import told
 from situs.models.sources.strict import ConfigError
 from situs.models.writers.settings import has_rope
 
@@ -38,13 +41,18 @@ def overrides(model: ModelPositions, config: dict[str, Any], before: dict[str, A
             f"{main.model_type} must have rope parameters, since nothing else of positions is set by overrides; got a "
             f"model without."
         )
-    told = {key: value for key, value in config.items() if key != "rope_parameters" and before.get(key) != value}
+    if main.model_type in CHUNKED and config.get(CHUNKS) is not None:
+        raise ConfigError(
+            f"{CHUNKS} must be removed from the file first, since vLLM rotates by it and reads no scaling beside it, "
+            f"and overrides remove nothing; got {told(config[CHUNKS])}."
+        )
+    changed = {key: value for key, value in config.items() if key != "rope_parameters" and before.get(key) != value}
     left = before.get("rope_parameters") or {} if path else {}
-    told["rope_parameters"] = _parameters(main, config["rope_parameters"], left)
+    changed["rope_parameters"] = _parameters(main, config["rope_parameters"], left)
     for key in reversed(path):
-        told = {key: told}
+        changed = {key: changed}
     length = _length(main)
-    words = ["--hf-overrides", json.dumps(told)]
+    words = ["--hf-overrides", json.dumps(changed)]
     return shlex.join(words if length is None else [*words, "--max-model-len", str(length)])
 
 
@@ -77,7 +85,7 @@ def _object(parameters: dict[str, Any], left: Mapping[str, Any], *, latent: bool
     if kind == "dynamic" and "alpha" not in parameters:
         raise ConfigError(
             "scaling must give texts of all lengths the same frequencies, since vLLM has one table for all; got "
-            "DynamicNTKScaling. Take YaRN or NTKScaling."
+            "dynamic. Take yarn or ntk."
         )
     if kind == "yarn":
         given, own = _magnitudes(parameters, latent=latent)

@@ -95,7 +95,8 @@ class Settings:
             (self.config["attention_chunk_size"],) = chunks
         declared = self.model.lengths.declared
         if declared is not None and declared != before.lengths.declared:
-            self.config[self.spelled(*LENGTH)] = declared
+            longest = self.family.longest or ""
+            self.config[longest if longest in self.config else self.spelled(*LENGTH)] = declared
 
     def _stored(self, window: int | None) -> int | None:
         spans = "half of each side" if self.family.causal and not self.model.layers[0].causal else self.family.spans
