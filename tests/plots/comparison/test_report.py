@@ -204,7 +204,7 @@ def test_each_column_is_explained(view: View, parsed: Parsed) -> None:
 def test_every_property_is_explained_by_what_it_claims(view: View) -> None:
     told = {column.head: column.explained for column in of_properties(view)}
     assert list(told) == [name.replace("_", " ") for name in (*PROBES, *TRAINED)]
-    assert told["norm preserving"] == "Measured: inputs, queries and keys keep their length."
+    assert told["norm preserving"] == "Measured: the lengths of inputs, queries and keys do not change."
     assert told["extrapolating"] == "Measured: the loss holds up to the longest text that was tested."
 
 

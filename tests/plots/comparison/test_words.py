@@ -29,6 +29,8 @@ def test_changes_have_a_sign_and_decimals_that_are_not_all_zero(number: float, e
 def test_intervals_of_changes_have_as_many_decimals_as_the_change() -> None:
     assert words.change_interval(Point(0.004, -0.0012, 0.009, (0.004,))) == "−0.001 to +0.009"
     assert words.change_interval(Point(0.4, 0.31, 0.5, (0.4,))) == "+0.31 to +0.50"
+    assert words.change_interval(Point(0.004, 0.0003, 0.01, (0.004,))) == "+0.0003 to +0.0100"
+    assert words.change_interval(Point(0.004, -0.0003, 0.01, (0.004,))) == "0.000 to +0.010"
 
 
 def test_lists_end_with_how_many_more() -> None:

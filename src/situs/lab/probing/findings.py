@@ -7,10 +7,10 @@ from dataclasses import dataclass
 CLAIMS = {
     "unique": "no two positions look alike to a query at the end of the text",
     "relative": "moving all positions by the same amount changes no score",
-    "bounded": "effects do not grow on and on with the length of the text",
-    "norm_preserving": "inputs, queries and keys keep their length",
-    "decaying": "between contents that are alike, scores fall with distance",
-    "equivariant": "without a causal mask, permuted tokens give outputs permuted alike",
+    "bounded": "effects do not grow without limit with the length of the text",
+    "norm_preserving": "the lengths of inputs, queries and keys do not change",
+    "decaying": "scores of equal tokens fall with distance",
+    "equivariant": "without a causal mask, permuted tokens give outputs permuted in the same way",
 }
 """Every property that is probed, and what it claims."""
 

@@ -91,7 +91,7 @@ def _ranked(ranking: Ranking, where: str, what: str) -> str:
 
 
 def _increase(view: View) -> str:
-    """Say whose loss grows least, and where that loss starts, since a high loss has less to lose."""
+    """Say which loss increases least, and where that loss starts, since a high loss has less to lose."""
     ranking = view.increases
     if ranking is None:
         return ""
@@ -99,8 +99,8 @@ def _increase(view: View) -> str:
     start = view.at(first.row.scores[ranking.task].levels, view.train_length)
     lowest = min(entry.row.scores[ranking.task].levels[view.train_length].mean for entry in ranking.entries)
     said = (
-        f"From 1× to {view.times(ranking.length)} the loss of {called(first.row.name)} grows least, by "
-        f"{signed(first.point.mean)}"
+        f"From 1× to {view.times(ranking.length)} the loss of {called(first.row.name)} changes by "
+        f"{signed(first.point.mean)}, the smallest increase"
     )
     tied = [called(entry.row.name) for entry in ranking.first if entry is not first]
     said += f"; {listed(tied)} {'ties' if len(tied) == 1 else 'tie'} with it." if tied else "."
@@ -120,7 +120,7 @@ def _holding(view: View) -> str:
     tested = [row for row, scores in scored if view.at(scores.changes, far) is not None]
     where = f"{near} up to {view.times(far)}"
     without = len(view.rows) - len(tested)
-    missing = f" {without} ha{'s' if without == 1 else 've'} no result there." if without else ""
+    missing = f" {without} more ha{'s' if without == 1 else 've'} no result there." if without else ""
     if len(tested) == 1:
         return f"{called(best[0][0].name)} keeps its loss {where}.{missing}"
     keep = "keeps its" if len(best) == 1 else "keep their"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from situs.lab.comparing.summary import FINDS, HOLDS
+from situs.lab.comparing.summary import FINDS, HOLDS, TRAINED
 from situs.plots.comparison.columns import (
     Cell,
     Column,
@@ -59,7 +59,9 @@ def tables(view: View) -> list[Table]:
         found += _split("costs", "Costs", about_costs(view), of_costs(view))
     properties = of_properties(view)
     if properties:
-        about = "Measured on encodings of this size, with random numbers where training would put others."
+        trained = any(name in TRAINED for row in view.rows for name in row.properties)
+        also = "; extrapolating, on the trained models" if trained else ""
+        about = f"Measured on encodings of this size with random parameters{also}."
         found += _split("properties", "Properties", about, properties)
     return found
 

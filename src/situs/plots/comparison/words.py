@@ -57,9 +57,13 @@ def unit(task: str | None) -> str:
 
 
 def change_interval(point: Point) -> str:
-    """Write the 95 % interval of a change, with three decimals where two would hide on which side of 0 an end lies."""
+    """Write the 95 % interval of a change, with three decimals where two would hide on which side of 0 an end lies, and
+    with more where an interval that does not include 0 would look as if it did."""
     least = min(abs(number) for number in (point.low, point.mean, point.high))
     digits = 3 if least < 0.0095 else 2
+    if point.low * point.high > 0:
+        near = min(abs(point.low), abs(point.high))
+        digits = next((more for more in range(digits, 6) if round(near, more)), 6)
     return interval(point, lambda number: f"{number:+.{digits}f}" if round(number, digits) else f"{0:.{digits}f}")
 
 
