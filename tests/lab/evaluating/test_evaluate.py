@@ -132,7 +132,7 @@ def test_the_needle_is_told_relative_to_the_trained_length(summary: Summary) -> 
     assert last.beyond == 12  # of 16: depths 0 .. 5/7
     said = [remark for remark in summary.records.remarks if remark.startswith("Passkey at 256")]
     assert said == [
-        "Passkey at 256: 55 tokens besides filler; the number lies 21 to 222 tokens before its answer, 18 of 24 "
+        "Passkey at 256: 55 tokens besides filler; the number lies 21 to 222 tokens before its answer, 12 of 16 "
         "farther than the 64 tokens of training."
     ]
 

@@ -220,6 +220,24 @@ def test_weights_that_are_missing_or_do_not_fit_are_refused(random_model: Path, 
         make_plan(wider)
 
 
+def test_weights_that_do_not_fit_in_memory_are_refused(random_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("situs.lab.evaluating.loading.memory", lambda: 100_000)
+    with raises_exactly(
+        ValueError,
+        f"MODEL_DIR must fit in memory; got {str(random_model)!r} with 1 MiB of weights, of 1 MiB. Use a machine with "
+        "more, or another --device.",
+    ):
+        make_plan(random_model)
+    monkeypatch.undo()
+    monkeypatch.setattr("situs.lab.evaluating.budget.memory", lambda: 1_000_000)
+    with pytest.raises(
+        ValueError,
+        match=r"^the longest text must fit in memory beside the weights; got 256 tokens, which take about \d MiB of 1 MiB\."
+        r" Test shorter lengths, or use --dtype bfloat16\.$",
+    ):
+        make_plan(random_model)
+
+
 def test_code_in_the_folder_is_not_run(random_model: Path, tmp_path: Path) -> None:
     own = changed(
         random_model, tmp_path / "own", model_type="my_llama", auto_map={"AutoModelForCausalLM": "modeling.Mine"}

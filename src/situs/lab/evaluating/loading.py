@@ -16,6 +16,7 @@ from torch import Tensor
 
 from situs import models
 from situs.huggingface.converting import require_weights
+from situs.lab.comparing.budget import memory, size_in_words
 from situs.lab.evaluating.records import ModelFacts
 from situs.models.positions import ModelPositions
 from situs.models.training import training_of
@@ -89,6 +90,7 @@ def load(folder: Path, *, positions: ModelPositions, dtype: str = "auto", device
         )
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # what matters of its report on weights is said below, in a sentence
+    _require_room(folder, device)
     auto: Any = transformers.AutoModelForCausalLM
     try:
         model, info = auto.from_pretrained(
@@ -120,6 +122,17 @@ def _config(folder: Path) -> Any:
             f"along is not run; got {named!r}."
         )
     return transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
+def _require_room(folder: Path, device: str) -> None:
+    """Raise where the weights do not fit in memory, before they are loaded."""
+    stored = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    room = memory() if device == "cpu" else None
+    if room is not None and stored > room:
+        raise ValueError(
+            f"{FOLDER} must fit in memory; got {str(folder)!r} with {size_in_words(stored)} of weights, of "
+            f"{size_in_words(room)}. Use a machine with more, or another --device."
+        )
 
 
 def _require_all(missing: list[str], folder: Path) -> None:

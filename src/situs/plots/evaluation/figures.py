@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
+from statistics import fmean
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
@@ -67,7 +69,7 @@ def loss_by_length(summary: Summary, *, dark: bool = False, narrow: bool = False
         dark=dark,
         narrow=narrow,
     ) as sheet:
-        numbers = [number for line in lines for number in line.y]
+        numbers = [number for line in lines for number in (*line.y, *line.low, *line.high)]
         axes = chart.draw(sheet, limits(numbers, low=0.0, high=4 * HOLDS))
         lengths_axis(axes, summary.lengths, summary.records.setup.trained, narrow=narrow)
         axes.axhspan(axes.get_ylim()[0], HOLDS, color=theme.shade, linewidth=0, zorder=0)
@@ -79,8 +81,8 @@ def loss_by_position(summary: Summary, *, dark: bool = False, narrow: bool = Fal
     lines = []
     for row, scores in _scored(summary):
         if scores.along and all(map(math.isfinite, scores.along)):
-            middles = stretches(len(scores.along), summary.longest)
-            lines.append(Line(row.name, f"{scores.along[-1]:.2f}", middles, scores.along, scores.along, scores.along))
+            positions, losses = _grouped(scores.along, summary.longest)
+            lines.append(Line(row.name, f"{losses[-1]:.2f}", positions, losses, losses, losses))
     if not lines:
         return None
     theme = style.DARK if dark else style.LIGHT
@@ -88,7 +90,7 @@ def loss_by_position(summary: Summary, *, dark: bool = False, narrow: bool = Fal
     trained = summary.records.setup.trained
     with style.figure(
         f"Loss along a text of {summary.longest:,}",
-        f"{unit(summary)}, mean over each of {len(lines[0].y)} equal parts of the text",
+        f"{unit(summary)}, mean over parts of the text, longer ones towards its end",
         _at_the_end(lines, trained, summary.longest),
         height=chart.height,
         dark=dark,
@@ -138,6 +140,15 @@ def passkey_by_depth(summary: Summary, *, dark: bool = False, narrow: bool = Fal
 
 def _scored(summary: Summary) -> list[tuple[Row, Scores]]:
     return [(row, row.scores["text"]) for row in summary.rows if "text" in row.scores]
+
+
+def _grouped(along: Sequence[float], length: int) -> tuple[list[float], list[float]]:
+    """Join equal parts of a text to parts that grow with the position by about half, so that points lie evenly on the
+    axis and late ones are means over more tokens; gives positions and losses."""
+    middles = stretches(len(along), length)
+    borders = sorted({round(1.5**power) for power in range(20) if 1.5**power < len(along)} | {0, len(along)})
+    parts = [slice(first, last) for first, last in itertools.pairwise(borders)]
+    return [fmean(middles[part]) for part in parts], [fmean(along[part]) for part in parts]
 
 
 def _looks(summary: Summary, theme: Theme) -> dict[str, Look]:

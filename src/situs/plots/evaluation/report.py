@@ -24,6 +24,7 @@ from situs.plots.page import (
     page,
 )
 
+FEW = 1024  # tokens of training, below which YaRN's ramp hardly suits
 READING = {
     "loss-by-length": "One line per scaling, set for the longest length at every length. The line of none is the model "
     "as it was released; where another line starts above it, short texts pay for the scaling. The number beside a name "
@@ -73,7 +74,7 @@ def _settings(advice: Advice | None) -> str:
     if advice is None or not advice.settings:
         return ""
     text = json.dumps(json.loads(advice.settings), indent=2)
-    return f"<p>In <code>config.json</code>:</p>\n<pre><code>{escape(text)}</code></pre>"
+    return f"<p>In <code>config.json</code>, for {escape(advice.sets)}:</p>\n<pre><code>{escape(text)}</code></pre>"
 
 
 def _lead(summary: Summary) -> str:
@@ -91,7 +92,7 @@ def _facts(summary: Summary) -> list[tuple[str, str, str]]:
     return [
         ("trained at", f"{setup.trained:,}", "tokens"),
         ("measured up to", f"{summary.longest:,}", f"{summary.times(summary.longest)} the trained length"),
-        ("scalings", str(len(records.scalings)), f"{len(records.refused)} of them cannot be measured"),
+        ("scalings", str(len(records.scalings)), f"{len(records.scalings) - len(records.refused)} of them measured"),
         ("trials", f"{len(records.trials) - failed}", f"of {len(records.trials)} done; {setup.windows} texts each"),
         ("time", seconds(records.seconds), f"on {_cores(records)} cores"),
     ]
@@ -119,6 +120,10 @@ def _caveats(summary: Summary) -> list[str]:
         "Passkey asks for one number in filler that repeats itself. A model that finds it may still miss what is said "
         "once in a real text; one that misses it within the trained length says nothing about scalings."
         if passkey
+        else "",
+        f"The ramp of YaRN lies between 32 rotations and 1 within the trained length, as in its paper. That suits "
+        f"thousands of tokens; {setup.trained:,} are few."
+        if setup.trained < FEW and any(name.startswith("yarn") for name in records.scalings)
         else "",
         "Time and memory are of this machine and of whole texts without a cache.",
         *records.remarks,
