@@ -232,8 +232,8 @@ def test_weights_that_do_not_fit_in_memory_are_refused(random_model: Path, monke
     monkeypatch.setattr("situs.lab.evaluating.budget.memory", lambda: 1_000_000)
     with pytest.raises(
         ValueError,
-        match=r"^the longest text must fit in memory beside the weights; got 256 tokens, which take about \d MiB of 1 MiB\."
-        r" Test shorter lengths, or use --dtype bfloat16\.$",
+        match=r"^the longest text must fit in memory beside the weights; got 256 tokens, which take about \d MiB of 1 "
+        r"MiB\. Test shorter lengths, or use --dtype bfloat16\.$",
     ):
         make_plan(random_model)
 
