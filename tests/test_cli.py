@@ -228,7 +228,8 @@ try:
     status = main({arguments!r})
 except SystemExit as ended:
     status = ended.code
-loaded = sorted({{name.partition(".")[0] for name in sys.modules}} & {{"torch", "numpy", "matplotlib", "rich"}})
+heavy = {{"torch", "numpy", "matplotlib", "rich", "transformers"}}
+loaded = sorted({{name.partition(".")[0] for name in sys.modules}} & heavy)
 print(status, loaded, file=sys.stderr)
 """
 
@@ -241,7 +242,7 @@ print(status, loaded, file=sys.stderr)
         ["--help"],
         ["list"],
         ["list", "--json"],
-        *([name, "--help"] for name in ("list", "show", "plot", "check", "compare")),
+        *([name, "--help"] for name in ("list", "show", "plot", "check", "compare", "evaluate")),
     ],
     ids=" ".join,
 )

@@ -10,10 +10,11 @@ import subprocess
 import sys
 import tempfile
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import save_file
 
 import situs
@@ -158,6 +159,7 @@ SMALL = [
     "--tasks",
     "text",
 ]
+SMALLER = {"compare": SMALL, "evaluate": ["--windows", "2"]}
 
 
 @pytest.mark.once
@@ -184,10 +186,13 @@ def test_lines_for_a_shell_run(
     (tmp_path / "model" / "config.json").write_bytes((tmp_path / "config.json").read_bytes())
     names = [f"model.layers.{layer}.self_attn.{part}_proj.weight" for layer in range(2) for part in "qkvo"]
     save_file({name: torch.zeros(64, 64) for name in names}, tmp_path / "model" / "model.safetensors")
+    sizes: dict[str, Any] = {**config, "num_key_value_heads": 4, "intermediate_size": 64, "vocab_size": 256}
+    released = transformers.AutoConfig.for_model(**sizes, max_position_embeddings=64)
+    transformers.AutoModelForCausalLM.from_config(released).save_pretrained(tmp_path / "my_model")
     commands = commands_of(document)
     assert commands
     for command in commands:
-        small = SMALL if command[0] == "compare" else []  # the last of an option's values counts
+        small = SMALLER.get(command[0], [])  # the last of an option's values counts
         code = main([*command, *small])
         if command[0] == "golden":  # which a port that is right fills with the same numbers
             (tmp_path / "filled.json").write_bytes((tmp_path / "golden.json").read_bytes())

@@ -23,12 +23,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     with leaving_at_ctrl_c():
-        from situs.cli import check, compare, convert, golden, listing, models, plot
+        from situs.cli import check, compare, convert, evaluate, golden, listing, models, plot
 
     parser = argparse.ArgumentParser(prog="situs", description="Position encodings for Transformers.")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (listing, plot, check, compare, models, golden, convert):
+    for module in (listing, plot, check, compare, models, golden, convert, evaluate):
         module.add_commands(commands)
     options, rest = parser.parse_known_args(arguments)
     if hasattr(options, "options"):  # argparse takes NAME=VALUE before flags only, people write it anywhere

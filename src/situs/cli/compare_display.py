@@ -67,7 +67,7 @@ class LineWatcher:
         return self
 
     def __exit__(self, *problem: object) -> None:
-        _say_what_is_kept(self.console, self.tally, problem[0])
+        say_what_is_kept(self.console, self.tally, problem[0])
 
     def planned(self, trials: Sequence[Trial], finished: int) -> None:
         """Say how much there is to do."""
@@ -111,7 +111,7 @@ class LiveWatcher:
 
     def __exit__(self, *problem: object) -> None:
         self.live.stop()
-        _say_what_is_kept(self.console, self.tally, problem[0])
+        say_what_is_kept(self.console, self.tally, problem[0])
 
     def planned(self, trials: Sequence[Trial], finished: int) -> None:
         """Say how much there is to do, and set the bar."""
@@ -164,7 +164,8 @@ def _measuring(method: str) -> str:
     return f"measuring the cost and the properties of {method}"
 
 
-def _say_what_is_kept(console: Console, tally: Tally, problem: object) -> None:
+def say_what_is_kept(console: Console, tally: Tally, problem: object) -> None:
+    """Say how much is missing where a run was stopped, and that the rest is kept."""
     if isinstance(problem, type) and issubclass(problem, KeyboardInterrupt):
         missing = tally.total - tally.ended
         where = f", with {missing} of {tally.total} trials missing" if missing else ""

@@ -46,14 +46,17 @@ class Column:
         return min(self.width, max(longest, LEAST_WORDS))
 
 
-def fits(names: Sequence[str], columns: Sequence[Column], width: int) -> bool:
+def fits(names: Sequence[str], columns: Sequence[Column], width: int, *, head: str = "encoding") -> bool:
     """Tell whether all columns find room in one block."""
-    return len(_blocks(_named(names, width).width, columns, width)) == 1
+    return len(_blocks(_named(names, width, head).width, columns, width)) == 1
 
 
-def render(names: Sequence[str], columns: Sequence[Column], width: int) -> list[str]:
-    """Write a table as lines that are no longer than ``width``, in blocks with an empty line between them."""
-    first = _named(names, width)
+def render(names: Sequence[str], columns: Sequence[Column], width: int, *, head: str = "encoding") -> list[str]:
+    """Write a table as lines that are no longer than ``width``, in blocks with an empty line between them.
+
+    head: what stands over the names.
+    """
+    first = _named(names, width, head)
     lines: list[str] = []
     for block in _blocks(first.width, columns, width):
         lines += [""] * bool(lines)
@@ -64,11 +67,11 @@ def render(names: Sequence[str], columns: Sequence[Column], width: int) -> list[
     return lines
 
 
-def _named(names: Sequence[str], width: int) -> Column:
+def _named(names: Sequence[str], width: int, head: str) -> Column:
     """Make the column of names, in which long names go on in the next line where one of their parts ends."""
     parts = [re.split(r"(?<=[+(/:&_=,. ])", name) for name in names]
     longest = min(LONGEST_NAME, width // 4)
-    return Column("encoding", ["\n".join(line.rstrip() for line in _filled(each, longest, "")) for each in parts])
+    return Column(head, ["\n".join(line.rstrip() for line in _filled(each, longest, "")) for each in parts])
 
 
 def _blocks(first: int, columns: Sequence[Column], width: int) -> list[list[Column]]:

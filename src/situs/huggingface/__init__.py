@@ -17,8 +17,9 @@ from situs.huggingface.accelerating import accelerate, accelerated, describe, re
 from situs.huggingface.checking import AccelerationError
 from situs.huggingface.classes import TransformersChangedError
 from situs.huggingface.converting import Conversion, convert
-from situs.huggingface.extending import extend
+from situs.huggingface.extending import extend, extended
 from situs.huggingface.interface import register
+from situs.huggingface.rotating import rotated_in_bands
 from situs.huggingface.trained import TrainedEncodings, encodings_of
 
 __all__ = [
@@ -32,7 +33,9 @@ __all__ = [
     "describe",
     "encodings_of",
     "extend",
+    "extended",
     "restore",
+    "rotated_in_bands",
 ]
 
 register()

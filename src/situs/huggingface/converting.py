@@ -105,7 +105,7 @@ def convert(
     if source_pairing is not None:
         require_pairing("source_pairing", source_pairing)
     old, new = Path(source), Path(target)
-    files = _require_weights(old)
+    files = require_weights(old)
     _require_new(new)
     adapter = (old / ADAPTER).is_file()
     model = read(_base(old, config) if adapter else old / CONFIG if config is None else config)
@@ -146,20 +146,20 @@ def require_pairing(name: str, value: object) -> None:
         )
 
 
-def _require_weights(folder: Path) -> list[Path]:
-    """The safetensors of a folder."""
+def require_weights(folder: Path, source: str = "source") -> list[Path]:
+    """The safetensors of a folder; ``source`` is what errors call it."""
     if not folder.is_dir():
-        raise ValueError(f"source must be a folder with a checkpoint; got {str(folder)!r}, which is none.")
+        raise ValueError(f"{source} must be a folder with a checkpoint; got {str(folder)!r}, which is none.")
     files = sorted(folder.glob("*.safetensors"))
     if files:
         return files
     pickles = sorted(each.name for each in folder.iterdir() if each.suffix in PICKLES)
     if pickles:
         raise ValueError(
-            f"source must have safetensors, since a pickle runs whatever code is in it when it is read; got "
+            f"{source} must have safetensors, since a pickle runs whatever code is in it when it is read; got "
             f"{', '.join(pickles[:3])}. Load the model where you trust it, and save it with save_pretrained."
         )
-    raise ValueError(f"source must have safetensors; got {str(folder)!r} without any.")
+    raise ValueError(f"{source} must have safetensors; got {str(folder)!r} without any.")
 
 
 def _require_new(folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -77,20 +77,53 @@ def extend(
 
 
 @contextmanager
+def extended(
+    model: nn.Module,
+    target: int | None = None,
+    method: Method | None = None,
+    *,
+    factor: float | int | None = None,
+    original: int | None = None,
+    factors: Mapping[str, Sequence[float | int]] | None = None,
+) -> Iterator[Extension]:
+    """Extend a loaded model for the length of a ``with`` block; it is as it was afterwards, whatever ran in between.
+
+    Scalings that follow the text (dynamic) leave the frequencies of the longest text in a model; a new block begins
+    without them.
+    """
+    configs = {id(config): config for each in model.modules() if (config := getattr(each, "config", None)) is not None}
+    restore = _restoring([*configs.values(), *model.modules()])
+    try:
+        yield extend(model, target, method, factor=factor, original=original, factors=factors)
+    finally:
+        restore()
+
+
+@contextmanager
 def _undone_on_error(objects: list[Any]) -> Iterator[None]:
     """Give objects back the attributes that they had where anything fails."""
-    held = [(each, dict(vars(each))) for each in objects]
-    buffers = [(each, dict(each._buffers)) for each in objects if isinstance(each, nn.Module)]
+    restore = _restoring(objects)
     try:
         yield
     except BaseException:
+        restore()
+        raise
+
+
+def _restoring(objects: list[Any]) -> Callable[[], None]:
+    """Note the attributes and buffers of objects, and give the function that restores them."""
+    held = [(each, dict(vars(each))) for each in objects]
+    buffers = [(each, dict(each._buffers)) for each in objects if isinstance(each, nn.Module)]
+
+    def restore() -> None:
         for each, attributes in held:
             vars(each).clear()
             vars(each).update(attributes)
         for module, own in buffers:
             module._buffers.clear()
             module._buffers.update(own)
-        raise
+
+    return restore
 
 
 def _make_anew(module: Any) -> None:

@@ -8,7 +8,8 @@ from situs.lab.comparing.summary import Point
 from situs.plots.comparison import caveats, words
 from situs.plots.comparison.figures import loss_by_length, loss_by_position
 from situs.plots.comparison.report import report_html
-from situs.plots.comparison.table import broken, explanations
+from situs.plots.comparison.table import explanations
+from situs.plots.page import broken
 from tests.plots.comparison.sample import make_records, view_of
 
 pytestmark = pytest.mark.once

@@ -49,7 +49,7 @@ class Budget:
         trainings = f"{self.trials} training{'s' * (self.trials != 1)}"
         return (
             f"{trainings} of {self.trained:,} tokens at most, each tested on {self.tested:,} tokens; a window of "
-            f"{self.longest:,} tokens takes about {_size(self.bytes)} of memory in each worker."
+            f"{self.longest:,} tokens takes about {size_in_words(self.bytes)} of memory in each worker."
         )
 
     def require_room(self) -> None:
@@ -58,7 +58,7 @@ class Budget:
         if room is not None and self.bytes > room:
             raise ValueError(
                 f"the longest window must fit in memory; got {self.longest:,} tokens, which take about "
-                f"{_size(self.bytes)} of {_size(room)}. Test shorter lengths, or use a smaller model."
+                f"{size_in_words(self.bytes)} of {size_in_words(room)}. Test shorter lengths, or use a smaller model."
             )
 
 
@@ -73,5 +73,6 @@ def memory() -> int | None:
     return min(found, default=None)
 
 
-def _size(number: int) -> str:
+def size_in_words(number: int) -> str:
+    """Write a number of bytes in GiB, or in MiB where it is small."""
     return f"{number / GIB:.1f} GiB" if number >= GIB / 10 else f"{max(1, round(number / (1 << 20)))} MiB"

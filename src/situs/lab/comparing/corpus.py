@@ -18,7 +18,7 @@ import os
 import pathlib
 import platform
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeAlias, final, get_args
 
 import torch
@@ -80,39 +80,16 @@ class Corpus:
     @classmethod
     def standard_library(cls, *, limit: int = LIMIT) -> Corpus:
         """Read the sources of the running Python's standard library, ``limit`` bytes of them at most."""
-        root = pathlib.Path(sysconfig.get_path("stdlib"))
         version = platform.python_version()
-        files = (path for path in _files(root, LEFT_OUT) if path.suffix == ".py" and "sysconfigdata" not in path.name)
-        texts = _read(root, files, limit)
-        if not texts:
-            raise ValueError(
-                f"the standard library must be there as .py files, since they are the text; got none in {str(root)!r}. "
-                f"Give a text of your own, with Corpus.from_path."
-            )
-        return cls(name=f"Python {version} standard library", texts=texts, python=version)
+        return cls(name=f"Python {version} standard library", texts=standard_texts(limit=limit), python=version)
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str], *, limit: int = LIMIT) -> Corpus:
         """Read a text file, or the text files of a folder and those in it; ``limit`` bytes at most. Hidden files, and
         those with NUL bytes, are no text."""
-        source = pathlib.Path(path)
-        if not os.path.exists(source):
-            raise ValueError(f"path must exist, since text is read from it; got {str(path)!r}.")
-        if not os.access(source, os.R_OK):
-            raise ValueError(f"path must be readable, since text is read from it; got {str(path)!r}, which is not.")
-        if not (source.is_dir() or source.is_file()):
-            raise ValueError(
-                f"path must be a file or a folder, since every worker reads it again; got {str(path)!r}, which is a "
-                f"pipe or a device. Write the text to a file."
-            )
-        folder, files = (source, list(_files(source, set()))) if source.is_dir() else (source.parent, [source])
-        texts = _read(folder, files, limit)
-        if not texts:
-            kind = "which is empty" if source.stat().st_size == 0 else "which has NUL bytes. Save UTF-16 text as UTF-8"
-            kind = "whose files are all empty, hidden, unreadable or have NUL bytes" if source.is_dir() else kind
-            raise ValueError(f"path must hold text, since a model learns from it; got {str(path)!r}, {kind}.")
-        made = cls(name=source.resolve().name, texts=texts)
-        made.left_out = max(0, _total(files) - limit)
+        texts, left_out = texts_at(path, limit=limit)
+        made = cls(name=pathlib.Path(path).resolve().name, texts=texts)
+        made.left_out = left_out
         return made
 
     def __repr__(self) -> str:
@@ -144,23 +121,14 @@ class Corpus:
         Ask for the longest length of an experiment, and take the last bytes of each window for shorter ones.
         """
         self.require_held_out(length, split)
-        views = [text.unfold(0, length, 1) for text in self._parts[split].values() if len(text) >= length]
-        ends = torch.tensor([len(view) for view in views], device="cpu").cumsum(0)
-        total = int(ends[-1])
+        texts = list(self._parts[split].values())
+        total = count_windows(texts, length)
         if not 1 <= count <= total:
             raise ValueError(
                 f"count must be 1 .. {total}, the windows of {length} bytes in the {split} text; got {count}. Use "
                 f"shorter ones, or give more text."
             )
-        # one window at random in each of ``count`` equal stretches
-        borders = torch.arange(count + 1, device="cpu") * total // count
-        generator = torch.Generator(device="cpu").manual_seed(seed)
-        share = torch.rand(count, generator=generator, dtype=torch.float64, device="cpu")
-        chosen = borders[:-1] + (share * borders.diff()).long()
-        numbers = torch.bucketize(chosen, ends, right=True)
-        starts = chosen - torch.nn.functional.pad(ends, (1, 0))[numbers]
-        windows = [views[number][start] for number, start in zip(numbers.tolist(), starts.tolist(), strict=True)]
-        return torch.stack(windows).long()
+        return spread_windows(texts, length, count, seed)
 
     def require_held_out(self, length: int, split: HeldOut) -> None:
         """Raise unless a held-out file is as long as ``length``."""
@@ -172,6 +140,61 @@ class Corpus:
                 f"{split} split of {self.name} has as many bytes; got {length}. Test shorter lengths, or give longer "
                 f"files."
             )
+
+
+def standard_texts(*, limit: int = LIMIT) -> dict[str, bytes]:
+    """Read the sources of the running Python's standard library by name, ``limit`` bytes of them at most."""
+    root = pathlib.Path(sysconfig.get_path("stdlib"))
+    files = (path for path in _files(root, LEFT_OUT) if path.suffix == ".py" and "sysconfigdata" not in path.name)
+    texts = _read(root, files, limit)
+    if not texts:
+        raise ValueError(
+            f"the standard library must be there as .py files, since they are the text; got none in {str(root)!r}. "
+            f"Give a text of your own, with Corpus.from_path."
+        )
+    return texts
+
+
+def texts_at(path: str | os.PathLike[str], *, limit: int = LIMIT) -> tuple[dict[str, bytes], int]:
+    """Read a text file, or those of a folder and of those in it, by name, ``limit`` bytes at most; tells how many bytes
+    were left out."""
+    source = pathlib.Path(path)
+    if not os.path.exists(source):
+        raise ValueError(f"path must exist, since text is read from it; got {str(path)!r}.")
+    if not os.access(source, os.R_OK):
+        raise ValueError(f"path must be readable, since text is read from it; got {str(path)!r}, which is not.")
+    if not (source.is_dir() or source.is_file()):
+        raise ValueError(
+            f"path must be a file or a folder, since every worker reads it again; got {str(path)!r}, which is a "
+            f"pipe or a device. Write the text to a file."
+        )
+    folder, files = (source, list(_files(source, set()))) if source.is_dir() else (source.parent, [source])
+    texts = _read(folder, files, limit)
+    if not texts:
+        kind = "which is empty" if source.stat().st_size == 0 else "which has NUL bytes. Save UTF-16 text as UTF-8"
+        kind = "whose files are all empty, hidden, unreadable or have NUL bytes" if source.is_dir() else kind
+        raise ValueError(f"path must hold text, since a model learns from it; got {str(path)!r}, {kind}.")
+    return texts, max(0, _total(files) - limit)
+
+
+def count_windows(texts: Sequence[Tensor], length: int) -> int:
+    """Count the windows of a length that lie within single texts."""
+    return sum(max(0, len(text) - length + 1) for text in texts)
+
+
+def spread_windows(texts: Sequence[Tensor], length: int, count: int, seed: int) -> Int64[Tensor, "count length"]:
+    """Choose different windows spread over texts, one at random in each of ``count`` equal stretches of all that lie
+    within single texts; the same for the same seed."""
+    views = [text.unfold(0, length, 1) for text in texts if len(text) >= length]
+    ends = torch.tensor([len(view) for view in views], device="cpu").cumsum(0)
+    borders = torch.arange(count + 1, device="cpu") * int(ends[-1]) // count
+    generator = torch.Generator(device="cpu").manual_seed(seed)
+    share = torch.rand(count, generator=generator, dtype=torch.float64, device="cpu")
+    chosen = borders[:-1] + (share * borders.diff()).long()
+    numbers = torch.bucketize(chosen, ends, right=True)
+    starts = chosen - torch.nn.functional.pad(ends, (1, 0))[numbers]
+    windows = [views[number][start] for number, start in zip(numbers.tolist(), starts.tolist(), strict=True)]
+    return torch.stack(windows).long()
 
 
 def _require_enough(name: str, texts: dict[str, bytes]) -> None:

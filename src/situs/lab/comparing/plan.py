@@ -197,7 +197,7 @@ def make_plan(
         learning_rate=learning_rate or Settings.learning_rate,
         windows=chosen.windows,
         size=size or Size(),
-        device=_device(device),
+        device=require_device(device),
     )
     plan = Plan(
         methods=methods,
@@ -257,7 +257,7 @@ def _require_numbers(
         )
 
 
-def _device(name: str) -> str:
+def require_device(name: str) -> str:
     """Raise unless torch can use a device of that name here."""
     usable = _devices()
     refusal = f"device must be one that torch can use here, which are {', '.join(usable)}; got {name!r}."

@@ -123,12 +123,12 @@ def has_bands(scaling: str) -> bool:
 def parse(text: str) -> Method:
     """Take a method's name apart, in any spelling; whether there are such encodings is for others to ask."""
     require_text("text", text, "it names a method")
-    base, *rest = _split(text.strip(), "+")
+    base, *rest = split_outside_brackets(text.strip(), "+")
     if rest and not base.strip():
         raise ValueError(
             f"{text.strip()}: + must stand behind an encoding, since something is added to it; got nothing there."
         )
-    pattern = tuple(tuple(_part(part) for part in _split(layer, "&")) for layer in _layers(base))
+    pattern = tuple(tuple(_part(part) for part in split_outside_brackets(layer, "&")) for layer in _layers(base))
     added = [_part(each) for each in rest]
     if len(pattern) == len(pattern[0]) == 1 and pattern[0][0].name in SCALINGS:  # yarn is rotary+yarn
         added.insert(0, pattern[0][0])
@@ -161,7 +161,7 @@ def _written(pattern: Iterable[Iterable[Part]]) -> str:
 def parse_all(text: str) -> list[Method]:
     """Take apart names that are separated by commas."""
     require_text("text", text, "it names methods")
-    found = [parse(name) for name in _split(text, ",") if name.strip()]
+    found = [parse(name) for name in split_outside_brackets(text, ",") if name.strip()]
     if not found:
         raise ValueError(f"encodings must be names separated by commas, such as rotary,alibi; got {text!r}.")
     return found
@@ -187,7 +187,7 @@ def require_additions(method: Method, known: Iterable[str]) -> None:
         )
 
 
-def _split(text: str, sign: str) -> list[str]:
+def split_outside_brackets(text: str, sign: str) -> list[str]:
     """Split a text at a sign, but not within brackets, where 1e+5 is a number."""
     parts, depth = [""], 0
     for each in text:
@@ -202,7 +202,7 @@ def _split(text: str, sign: str) -> list[str]:
 def _layers(text: str) -> list[str]:
     """Split a text at slashes, but not within a path to a file of one's own."""
     layers: list[str] = []
-    for piece in _split(text, "/"):
+    for piece in split_outside_brackets(text, "/"):
         layers.append(piece)
         file = piece.partition(":")[0].partition("(")[0].strip()
         if not file.endswith(".py"):
@@ -219,7 +219,7 @@ def _layers(text: str) -> list[str]:
 
 def _known(text: str) -> bool:
     """Whether a layer's text begins with the name of an encoding, or ends in a file that was joined before."""
-    name = _split(text, "&")[-1].partition("(")[0]
+    name = split_outside_brackets(text, "&")[-1].partition("(")[0]
     return is_own(name) or canonical(name) is not None
 
 

@@ -18,20 +18,11 @@ from situs.plots.comparison.words import (
     signed,
     unit,
 )
+from situs.plots.page import Cell
 from situs.plots.style import minus
 
 PROPERTIES = {**CLAIMS, **TRAINED}
 NOTHING = "–"
-
-
-@dataclass(frozen=True)
-class Cell:
-    """Hold what stands in a cell: a text, a smaller one below, what appears on pointing, and its colour."""
-
-    text: str
-    small: str = ""
-    title: str = ""
-    tone: str = ""
 
 
 @dataclass(frozen=True)

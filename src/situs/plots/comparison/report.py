@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
-from importlib import resources
-from string import Template
-
-from matplotlib.figure import Figure
 
 from situs.lab.comparing.records import Comparison
 from situs.plots.comparison import caveats
@@ -16,12 +11,10 @@ from situs.plots.comparison.beside import Beside, beside, differences
 from situs.plots.comparison.failures import failures
 from situs.plots.comparison.figures import figures
 from situs.plots.comparison.findings import findings, headline
-from situs.plots.comparison.table import breakable, broken, explanations, tables, tables_html
+from situs.plots.comparison.table import explanations, tables, tables_html
 from situs.plots.comparison.view import View
-from situs.plots.style import DPI, NARROW, WIDE, png
+from situs.plots.page import KINDS, breakable, broken, bullets, facts, figures_html, meanings, page
 
-PHONE = "(max-width: 640px)"
-NIGHT = "(prefers-color-scheme: dark)"
 READING = {
     "loss-by-length": "One line per method. All start at 0, since changes are measured from 1×; the number beside a "
     "name is the method's loss at 1×. A flat line is good only if that number is low.",
@@ -40,7 +33,7 @@ def report_html(records: Comparison | View) -> str:
     """Write the page. Everything on it is computed from the records."""
     view = View.of(records)
     compared = beside(view)
-    drawn = _figures(view)
+    drawn = figures_html({kind: figures(view, dark=kind[0], narrow=kind[1]) for kind in KINDS}, READING)
     sections = {
         "findings": "Findings",
         "tables": "Tables",
@@ -58,71 +51,22 @@ def report_html(records: Comparison | View) -> str:
         "headline": breakable(headline(view)),
         "lead": breakable(caveats.lead(view)),
         "contents": " ".join(f'<a href="#{name}">{text}</a>' for name, text in sections.items() if text),
-        "facts": _facts(view),
-        "findings": _list(found or ["No trial has a result, so that there is nothing to report."]),
+        "facts": facts(caveats.facts(view)),
+    }
+    inner = {
+        "findings": bullets(found or ["No trial has a result, so that there is nothing to report."]),
         "choices": " ".join(f'<a href="#{each.name}">{escape(each.title)}</a>' for each in tables(view) if each.about),
         "tables": tables_html(view),
-        "meanings": _meanings(explanations(view)),
+        "meanings": meanings(explanations(view)),
         "figures": drawn,
         "differences": escape(differences(compared)),
         "studies": _studies(compared),
-        "caveats": _list(caveats.caveats(view)),
+        "caveats": bullets(caveats.caveats(view)),
         "failures": _failures(view),
         "command": escape(view.records.command or "situs compare"),
-        "reproduction": _meanings(caveats.reproduction(view)),
+        "reproduction": meanings(caveats.reproduction(view)),
     }
-    template = resources.files("situs.plots.comparison").joinpath("report.html").read_text(encoding="utf-8")
-    return Template(template).substitute(fields)
-
-
-def _list(sentences: Iterable[str]) -> str:
-    return "\n".join(f"<li>{breakable(sentence)}</li>" for sentence in sentences)
-
-
-def _meanings(pairs: Iterable[tuple[str, str]]) -> str:
-    return "\n".join(f"<dt>{breakable(name)}</dt><dd>{breakable(meaning)}</dd>" for name, meaning in pairs)
-
-
-def _facts(view: View) -> str:
-    return "\n".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(fact)} <small>{escape(more)}</small></dd></div>"
-        for name, fact, more in caveats.facts(view)
-    )
-
-
-def _figures(view: View) -> str:
-    """Embed all figures, each four times: light and dark, for screens and for phones."""
-    kinds = {
-        (dark, narrow): figures(view, dark=dark, narrow=narrow) for dark in (False, True) for narrow in (False, True)
-    }
-    shown = "\n".join(_figure(name, {kind: each[name] for kind, each in kinds.items()}) for name in kinds[False, False])
-    if not shown:
-        return ""
-    return f'<section aria-labelledby="figures">\n<h2 id="figures">Figures</h2>\n{shown}\n</section>'
-
-
-def _figure(name: str, kinds: Mapping[tuple[bool, bool], Figure]) -> str:
-    sources = "".join(
-        f'<source media="{media}" srcset="{_uri(kinds[kind])}" {_size(kinds[kind], kind[1])}>\n'
-        for kind, media in (((True, True), f"{NIGHT} and {PHONE}"), ((True, False), NIGHT), ((False, True), PHONE))
-    )
-    plain = kinds[False, False]
-    alternative = escape(str(plain.get_label()))
-    reading = READING.get(name) or next((said for end, said in READING.items() if name.endswith(end)), "")
-    return (
-        f'<figure id="{escape(name)}">\n<picture>\n{sources}<img src="{_uri(plain)}" alt="{alternative}" '
-        f"{_size(plain, False)}>\n</picture>\n<figcaption>{escape(reading)}</figcaption>\n</figure>"
-    )
-
-
-def _uri(figure: Figure) -> str:
-    return "data:image/png;base64," + b64encode(png(figure)).decode()
-
-
-def _size(figure: Figure, narrow: bool) -> str:
-    """Write the width and height of a figure, so that nothing jumps."""
-    width = NARROW if narrow else WIDE
-    return f'width="{round(width * DPI)}" height="{round(float(figure.get_figheight()) * DPI)}"'
+    return page("situs.plots.comparison", "report.html", fields=fields, sections=inner)
 
 
 def _studies(compared: Sequence[Beside]) -> str:
@@ -167,5 +111,5 @@ def _small(text: str) -> str:
 
 def _failures(view: View) -> str:
     found = failures(view, ", on ")
-    body = f"<ul>\n{_list(found)}\n</ul>" if found else "<p>None: every trial has a result.</p>"
+    body = f"<ul>\n{bullets(found)}\n</ul>" if found else "<p>None: every trial has a result.</p>"
     return f'<section aria-labelledby="missing">\n<h2 id="missing">What has no result</h2>\n{body}\n</section>'

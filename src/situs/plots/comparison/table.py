@@ -6,14 +6,11 @@ in another table. Phones leave out intervals and some columns, unless a box is t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 from situs.lab.comparing.summary import FINDS, HOLDS, TRAINED
 from situs.plots.comparison.columns import (
-    Cell,
     Column,
     of_answers,
     of_costs,
@@ -23,10 +20,9 @@ from situs.plots.comparison.columns import (
 )
 from situs.plots.comparison.view import View
 from situs.plots.comparison.words import FAIR_ANSWERS, FAIR_CHANGE, percent, unit
+from situs.plots.page import Grid, Head, grid_html, named_together
 
 MOST = 8  # columns beside the names
-WIDEST = 14  # characters of a name in one line, as many as transformer_xl has
-LONGEST = 24  # characters of a word in a text that is in one line
 LARGE = 64  # channels of a head in models that are used
 
 
@@ -105,42 +101,13 @@ def about_costs(view: View) -> str:
 
 def tables_html(view: View) -> str:
     """Write all tables with their titles."""
-    parts = []
-    for table in tables(view):
-        about = f"<p>{escape(table.about)}</p>\n" if table.about else ""
-        head = "".join(
-            f'<th scope="col"{_attributes(_classes(column), column.explained)}><span>{escape(column.head)}</span></th>'
-            for column in table.columns
-        )
-        body = "\n".join(
-            f'<tr><th scope="row">{broken(row.name)}</th>'
-            + "".join(_field(column, column.cell(row)) for column in table.columns)
-            + "</tr>"
-            for row in view.ranked
-        )
-        parts.append(
-            f'<h3 id="{table.name}">{escape(table.title)}</h3>\n{about}'
-            f'<div class="scroll {table.name.partition("-")[0]}" tabindex="0" role="region" '
-            f'aria-labelledby="{table.name}">\n<table>\n'
-            f'<thead>\n<tr><th scope="col">method</th>{head}</tr>\n</thead>\n'
-            f"<tbody>\n{body}\n</tbody>\n</table>\n</div>"
-        )
-    return "\n".join(parts)
+    return "\n".join(grid_html(_grid(view, table)) for table in tables(view))
 
 
-def _classes(column: Column, tone: str = "") -> str:
-    names = ("words" if column.words else "", "wide" if column.wide else "", tone)
-    return " ".join(name for name in names if name)
-
-
-def _field(column: Column, cell: Cell) -> str:
-    small = f"<small>{escape(cell.small)}</small>" if cell.small else ""
-    return f"<td{_attributes(_classes(column, cell.tone), cell.title)}>{escape(cell.text)}{small}</td>"
-
-
-def _attributes(classes: str, title: str) -> str:
-    given = {"class": classes, "title": title}
-    return "".join(f' {name}="{escape(value)}"' for name, value in given.items() if value)
+def _grid(view: View, table: Table) -> Grid:
+    heads = [Head(column.head, column.explained, column.words, column.wide) for column in table.columns]
+    rows = [(row.name, [column.cell(row) for column in table.columns]) for row in view.ranked]
+    return Grid(table.name, table.title, table.about, "method", heads, rows)
 
 
 def explanations(view: View) -> list[tuple[str, str]]:
@@ -152,28 +119,4 @@ def explanations(view: View) -> list[tuple[str, str]]:
             heads = found[column.explained]
             if column.head not in heads:
                 heads.append(column.head)
-    return [(_named(heads), explained) for explained, heads in found.items()]
-
-
-def _named(heads: Sequence[str]) -> str:
-    """Name columns together: those that differ in numbers only by the first and the last of them."""
-    forms: dict[str, list[str]] = {}
-    for head in heads:
-        forms.setdefault(re.sub(r"\d[\d.,]*", "#", head), []).append(head)
-    each = [" and ".join(named) if len(named) < 3 else f"{named[0]} to {named[-1]}" for named in forms.values()]
-    return " and ".join(each) if len(each) < 3 else f"{', '.join(each[:-1])} and {each[-1]}"
-
-
-def broken(name: str) -> str:
-    """Escape a method's name, so that it may go on in a new line where its parts end, and between the words of parts
-    that are wider than the column of names on a phone, such as a_long_name or ALongName."""
-    pieces = []
-    for part in re.split(r"(?<=[+(/:&=,.])", name):
-        wide = len(part.rstrip("+(/:&=,.")) > WIDEST
-        pieces.append(re.split(r"(?<=_)|(?<=[a-z])(?=[A-Z])", part) if wide else [part])
-    return "<wbr>".join(escape(piece) for several in pieces for piece in several)
-
-
-def breakable(text: str) -> str:
-    """Escape a text; long names of methods in it may go on in a new line as in tables."""
-    return " ".join(broken(word) if len(word) > LONGEST else escape(word) for word in text.split(" "))
+    return [(named_together(heads), explained) for explained, heads in found.items()]

@@ -1,17 +1,16 @@
-"""Completing a comparison: run what is missing, store every record at once, and take what other processes run.
+"""Completing what was planned: run what is missing, store every record at once, and take what other processes run.
 
-Any number of processes may complete comparisons into one folder at the same time, and any of them may be killed.
+Any number of processes may complete trials into one folder at the same time, and any of them may be killed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from time import sleep
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from situs.lab.comparing.engines.claims import Claims
-from situs.lab.comparing.records import Trial, TrialRecord
-from situs.lab.comparing.store import Store
 from situs.lab.plain import to_json
 
 Engine = Callable[..., None]
@@ -19,16 +18,42 @@ Engine = Callable[..., None]
 LOOKED = 0.5  # seconds between looks at what others have finished
 
 
+class Keyed(Protocol):
+    """Be a trial or its record, which are found by the same key."""
+
+    @property
+    def key(self) -> str:
+        """What tells it from every other."""
+
+
+T = TypeVar("T", bound=Keyed)
+R = TypeVar("R", bound=Keyed)
+
+
+class Shelf(Protocol[R]):
+    """Hold records of finished trials, as a `Store` does."""
+
+    @property
+    def trials(self) -> Path:
+        """The folder of records and claims."""
+
+    def find(self, key: str) -> R | None:
+        """Read the record of one trial; None where there is none."""
+
+    def save(self, record: R) -> None:
+        """Store a finished trial."""
+
+
 def complete(
-    trials: Iterable[Trial],
-    store: Store,
+    trials: Iterable[T],
+    store: Shelf[R],
     engine: Engine,
     *,
-    done: Callable[[TrialRecord], None] = lambda record: None,
-    known: Mapping[str, TrialRecord] | None = None,
-    wait: Callable[[list[Trial], str], None] = lambda trials, owner: None,
+    done: Callable[[R], None] = lambda record: None,
+    known: Mapping[str, R] | None = None,
+    wait: Callable[[list[T], str], None] = lambda trials, owner: None,
     **options: Any,
-) -> dict[str, TrialRecord]:
+) -> dict[str, R]:
     """Run trials by an engine and return all their records.
 
     done: called with each record after it was stored, by this process or another.
@@ -38,7 +63,7 @@ def complete(
     """
     wanted = {trial.key: trial for trial in trials}
     old = {key: to_json(record) for key, record in (known or {}).items() if key in wanted}
-    found: dict[str, TrialRecord] = {}
+    found: dict[str, R] = {}
 
     def look(key: str) -> bool:
         """Look for a record; tells whether there is one by now."""
@@ -51,7 +76,7 @@ def complete(
 
     with Claims(store.trials) as claims:
 
-        def claim(trial: Trial) -> bool:
+        def claim(trial: T) -> bool:
             if not claims.take(trial.key):
                 return False
             if look(trial.key):  # another process finished it just before
@@ -59,7 +84,7 @@ def complete(
                 return False
             return True
 
-        def store_record(record: TrialRecord) -> None:
+        def store_record(record: R) -> None:
             store.save(record)
             claims.release(record.key)
             found[record.key] = record

@@ -56,11 +56,11 @@ def run(
     done: called in this process with each record.
     claim: asked in this process before a trial is queued; one that it denies is left out.
     """
-    ray = _ray()
+    ray = import_ray()
     chosen = [trial for trial in longest_first(trials) if claim(trial)]
     if not chosen:
         return
-    with _connected(ray, address):
+    with connected(ray, address):
         corpus = ray.put(source.load()) if any(trial.corpus for trial in chosen) else None
         board = ray.remote(num_cpus=0, max_restarts=-1)(_Board).remote()
         pending = {_start(ray, trial, corpus, board, gpus_per_trial): trial for trial in chosen}
@@ -178,7 +178,8 @@ def _result(ray: Any, reference: Any, trial: Trial, watch: _Watch) -> TrialRecor
         return failed_trial(trial, problem, watch.seconds(trial), watch.so_far.get(trial.key))
 
 
-def _ray() -> Any:
+def import_ray() -> Any:
+    """Import Ray, or say how to install it."""
     try:
         return importlib.import_module("ray")
     except ModuleNotFoundError as problem:
@@ -189,7 +190,7 @@ def _ray() -> Any:
 
 
 @contextlib.contextmanager
-def _connected(ray: Any, address: str | None) -> Iterator[None]:
+def connected(ray: Any, address: str | None) -> Iterator[None]:
     """Connect to a cluster; who was connected before stays so."""
     if ray.is_initialized():
         yield

@@ -1,0 +1,110 @@
+"""What an evaluation advises: which scaling to use at the longest length, what to set for it, and what to expect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from situs.lab.comparing.summary import HOLDS, Point
+from situs.lab.evaluating.scalings import NONE
+from situs.lab.evaluating.summary import Entry, Scores, Summary, at
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Hold the scaling to use, and why, in sentences."""
+
+    scaling: str
+    sentences: tuple[str, ...]
+    sets: str = ""
+    """The scaling that a configuration says: the same, or the best of those; "" where nothing is to be set."""
+    settings: str = ""
+    """What to write into config.json for it, as JSON."""
+    code: str = ""
+    """What to write in Situs, where no configuration says the best scaling."""
+
+
+def advise(summary: Summary) -> Advice | None:
+    """Choose a scaling: the first at the longest length, unless the released model ties with it; None where nothing has
+    a number there. Where no configuration says the first, the best that one says is named too."""
+    if not summary.entries:
+        return None
+    first = summary.entries[0]
+    released = next((entry for entry in summary.entries if entry.row.name == NONE), None)
+    if released is not None and released.ties:
+        first = released
+    chosen = summary.records.chosen
+    better = summary.entries if released is None else summary.entries[: summary.entries.index(released)]
+    sayable = next((entry for entry in better if chosen[entry.row.name].settings), None)
+    own = chosen[first.row.name]
+    said = [_leading(summary, first)]
+    sets = first if own.settings else sayable if own.code else None
+    if own.code:
+        said.append(f"No configuration says {first.row.name}: {own.code}.")
+        if sayable is not None:
+            said.append(f"The best that one says is {sayable.row.name}, {_behind(summary, sayable)}.")
+    said += [*_expected(summary, first), *(f"{note}." for note in own.notes)]
+    name = "" if sets is None else sets.row.name
+    return Advice(first.row.name, tuple(said), name, chosen[name].settings if name else "", own.code)
+
+
+def headline(summary: Summary) -> str:
+    """Say which scaling is first, in one line without a full stop."""
+    advice = advise(summary)
+    if advice is None:
+        return "Nothing was measured at the longest length"
+    first = summary.entries[0]
+    where = f"at {summary.times(summary.longest)} ({summary.longest:,} tokens)"
+    tied = [entry.row.name for entry in summary.entries[1:] if entry.ties]
+    tie = f", in a tie with {_listed(tied)}" if tied else ""
+    if summary.task == "text":
+        return f"{_called(first.row.name)} has the lowest loss {where}, {first.point.mean:.2f}{tie}"
+    return f"{_called(first.row.name)} has most answers right {where}, {100 * first.point.mean:.0f} %{tie}"
+
+
+def _called(name: str) -> str:
+    return "The model as it was released" if name == NONE else name
+
+
+def _leading(summary: Summary, first: Entry) -> str:
+    if first.row.name == NONE:
+        return f"Use the model as it is: no scaling is better at {summary.times(summary.longest)}."
+    ahead = next((entry for entry in summary.entries if entry.row.name == NONE), None)
+    gain = "" if ahead is None else f"; without a scaling it is {_apart(summary, ahead)}"
+    return f"Use {first.row.name} for texts of up to {summary.longest:,} tokens{gain}."
+
+
+def _apart(summary: Summary, entry: Entry) -> str:
+    if summary.task == "passkey":
+        return f"{100 * entry.behind.mean:.0f} percentage points worse ({_interval(entry.behind, 100, 0)})"
+    return f"{entry.behind.mean:.2f} nats worse ({_interval(entry.behind, 1, 2)})"
+
+
+def _behind(summary: Summary, entry: Entry) -> str:
+    return "in a tie with it" if entry.ties else _apart(summary, entry)
+
+
+def _interval(point: Point, times: int, digits: int) -> str:
+    return f"95 % interval {times * point.low:.{digits}f} to {times * point.high:.{digits}f}"
+
+
+def _expected(summary: Summary, first: Entry) -> list[str]:
+    """Say what remains: a loss that is higher than within the trained length, and what short texts lose."""
+    scores: Scores | None = first.row.scores.get("text")
+    if scores is None or summary.task != "text":
+        return []
+    said = []
+    last, base = at(scores.changes, summary.longest), at(scores.changes, summary.base)
+    if last is not None and last.mean >= HOLDS:
+        said.append(
+            f"Even so the loss is {last.mean:.2f} higher than that of the released model at {summary.base:,} tokens, "
+            f"on the same tokens with less text before them. Training at the longer length may help."
+        )
+    if base is not None and base.mean >= HOLDS:
+        said.append(
+            f"Texts of {summary.base:,} tokens lose {base.mean:.2f} by it: use the released settings for those."
+        )
+    return said
+
+
+def _listed(names: list[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)

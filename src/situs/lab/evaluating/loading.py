@@ -1,0 +1,162 @@
+"""Load a released model from its folder: safetensors only, without a network, and no code that stands beside them."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+
+from situs import models
+from situs.huggingface.converting import require_weights
+from situs.lab.comparing.budget import memory, size_in_words
+from situs.lab.evaluating.records import ModelFacts
+from situs.models.positions import ModelPositions
+from situs.models.training import training_of
+
+logging: Any = import_module("transformers.utils.logging")  # which has no types
+FOLDER = "MODEL_DIR"
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+HASHED_AT_ONCE = 1 << 24
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Hold a model that can be run."""
+
+    folder: Path
+    model: Any
+    positions: ModelPositions
+    facts: ModelFacts
+    dtype: str
+    bytes: int
+    """Of its weights."""
+
+    @property
+    def vocabulary(self) -> int:
+        """Ids that the model has rows for."""
+        return int(self.model.get_input_embeddings().weight.shape[0])
+
+    @property
+    def chooses(self) -> bool:
+        """Whether it can be asked for the logits of some tokens only."""
+        return "logits_to_keep" in inspect.signature(self.model.forward).parameters
+
+    def logits(self, tokens: Tensor, at: Tensor) -> Tensor:
+        """Run one text, (length,), and give the logits that follow some of its tokens, (tokens, vocabulary)."""
+        ids, at = tokens[None].to(self.model.device), at.to(self.model.device)
+        given = {"logits_to_keep": at} if self.chooses else {}
+        found: Tensor = self.model(input_ids=ids, use_cache=False, **given).logits[0]
+        return (found if self.chooses else found[at]).float()
+
+
+def read_positions(folder: Path) -> ModelPositions:
+    """Read the configuration of a folder that holds a checkpoint, before anything large is loaded."""
+    require_weights(folder, FOLDER)
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"{FOLDER} must have a config.json, since it says what the model is; got {str(folder)!r}.")
+    return models.read(folder)
+
+
+def trained_length(positions: ModelPositions, original: int | None) -> int:
+    """Tell how many tokens a model was trained on: what is given, or else what its configuration says."""
+    if original is not None:
+        return original
+    training = training_of(positions.main)
+    if training is None:
+        raise ValueError(
+            f"--original must be given for {positions.main.model_type}, since its configuration names no length that "
+            f"it was trained on; got none."
+        )
+    return training.length
+
+
+def load(folder: Path, *, positions: ModelPositions, dtype: str = "auto", device: str = "cpu") -> Loaded:
+    """Load a model for causal language modelling; raises in a sentence where the folder holds none."""
+    logging.disable_progress_bar()
+    config = _config(folder)
+    known = transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+    if type(config) not in known:
+        raise ValueError(
+            f"{FOLDER} must hold a model that predicts the next token, since its loss is measured; got "
+            f"{config.model_type}, for which transformers has no such class."
+        )
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # what matters of its report on weights is said below, in a sentence
+    _require_room(folder, device)
+    auto: Any = transformers.AutoModelForCausalLM
+    try:
+        model, info = auto.from_pretrained(
+            folder, config=config, dtype=dtype, use_safetensors=True, local_files_only=True, trust_remote_code=False,
+            output_loading_info=True,
+        )  # fmt: skip
+    except (OSError, RuntimeError, ImportError) as problem:
+        first = str(problem).strip().partition("\n")[0]
+        raise ValueError(
+            f"{FOLDER} must hold weights that fit its configuration; got {str(folder)!r}: {first}"
+        ) from None
+    finally:
+        logging.set_verbosity(verbosity)
+    _require_all(sorted(info["missing_keys"]), folder)
+    model = model.to(device).eval()
+    count = sum(parameter.numel() for parameter in model.parameters())
+    size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    facts = ModelFacts(
+        folder.resolve().name, hash_of(folder), config.model_type, count, positions.main.lengths.limit
+    )  # fmt: skip
+    return Loaded(folder, model, positions, facts, str(model.dtype).removeprefix("torch."), size)
+
+
+def _config(folder: Path) -> Any:
+    named = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
+    if named not in transformers.CONFIG_MAPPING:
+        raise ValueError(
+            f"model_type must be one that transformers {transformers.__version__} has, since code that a folder brings "
+            f"along is not run; got {named!r}."
+        )
+    return transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
+def _require_room(folder: Path, device: str) -> None:
+    """Raise where the weights do not fit in memory, before they are loaded."""
+    stored = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    room = memory() if device == "cpu" else None
+    if room is not None and stored > room:
+        raise ValueError(
+            f"{FOLDER} must fit in memory; got {str(folder)!r} with {size_in_words(stored)} of weights, of "
+            f"{size_in_words(room)}. Use a machine with more, or another --device."
+        )
+
+
+def _require_all(missing: list[str], folder: Path) -> None:
+    """Raise where weights are missing, which transformers would fill with random numbers."""
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise ValueError(
+            f"{FOLDER} must have all weights, since missing ones would be random numbers; got {str(folder)!r} without "
+            f"{', '.join(missing[:3])}{more}."
+        )
+
+
+def hash_of(folder: Path) -> str:
+    """Give the hash of a folder's configuration and weights."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in (folder / "config.json", *sorted(folder.glob("*.safetensors"))):
+        digest.update(path.name.encode())
+        with path.open("rb") as file:
+            while part := file.read(HASHED_AT_ONCE):
+                digest.update(part)
+    return digest.hexdigest()
+
+
+def synchronise(device: str) -> None:
+    """Wait until a device has done what it was given."""
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
