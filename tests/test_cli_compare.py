@@ -240,6 +240,7 @@ def test_the_report_of_a_comparison_that_was_stopped_says_how_many_trials_are_mi
         f"Of {total} trials, 3 missing; they are listed below.",
     ):
         assert text in page
+    assert "<dt>time</dt>" not in page  # it is not known
     named = " ".join(shown.split()).partition(begin)[2].partition(".")[0]
     assert sorted(named.replace(" and ", ", ").split(", ")) == sorted(", ".join(labels).split(", "))
     store.write("records.json", to_json(whole))  # named, it is shown instead

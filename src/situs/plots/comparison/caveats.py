@@ -30,7 +30,7 @@ def facts(view: View) -> list[tuple[str, str, str]]:
     """List the numbers that readers ask for first: name, number, and what it counts."""
     records = view.records
     others = "".join(f", {count} {status}" for status, count in view.unfinished.items())
-    return [
+    found = [
         ("trained at", f"{view.train_length:,}", _tokens(view)),
         ("tested up to", f"{view.longest:,}", f"{view.times(view.longest)} the training length"),
         ("methods", str(len(view.methods)), f"on {listed(view.tasks, 6)}"),
@@ -39,8 +39,10 @@ def facts(view: View) -> list[tuple[str, str, str]]:
             f"{view.trials - sum(view.unfinished.values())}",
             f"of {view.trials} done{others}; {_count(len(records.seeds), 'seed')}",
         ),
-        ("time", seconds(records.seconds), f"on {_cores(records)} cores"),
     ]
+    if not records.planned:  # the time of a comparison that was stopped is not known
+        found.append(("time", seconds(records.seconds), f"on {_cores(records)} cores"))
+    return found
 
 
 def _cores(records: Comparison) -> str:
@@ -167,7 +169,7 @@ def reproduction(view: View) -> list[tuple[str, str]]:
         ("Model", f"decoder, {size.layers} layers, width {size.dim}, {size.heads} heads"),
         ("Training", training),
         ("Tests", f"{settings.windows} examples at each length: {listed(map('{:,}'.format, view.lengths), 12)}"),
-        ("Time", f"{seconds(records.seconds)}, without trials that were finished before"),
+        ("Time", "" if records.planned else f"{seconds(records.seconds)}, without trials that were finished before"),
     ]
     return [(name, said) for name, said in found if said]
 
