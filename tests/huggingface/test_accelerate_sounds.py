@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from situs.huggingface import accelerate, accelerated, describe, restore
-from situs.huggingface.families import conformer
+from situs.huggingface.families import conformer, speecht5, wavlm
 from tests.huggingface.small_models import (
     SEQ2SEQ,
     expect_close,
@@ -48,6 +48,8 @@ def heard(model: Any, name: str, given: dict[str, Any]) -> list[torch.Tensor]:
 def without_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short sounds go the way of long ones."""
     monkeypatch.setattr(conformer, "DENSE_UP_TO", {"relative": 0, "relative_key": 0})
+    monkeypatch.setattr(speecht5, "DENSE_UP_TO", 0)
+    monkeypatch.setattr(wavlm, "DENSE_UP_TO", 0)
 
 
 @pytest.mark.thin(2)
@@ -66,9 +68,11 @@ def test_sounds_give_the_same(name: str, frames: int) -> None:
     assert all(map(torch.equal, heard(model, name, several[-1]), expected[-1]))
 
 
-@pytest.mark.parametrize("name", ["wav2vec2-conformer", "wav2vec2-bert", "seamless", "parakeet"])
+@pytest.mark.parametrize("name", ["wav2vec2-conformer", "wav2vec2-bert", "seamless", "parakeet", "speecht5", "wavlm"])
 def test_short_sounds_give_the_same_by_a_bias_of_pairs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conformer, "DENSE_UP_TO", {"relative": 40, "relative_key": 40})
+    monkeypatch.setattr(speecht5, "DENSE_UP_TO", 40)
+    monkeypatch.setattr(wavlm, "DENSE_UP_TO", 40)
     model, given = made_sound(name), sounds(name, 40, padded=True)
     expected = heard(model, name, given)
     with accelerated(model):
