@@ -85,7 +85,11 @@ def _measured(family: str, work: str, length: int, dtype: str, effort: Effort, t
 
 def _run(model: Any, work: str, length: int) -> Callable[[], Tensor]:
     """What is timed: a forward pass, one with gradients of all weights, or tokens one by one behind a text."""
-    ids = torch.randint(4, 1000, (1, length), generator=torch.Generator().manual_seed(0))
+    fixed = torch.Generator().manual_seed(0)
+    if model.main_input_name == "input_features":
+        frames = torch.randn(1, length, model.config.feature_projection_input_dim, generator=fixed).to(model.dtype)
+        return lambda: model(frames)[0]
+    ids = torch.randint(4, 1000, (1, length), generator=fixed)
     if work == FORWARD:
         return lambda: model(ids)[0]
     if work == BACKWARD:

@@ -21,6 +21,10 @@ T5: dict[str, Any] = {
     "d_ff": 2048, "decoder_start_token_id": 0, "pad_token_id": 0,
 }  # fmt: skip
 DEBERTA = {**TEXT, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "max_relative_positions": 512}
+# a layer has two networks, so half as much of each
+CONFORMER: dict[str, Any] = {
+    "hidden_size": 512, "num_attention_heads": 8, "num_hidden_layers": 2, "intermediate_size": 1024,
+}  # fmt: skip
 FAMILIES: dict[str, Callable[[], Any]] = {
     # three matrices instead of two, so a third less of each
     LLAMA: lambda: hf.LlamaModel(hf.LlamaConfig(**{**TEXT, "intermediate_size": 1376})),
@@ -39,6 +43,16 @@ FAMILIES: dict[str, Callable[[], Any]] = {
         hf.DebertaV2Config(**DEBERTA, share_att_key=True, position_buckets=256, norm_rel_ebd="layer_norm")
     ),
     "xlnet": lambda: hf.XLNetModel(hf.XLNetConfig(vocab_size=1000, d_model=512, n_head=8, n_layer=2, d_inner=2048)),
+    "inkling": lambda: hf.InklingTextModel(
+        hf.InklingTextConfig(
+            **{**TEXT, "intermediate_size": 1376}, num_key_value_heads=8, head_dim=64, swa_num_attention_heads=8,
+            swa_num_key_value_heads=8, swa_head_dim=64, local_layer_ids=[0], mlp_layer_types=["dense", "dense"],
+        )
+    ),
+    "wav2vec2-bert": lambda: hf.Wav2Vec2BertModel(hf.Wav2Vec2BertConfig(**CONFORMER)),
+    "conformer": lambda: hf.Wav2Vec2BertModel(
+        hf.Wav2Vec2BertConfig(**CONFORMER, position_embeddings_type="relative")
+    ),
 }  # fmt: skip
 DECODERS = ("bloom", "mpt", "falcon", LLAMA)
 

@@ -41,7 +41,7 @@ def targets(rows: Sequence[Row]) -> list[Target]:
     return [
         Bound(1.2, aim=1.05).judge("T5, mT5, BLOOM, MPT, Falcon, MPNet, forward", "time of Llama", times(light, LLAMA)),
         Bound(1.5).judge("the same", "memory of Llama", memory),
-        Bound(2.5, aim=2.0).judge("DeBERTa v2 and v3, XLNet, forward", "time of Llama", times(heavy, LLAMA)),
+        Bound(2.5, aim=2.0).judge("DeBERTa, XLNet, Inkling, conformers, forward", "time of Llama", times(heavy, LLAMA)),
         Bound(2.0, aim=3.0, at_most=False).judge("T5, BLOOM, DeBERTa, backward too", "faster than unmodified", gained),
         Bound(1.0, aim=1.5, at_most=False).judge(f"{STEPS} tokens one by one", "faster than unmodified", steps),
         Bound(1.0).judge("forward at 128 and 512", "time of unmodified", short),

@@ -3,7 +3,6 @@
 import copy
 import pickle
 import warnings
-from importlib import import_module
 from typing import Any
 
 import pytest
@@ -11,7 +10,21 @@ import torch
 
 from situs.huggingface import TransformersChangedError, accelerate, accelerated, describe, restore
 from situs.huggingface.classes import _made
-from tests.huggingface.small_models import DECODERS, EVERY, PAIRED, REPLACED, SEQ2SEQ, given, made, padding, texts
+from tests.huggingface.small_models import (
+    DECODERS,
+    EVERY,
+    PAIRED,
+    REPLACED,
+    expect_close,
+    expect_same_gradients,
+    given,
+    gradients,
+    made,
+    padding,
+    prompt,
+    texts,
+    without_dropout,
+)  # fmt: skip
 
 pytestmark = pytest.mark.once
 
@@ -20,10 +33,6 @@ def outputs(model: Any, ids: torch.Tensor, mask: torch.Tensor | None = None) -> 
     with torch.no_grad():
         found: torch.Tensor = model(**given(model, ids, mask))[0]
     return found if mask is None or model.config.is_encoder_decoder else found[mask.bool()]
-
-
-def expect_close(found: torch.Tensor, expected: torch.Tensor, within: float) -> None:
-    assert float((found - expected).abs().max()) <= within * float(expected.abs().max())
 
 
 @pytest.mark.thin(2)
@@ -57,27 +66,11 @@ def test_bfloat16_is_as_exact_as_before(name: str) -> None:
 @pytest.mark.thin(3)
 @pytest.mark.parametrize("name", EVERY)
 def test_gradients_are_the_same(name: str) -> None:
-    model, ids = made(name).train(), texts(2, 40)
+    model, ids = without_dropout(made(name)), texts(2, 40)
     mask = padding(ids, "right")
-
-    def gradients() -> dict[str, torch.Tensor]:
-        model.zero_grad()
-        out = model(**given(model, ids, mask))[0]
-        (out[mask.bool()] ** 2).mean().backward()
-        return {name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None}
-
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-    torch.manual_seed(0)
-    before = gradients()
+    before = gradients(model, given(model, ids, mask), mask.bool())
     with accelerated(model):
-        torch.manual_seed(0)
-        now = gradients()
-    assert now.keys() == before.keys()
-    largest = max(float(each.abs().max()) for each in before.values())
-    for each, expected in before.items():
-        torch.testing.assert_close(now[each], expected, atol=1e-4 * largest, rtol=1e-4, msg=each)
+        expect_same_gradients(gradients(model, given(model, ids, mask), mask.bool()), before)
 
 
 @pytest.mark.thin(3)
@@ -90,11 +83,11 @@ def test_generated_texts_are_the_same(name: str, way: dict[str, Any]) -> None:
     if "cache_implementation" in way:
         options["disable_compile"] = True
     try:
-        expected = model.generate(ids, attention_mask=mask, **options)
+        expected = model.generate(**prompt(model, ids, mask), **options)
     except (IndexError, RuntimeError, ValueError) as cannot:
         pytest.skip(f"the model itself cannot: {cannot}")
     with accelerated(model):
-        assert torch.equal(model.generate(ids, attention_mask=mask, **options), expected)
+        assert torch.equal(model.generate(**prompt(model, ids, mask), **options), expected)
 
 
 @pytest.mark.thin(3)
@@ -174,7 +167,7 @@ def test_a_table_that_was_replaced_is_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["t5", "bloom", "deberta v3", "llama"])
 def test_checkpointed_layers_have_the_same_gradients(name: str) -> None:
-    model, ids = made(name).train(), texts(2, 20)
+    model, ids = without_dropout(made(name)), texts(2, 20)
 
     def gradient() -> torch.Tensor:
         model.zero_grad()
@@ -182,9 +175,6 @@ def test_checkpointed_layers_have_the_same_gradients(name: str) -> None:
         (model(**given(model, ids), use_cache=False)[0] ** 2).mean().backward()
         return torch.cat([each.grad.flatten() for each in model.parameters() if each.grad is not None])
 
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
     accelerate(model)
     expected = gradient()
     model.gradient_checkpointing_enable()
@@ -262,39 +252,6 @@ def test_nothing_is_said_where_all_is_served() -> None:
     assert not said
 
 
-def test_sounds_go_through_sew_d() -> None:
-    transformers: Any = import_module("transformers")
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 48}
-    buckets = {"position_buckets": 8, "max_position_embeddings": 64, "conv_dim": (16, 16), "conv_stride": (5, 4),
-               "conv_kernel": (10, 8), "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 2}  # fmt: skip
-    model = transformers.SEWDModel(transformers.SEWDConfig(**sizes, **buckets)).eval()
-    wave = torch.randn(2, 4000)
-    real = torch.ones(2, 4000, dtype=torch.long)
-    real[1, 2000:] = 0
-    with torch.no_grad():
-        expected = [model(wave)[0], model(wave, attention_mask=real)[0][:, :40]]
-        with accelerated(model):
-            found = [model(wave)[0], model(wave, attention_mask=real)[0][:, :40]]
-    for each, before in zip(found, expected, strict=True):
-        expect_close(each, before, 1e-5)
-
-
-def test_pop2piano_is_a_t5() -> None:
-    transformers: Any = import_module("transformers")
-    torch.manual_seed(0)
-    config = transformers.Pop2PianoConfig(**SEQ2SEQ)
-    model = transformers.Pop2PianoForConditionalGeneration(config).eval()
-    features, ids = torch.randn(2, 30, 32), texts(2, 11)
-    mask = torch.ones(2, 30, dtype=torch.long)
-    mask[1, 20:] = 0
-    given = {"inputs_embeds": features, "attention_mask": mask, "decoder_input_ids": ids}
-    with torch.no_grad():
-        expected = model(**given)[0]
-        with accelerated(model):
-            expect_close(model(**given)[0], expected, 1e-5)
-
-
 def test_another_release_of_transformers_is_refused_before_anything_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     model = made("bloom")
     cls = type(next(each for each in model.modules() if type(each).__name__ == "BloomAttention"))
@@ -341,85 +298,3 @@ def test_compiled_models_give_the_same(name: str) -> None:
     with torch.no_grad():
         found = compiled(**given(model, ids, mask))[0]
     expect_close(found if model.config.is_encoder_decoder else found[mask.bool()], expected, 1e-5)
-
-
-def test_inputs_that_the_self_test_cannot_make_are_named() -> None:
-    transformers: Any = import_module("transformers")
-    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 1, "intermediate_size": 48}
-    model = transformers.ViTModel(transformers.ViTConfig(**sizes, image_size=32, patch_size=8)).eval()
-    with pytest.raises(ValueError, match="check must be False for ViTModel"):
-        accelerate(model)
-    pixels = torch.randn(1, 3, 32, 32)
-    with torch.no_grad():
-        expected = model(pixels)[0]
-        with accelerated(model, check=False):
-            expect_close(model(pixels)[0], expected, 1e-5)
-
-
-@pytest.mark.parametrize("name", ["beit", "parakeet", "bart", "gpt2", "opt", "wav2vec2-conformer", "longt5"])
-def test_layers_that_look_into_masks_get_masks(name: str) -> None:
-    transformers: Any = import_module("transformers")
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 48}
-    ids = texts(2, 30)
-    mask = padding(ids, "right")
-    frames = torch.ones(2, 400, dtype=torch.long)
-    frames[1, 200:] = 0
-    model, given = {
-        "beit": lambda: (
-            transformers.BeitModel(
-                transformers.BeitConfig(**sizes, image_size=32, patch_size=8, use_relative_position_bias=True)
-            ),
-            {"pixel_values": torch.randn(1, 3, 32, 32)},
-        ),
-        "parakeet": lambda: (
-            transformers.ParakeetEncoder(
-                transformers.ParakeetEncoderConfig(**sizes, num_mel_bins=16, subsampling_conv_channels=8)
-            ),
-            {"input_features": torch.randn(2, 400, 16), "attention_mask": frames},
-        ),
-        "bart": lambda: (
-            transformers.BartModel(transformers.BartConfig(
-                vocab_size=99, d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=4,
-                decoder_attention_heads=4, encoder_ffn_dim=48, decoder_ffn_dim=48,
-            )),
-            {"input_ids": ids, "decoder_input_ids": ids, "attention_mask": mask},
-        ),
-        "gpt2": lambda: (
-            transformers.GPT2Model(transformers.GPT2Config(
-                vocab_size=99, n_embd=32, n_head=4, n_layer=2, bos_token_id=1, eos_token_id=1,
-            )),
-            {"input_ids": ids, "attention_mask": mask},
-        ),
-        "opt": lambda: (
-            transformers.OPTModel(transformers.OPTConfig(
-                vocab_size=99, hidden_size=32, num_attention_heads=4, num_hidden_layers=2, ffn_dim=48,
-                word_embed_proj_dim=32,
-            )),
-            {"input_ids": ids, "attention_mask": mask},
-        ),
-        "wav2vec2-conformer": lambda: (
-            transformers.Wav2Vec2ConformerModel(transformers.Wav2Vec2ConformerConfig(
-                **sizes, conv_dim=(16, 16), conv_stride=(5, 4), conv_kernel=(10, 8), num_feat_extract_layers=2,
-                num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2, position_embeddings_type="relative",
-            )),
-            {"input_values": torch.randn(2, 3000)},
-        ),
-        "longt5": lambda: (
-            transformers.LongT5ForConditionalGeneration(transformers.LongT5Config(**SEQ2SEQ, local_radius=5)),
-            {"input_ids": ids, "decoder_input_ids": ids, "attention_mask": mask},
-        ),
-    }[name]()  # fmt: skip
-    model.eval()
-    with torch.no_grad(), warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        expected = model(**given)[0]
-        with accelerated(model, check=False):
-            found = model(**given)[0]
-    if name in ("gpt2", "opt"):
-        found, expected = found[mask.bool()], expected[mask.bool()]
-    if name == "parakeet":
-        found, expected = found[0], expected[0]
-    expect_close(found, expected, 1e-5)
-    kept = [str(each.message) for each in said if "keeps its own code" in str(each.message)]
-    assert len(kept) == (name == "longt5")

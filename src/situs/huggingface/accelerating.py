@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from torch import nn
 
-from situs.huggingface.checking import AccelerationError, answers, require_same
+from situs.huggingface.checking import AccelerationError, answers_before, require_same
 from situs.huggingface.classes import original
 from situs.huggingface.families.borrowing import HELD
 from situs.huggingface.interface import NAME
@@ -37,7 +37,7 @@ def accelerate(model: Model, *, check: bool = True) -> Model:
         )
     if found.left:
         warnings.warn(f"Some attention of {type(model).__name__} keeps its own code. {found}", stacklevel=2)
-    before = answers(model) if check else None
+    before = answers_before(model) if check else None
     vars(model)[BEFORE] = [(config, config._attn_implementation) for config in found.configurations]
     for config in found.configurations:
         config._attn_implementation_internal = NAME  # the setter refuses models that do not ask the interface

@@ -8,15 +8,17 @@ name that has no mask function. Models whose layers do not ask the interface nee
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from situs.attention import attend
 from situs.encodings.base import Encoding
-from situs.huggingface.seeing import Sight, situs_mask
+from situs.huggingface.seeing import Rules, Sight, situs_mask
 
 NAME = "situs"
 
@@ -25,8 +27,10 @@ class PlacedBias(NamedTuple):
     """An encoding in the place of a dense bias; None in the place of one that is 0 everywhere."""
 
     encoding: Encoding | None
-    first_query: int = 0
-    """The position of the first query; keys begin at 0."""
+    first_query: int | Tensor = 0
+    """The position of the first query; keys begin at 0. Masks that are rules know it better."""
+    features: Mapping[str, Tensor] | None = None
+    """Side inputs that the encoding declares."""
 
 
 def situs_attention(
@@ -67,25 +71,33 @@ def attended(
     *,
     bias: PlacedBias | Tensor | None = None,
     causal: bool = False,
+    every_query: bool = False,
     **options: Any,
 ) -> Tensor:
     """Attend as a layer's own code would; give (batch, query, heads, value_dim).
 
     ``mask`` is what the mask function gave: rules, a mask of pairs that says it all, or nothing, where ``causal`` alone
-    hides. ``bias`` may be an encoding, a bias of pairs, or a row that all queries share.
+    hides. ``bias`` may be an encoding, a bias of pairs, or a row that all queries share. ``every_query`` attends for
+    padding too: convolutions read what it gets.
     """
-    encoding = None if bias is None or isinstance(bias, Tensor) else bias.encoding
+    placed = None if bias is None or isinstance(bias, Tensor) else bias
+    encoding = None if placed is None else placed.encoding
     told: dict[str, Any]
     if isinstance(mask, Sight):
-        told = mask.arguments(by_row=encoding is None)
+        told = mask.arguments(by_row=encoding is None, every_query=every_query)
     else:
         told = {"mask": mask, "causal": causal and mask is None and query.shape[2] > 1}
         if told["causal"]:  # counted from the first key, as torch does
             told |= {"positions": 0, "key_positions": 0}
-        elif encoding is not None:
-            told |= {"positions": bias.first_query, "key_positions": 0}  # type: ignore[union-attr]
+        elif placed is not None and encoding is not None:
+            told |= {"positions": int(placed.first_query), "key_positions": 0}
     if isinstance(bias, Tensor):
         told["mask"] = _sum(bias, told["mask"])
+    if encoding is None and _adds_to_pairs_alone(mask, told, query, key, options):
+        chosen = {"scale": options.get("scale"), "dropout_p": options.get("dropout", 0.0)}
+        return scaled_dot_product_attention(query, key, value, told["mask"].to(query.dtype), **chosen).transpose(1, 2)
+    if placed is not None:
+        told["features"] = placed.features
     out: Tensor = attend(query, key, value, encoding=encoding, **told, **options)
     return out.transpose(1, 2)
 
@@ -94,7 +106,25 @@ def _sum(bias: Tensor, mask: Tensor | None) -> Tensor:
     """A bias with a mask, one that says what is seen or one to add."""
     if mask is None:
         return bias
-    return torch.where(mask, bias, -torch.inf) if mask.dtype == torch.bool else bias + mask
+    hidden = -torch.inf if bias.shape[-2] == 1 else torch.finfo(bias.dtype).min  # as transformers hides pairs
+    return torch.where(mask, bias, hidden) if mask.dtype == torch.bool else bias + mask
+
+
+def _adds_to_pairs_alone(
+    mask: Sight | Tensor | None, told: Mapping[str, Any], query: Tensor, key: Tensor, options: Mapping[str, Any]
+) -> bool:
+    """Whether a number for each pair is all there is, which torch's own attention takes as it is."""
+    added = told["mask"]
+    return (
+        isinstance(added, Tensor)
+        and added.is_floating_point()
+        and added.dim() == 4
+        and added.shape[-2] == query.shape[2] > 1
+        and query.shape[1] == key.shape[1]
+        and not (isinstance(mask, Sight) and mask.rules != Rules())
+        and options.get("softcap") is None
+        and options.get("sinks") is None
+    )
 
 
 def refuse_weights(output_attentions: object) -> None:

@@ -98,18 +98,23 @@ class Sight:
         """Stay as it is: ``generate`` lays out masks that it makes ahead."""
         return self
 
+    def view(self, *sizes: int) -> Sight:
+        """Stay as it is: GPT-2 lays out masks of keys, which those made ahead look like."""
+        return self
+
     @property
     def row(self) -> Bool[Tensor, "batch 1 1 key"] | None:
         """Which keys are real, as a mask."""
         return None if self.real is None else self.real[:, None, None]
 
-    def arguments(self, *, by_row: bool = False) -> dict[str, Any]:
+    def arguments(self, *, by_row: bool = False, every_query: bool = False) -> dict[str, Any]:
         """What ``attend`` takes. ``by_row`` tells real keys by a mask of one row, which costs nothing where nothing
-        else is added; else positions tell them, which leaves padding out."""
+        else is added; else positions tell them, which leaves padding out: that of keys alone with ``every_query``."""
         key, first = self._keys(by_row=by_row), self.first_query - self.first_key
         inside = first >= 0 and first + self.queries <= self.keys
         # queries of another sequence, as those of a decoder over its encoder, may be more than there are keys
-        query = key[first : first + self.queries] if inside else Positions.range(self.queries, start=self.first_query)
+        alike = inside and not (every_query and self.rules.documents is None)
+        query = key[first : first + self.queries] if alike else Positions.range(self.queries, start=self.first_query)
         last = self.queries == 1 and self.first_query == self.first_key + self.keys - 1
         return {
             "causal": self.rules.causal and not (last and self.rules.window is None),

@@ -2,16 +2,21 @@
 
 Their layers ask transformers' interface and hand a dense bias to it. Here ``compute_bias`` gives an encoding instead,
 which reads the model's own table; nothing between the two does arithmetic on it. Cross-attention of the first block
-would make a bias of zeros for all pairs, and is told that there is none.
+would make a bias of zeros for all pairs, and is told that there is none. LongT5's encoder has code of its own for the
+keys that are near.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from torch import Tensor
+
 from situs.huggingface.families import Expects, Family
 from situs.huggingface.families.borrowing import t5_bias
-from situs.huggingface.interface import PlacedBias
+from situs.huggingface.families.common import dropout_of
+from situs.huggingface.interface import PlacedBias, attended, refuse_weights
+from situs.huggingface.seeing import Rules, Sight
 
 
 class UMT5(Family):
@@ -26,12 +31,20 @@ class UMT5(Family):
         self: Any, query_length: int, key_length: int, device: Any = None, past_seen_tokens: Any = 0
     ) -> PlacedBias:
         """Give the encoding of the table instead of a bias of all pairs."""
-        encoding = t5_bias(
-            self, self.relative_attention_bias.weight,
-            num_heads=self.n_heads, num_buckets=self.relative_attention_num_buckets,
-            max_distance=self.relative_attention_max_distance, bidirectional=not self.is_decoder,
-        )  # fmt: skip
-        return PlacedBias(encoding, int(past_seen_tokens))
+        return PlacedBias(buckets_of(self, bidirectional=self.tells_ahead()), past_seen_tokens)
+
+    def tells_ahead(self: Any) -> bool:
+        """Whether keys ahead are told from keys behind."""
+        return not self.is_decoder
+
+
+def buckets_of(module: Any, *, bidirectional: bool) -> Any:
+    """The encoding of a module's own table."""
+    return t5_bias(
+        module, module.relative_attention_bias.weight,
+        num_heads=module.n_heads, num_buckets=module.relative_attention_num_buckets,
+        max_distance=module.relative_attention_max_distance, bidirectional=bidirectional,
+    )  # fmt: skip
 
 
 class T5(UMT5):
@@ -55,3 +68,45 @@ class T5(UMT5):
         if position_bias is None and not self.has_relative_attention_bias:
             position_bias = PlacedBias(None)
         return super().forward(hidden_states, mask, key_value_states, position_bias, past_key_values, **kwargs)
+
+
+class Pix2Struct(T5):
+    """A layer of Pix2Struct's text, which is a decoder always."""
+
+    def tells_ahead(self) -> bool:
+        """Count keys ahead as distance 0."""
+        return False
+
+
+class LongT5Local(Family):
+    """A layer of LongT5's encoder that sees ``local_radius`` keys on either side."""
+
+    expects: ClassVar[Expects] = {"forward": ("self", "hidden_states", "mask", "position_bias", "output_attentions")}
+
+    def forward(
+        self: Any,
+        hidden_states: Tensor,
+        mask: Tensor | None = None,
+        position_bias: PlacedBias | None = None,
+        output_attentions: bool = False,
+    ) -> Any:
+        """Attend in a window; the mask has blocks of queries with the keys of three blocks, and hides by distance."""
+        refuse_weights(output_attentions)
+        if mask is None:
+            raise ValueError(
+                "mask must be given while a model is accelerated, since LongT5 hides far keys by it; got None. Call "
+                "situs.huggingface.restore(model) first."
+            )
+        batch, tokens, _ = hidden_states.shape
+        if position_bias is None:
+            tabled = self.has_relative_attention_bias
+            position_bias = PlacedBias(buckets_of(self, bidirectional=not self.is_decoder) if tabled else None)
+        query, key, value = (
+            each(hidden_states).view(batch, tokens, self.n_heads, -1).transpose(1, 2)
+            for each in (self.q, self.k, self.v)
+        )
+        # a token sees itself where it is real: (batch, 1, block, query, 3 blocks of keys) -> (batch, token)
+        real = mask[:, 0].diagonal(self.block_len, dim1=-2, dim2=-1).flatten(1)[:, :tokens].bool()
+        near = Sight(Rules(window=self.block_len), tokens, tokens, 0, 0, None if bool(real.all()) else real)
+        out = attended(query, key, value, near, bias=position_bias, scale=1.0, dropout=dropout_of(self, self.dropout))
+        return self.o(out.reshape(batch, tokens, -1)), position_bias

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from situs.huggingface.families import Expects, Family
 from situs.huggingface.families.common import dropout_of
-from situs.huggingface.families.rows import RowScore
+from situs.huggingface.families.rows import transformer_xl
 from situs.huggingface.interface import PlacedBias, attended, refuse_weights
 
 
@@ -56,6 +56,4 @@ class XLNet(Family):
     def _placed(self: Any, vectors: Tensor, keys: int, queries: int) -> PlacedBias:
         """Vectors of distances from ``keys`` down, (heads, distances, head_dim); queries are the last of the keys."""
         rows = torch.arange(2 * keys + 1, device=vectors.device).clamp(max=vectors.shape[1] - 1)
-        alone = torch.einsum("hd,hrd->hr", self.r_r_bias, vectors)
-        score = RowScore(rows, for_query=vectors, alone=alone, for_every_key=self.r_w_bias)
-        return PlacedBias(score, keys - queries)
+        return PlacedBias(transformer_xl(rows, vectors, self.r_w_bias, self.r_r_bias), keys - queries)

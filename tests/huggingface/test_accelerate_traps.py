@@ -1,0 +1,113 @@
+"""What models of transformers do otherwise than their papers or settings say, accelerated as they do it."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from situs.huggingface import accelerate, accelerated
+from situs.huggingface.interface import situs_attention
+from tests.huggingface.small_models import (
+    DEBERTA,
+    ENCODER,
+    FALCON,
+    SEQ2SEQ,
+    WORDS,
+    expect_close,
+    given,
+    hf,
+    padding,
+    randomised,
+    texts,
+)  # fmt: skip
+
+pytestmark = pytest.mark.once
+
+XLNET = {
+    "vocab_size": WORDS, "d_model": 32, "n_head": 4, "n_layer": 2, "d_inner": 48, "dropout": 0.0, "pad_token_id": 0,
+}  # fmt: skip
+
+
+def expect_same(model: Any, *, check: bool = True, **inputs: Any) -> None:
+    """Raise unless a model gives the same accelerated."""
+    with torch.no_grad():
+        expected = model(**inputs)[0]
+        with accelerated(model, check=check):
+            expect_close(model(**inputs)[0], expected, 1e-5)
+
+
+def test_mpt_adds_its_bias_whatever_its_settings_say() -> None:
+    sizes = {"vocab_size": WORDS, "d_model": 32, "n_heads": 4, "n_layers": 2, "max_seq_len": 64}
+    config = hf.MptConfig(**sizes, attn_config={"alibi": False, "alibi_bias_max": 3})
+    expect_same(randomised(lambda: hf.MptForCausalLM(config)), input_ids=texts(2, 30))
+
+
+def test_mpnet_has_32_buckets_whatever_its_settings_say() -> None:
+    config = hf.MPNetConfig(**ENCODER, relative_attention_num_buckets=40)
+    expect_same(randomised(lambda: hf.MPNetModel(config)), input_ids=texts(2, 200))
+
+
+def test_falcon_shares_keys_among_heads_beside_its_bias() -> None:
+    config = hf.FalconConfig(**FALCON, alibi=True, new_decoder_architecture=True, num_kv_heads=2)
+    ids = texts(2, 30)
+    expect_same(randomised(lambda: hf.FalconForCausalLM(config)), input_ids=ids)
+
+
+@pytest.mark.parametrize("terms", [["c2p"], ["p2c"], []], ids=str)
+@pytest.mark.parametrize("version", ["Deberta", "DebertaV2"])
+def test_deberta_scales_by_the_terms_that_it_has(version: str, terms: list[str]) -> None:
+    settings = {**DEBERTA, "pos_att_type": terms, "max_relative_positions": 20}
+    config = getattr(hf, f"{version}Config")(**settings)
+    expect_same(randomised(lambda: getattr(hf, f"{version}Model")(config)), input_ids=texts(2, 50))
+
+
+@pytest.mark.parametrize("settings", [{"clamp_len": 6}, {"bi_data": True}, {"attn_type": "uni"}], ids=str)
+def test_xlnet_clamps_reverses_and_looks_back_alone(settings: dict[str, Any]) -> None:
+    config = hf.XLNetConfig(**XLNET, **settings)
+    check = "attn_type" not in settings  # which takes no padding of several texts
+    expect_same(randomised(lambda: hf.XLNetModel(config)), check=check, input_ids=texts(2, 30))
+
+
+def test_xlnet_tells_segments_and_follows_an_order_in_two_streams() -> None:
+    model, ids = randomised(lambda: hf.XLNetModel(hf.XLNetConfig(**XLNET))), texts(2, 12)
+    order = torch.ones(2, 12, 12).tril()  # 1 where a token may not see another
+    wanted = torch.zeros(2, 3, 12)
+    wanted[:, torch.arange(3), torch.tensor([2, 5, 7])] = 1
+    segments = (torch.arange(12) > 6).long().expand(2, -1)
+    expect_same(model, input_ids=ids, perm_mask=order, target_mapping=wanted, token_type_ids=segments)
+
+
+def test_xlnet_remembers_earlier_segments() -> None:
+    model, ids = randomised(lambda: hf.XLNetModel(hf.XLNetConfig(**XLNET, mem_len=20))), texts(2, 24)
+    with torch.no_grad():
+        memories = model(input_ids=ids[:, :14], use_mems=True).mems
+    expect_same(model, input_ids=ids[:, 14:], mems=memories, use_mems=True)
+
+
+@pytest.mark.filterwarnings("ignore:Some attention of LongT5ForConditionalGeneration keeps its own code")
+def test_longt5_with_summaries_of_blocks_keeps_its_own_encoder() -> None:
+    config = hf.LongT5Config(**SEQ2SEQ, local_radius=5, encoder_attention_type="transient-global", global_block_size=4)
+    model, ids = randomised(lambda: hf.LongT5ForConditionalGeneration(config)), texts(2, 30)
+    expect_same(model, **given(model, ids, padding(ids, "right")))
+    with pytest.warns(UserWarning, match="LongT5TransientGlobalAttention: left as it is, since Situs does not know it"):
+        accelerate(model)
+
+
+def test_pages_of_a_cache_are_refused() -> None:
+    query = torch.randn(1, 2, 3, 4)
+    message = (
+        '^attn_implementation must not be "situs" in continuous batching, since pages of its cache lie apart; got a '
+        'paged cache\\. Set attn_implementation="sdpa" for it\\.$'
+    )
+    with pytest.raises(NotImplementedError, match=message):
+        situs_attention(torch.nn.Identity(), query, query, query, None, cache=object())
+
+
+def test_longt5_is_refused_without_a_mask() -> None:
+    model = randomised(lambda: hf.LongT5EncoderModel(hf.LongT5Config(**SEQ2SEQ, local_radius=5)))
+    message = (
+        r"^mask must be given while a model is accelerated, since LongT5 hides far keys by it; got None\. Call "
+        r"situs\.huggingface\.restore\(model\) first\.$"
+    )
+    with accelerated(model), pytest.raises(ValueError, match=message):
+        model.encoder.block[0].layer[0].LocalSelfAttention(torch.randn(1, 7, 32))
