@@ -104,6 +104,8 @@ def test_a_wrong_scaling_gets_a_sentence(written: str, message: str) -> None:
         (["--lengths", "1,4096"], "lengths must all be multiples of the trained length, below 64, or all tokens, 64 or "
          "more, since both at once are ambiguous; got 1,4096."),
         (["--text", "no/such/file"], "--text must exist, since text is read from it; got 'no/such/file'."),
+        (["--tasks", "passkey", "--text", "x.txt"], "--text must go with the task text, since no other reads it; got "
+         "--tasks passkey."),
         (["--address", "x:1"], "--address must go with --engine ray, since this process has none; got --engine local."),
         (["--gpus-per-trial", "-1", "--engine", "ray"], "--gpus-per-trial must not be negative; got -1.0."),
         (["--tasks", "passkey", "--original", "32", "--lengths", "1,4"], "length must be 63 or more for passkey, since "
@@ -145,6 +147,16 @@ def test_a_text_that_is_too_short_is_refused(random_model: Path, tmp_path: Path)
         "Texts overlap: 4 of 128 bytes are taken from 248, so that intervals are narrower than they should be. Give "
         "more text with --text."
     ]
+
+
+def test_passkey_alone_needs_no_text_and_is_found_again_with_another(random_model: Path, tmp_path: Path) -> None:
+    alone = make_plan(random_model, tasks="passkey", windows=2, lengths=(1, 60), scalings="yarn")
+    assert alone.bench.tokens.documents == []
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"line {number} of a text\n" for number in range(400)))
+    beside = make_plan(random_model, text=str(text), windows=2, lengths=(1, 60), scalings="yarn")
+    keys = [{trial.key for trial in plan.trials if trial.task == "passkey"} for plan in (alone, beside)]
+    assert len(keys[0] & keys[1]) == 4
 
 
 def test_passkey_is_left_out_with_a_word_where_it_was_not_asked_for(random_model: Path) -> None:

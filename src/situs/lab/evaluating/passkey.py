@@ -11,6 +11,7 @@ when greedy decoding would give it. Texts have as many tokens as they should, to
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import torch
@@ -83,6 +84,12 @@ def needle_of(reader: Reader, questions: Questions, trained: int) -> Needle:
         length, _sizes(reader, pieces), min(questions.apart), max(questions.apart),
         sum(distance > trained for distance in questions.apart),
     )  # fmt: skip
+
+
+def hash_of_pieces(reader: Reader) -> str:
+    """Give the hash of what texts are made of, as tokens."""
+    pieces = [reader.encode(each) for each in (FILLER, NEEDLE.format(12345), QUESTION, ANSWER.format(67890))]
+    return hashlib.blake2b(repr((reader.name, reader.prefix, pieces)).encode(), digest_size=16).hexdigest()
 
 
 def _numbers(count: int) -> list[int]:

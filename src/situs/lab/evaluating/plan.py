@@ -13,10 +13,10 @@ from situs.lab.comparing.plan import require_device
 from situs.lab.evaluating import loading
 from situs.lab.evaluating.budget import MOST, Budget, Speed, budget_of, duration, speed_of
 from situs.lab.evaluating.loading import DTYPES, Loaded
-from situs.lab.evaluating.passkey import ask, needle_of
+from situs.lab.evaluating.passkey import ask, hash_of_pieces, needle_of
 from situs.lab.evaluating.records import TASKS, Chosen, Evaluation, Needle, Setup, Task, Trial, TrialRecord
 from situs.lab.evaluating.scalings import DEFAULT, Named, applied, names_in
-from situs.lab.evaluating.tokens import Reader, Tokens, read_tokens, reader_of, require_windows
+from situs.lab.evaluating.tokens import Reader, Tokens, no_tokens, read_tokens, reader_of, require_windows
 from situs.lab.evaluating.trial import Bench
 from situs.registry.origins import words_of
 from situs.registry.spelling import did_you_mean
@@ -48,8 +48,9 @@ class Plan:
     def trials(self) -> list[Trial]:
         """All trials, short texts first, so that a first picture comes early."""
         facts = self.bench.loaded.facts
+        tokens = {"text": self.bench.tokens.facts.hash, "passkey": hash_of_pieces(self.bench.reader)}
         return [
-            Trial(facts.hash, scaling.text, task, length, self.setup, self.bench.tokens.facts.hash)
+            Trial(facts.hash, scaling.text, task, length, self.setup, tokens[task])
             for length in self.lengths
             for task in self.tasks
             for scaling in self.scalings
@@ -96,6 +97,8 @@ def make_plan(
     wanted = names_in(",".join(DEFAULT) if scalings is None else scalings)
     names = _tasks(tasks)
     _require_numbers(windows, original, dtype)
+    if text is not None and "text" not in names:
+        raise ValueError(f"--text must go with the task text, since no other reads it; got --tasks {tasks}.")
     require_device(device)
     positions = loading.read_positions(folder)
     trained = loading.trained_length(positions, original)
@@ -110,19 +113,10 @@ def make_plan(
         loaded, speed, chosen_lengths, windows, tasks=len(names), scalings=len(wanted), free=lengths is None
     )
     remarks += said
-    tokens = read_tokens(reader, text=text, longest=chosen_lengths[-1], windows=count)
-    if lengths is None and tokens.longest < chosen_lengths[-1]:
-        kept = [length for length in chosen_lengths if length <= max(tokens.longest, trained + 1)]
-        if kept != chosen_lengths and len(kept) > 1:
-            remarks.append(
-                f"Lengths end at {kept[-1]:,}, since the longest file of {tokens.facts.name} has {tokens.longest:,} "
-                f"{reader.unit}s. Give longer files with --text."
-            )
-            chosen_lengths = kept
-            tokens = read_tokens(reader, text=text, longest=chosen_lengths[-1], windows=count)
-    require_windows(tokens, lengths=chosen_lengths, windows=count)
-    remarks += [*tokens.remarks, *_overlap(tokens, chosen_lengths[-1], count)]
-
+    tokens = no_tokens(reader)
+    if "text" in names:
+        tokens, chosen_lengths, said = _read(reader, text, chosen_lengths, count, free=lengths is None)
+        remarks += said
     names, needles, said = _needles(reader, names, chosen_lengths, count, trained, asked=tasks is not None)
     remarks += said
     setup = Setup(trained, chosen_lengths[-1], count, min(TAIL, chosen_lengths[0] // 2), device, loaded.dtype, original)
@@ -239,6 +233,24 @@ def _within_bounds(
             f"take about {whole}. Give --lengths and --windows for more."
         )
     return some, count, said
+
+
+def _read(
+    reader: Reader, text: str | None, lengths: list[int], windows: int, *, free: bool
+) -> tuple[Tokens, list[int], list[str]]:
+    """Read the text of the longest length; of lengths that were not given, those that its files have room for."""
+    tokens = read_tokens(reader, text=text, longest=lengths[-1], windows=windows)
+    said = []
+    kept = [length for length in lengths if length <= tokens.longest]
+    if free and 1 < len(kept) < len(lengths):
+        said.append(
+            f"Lengths end at {kept[-1]:,}, since the longest file of {tokens.facts.name} has {tokens.longest:,} "
+            f"{reader.unit}s. Give longer files with --text."
+        )
+        lengths = kept
+        tokens = read_tokens(reader, text=text, longest=lengths[-1], windows=windows)
+    require_windows(tokens, lengths=lengths, windows=windows)
+    return tokens, lengths, [*said, *tokens.remarks, *_overlap(tokens, lengths[-1], windows)]
 
 
 def _overlap(tokens: Tokens, longest: int, windows: int) -> list[str]:

@@ -141,6 +141,11 @@ def read_tokens(reader: Reader, *, text: str | None, longest: int, windows: int)
     )  # fmt: skip
 
 
+def no_tokens(reader: Reader) -> Tokens:
+    """Read nothing, where no task reads a text."""
+    return Tokens(TokenFacts("no text", "", reader.unit, reader.name, len(reader.prefix)), reader.prefix, [], 0)
+
+
 def _texts(text: str | None) -> tuple[str, dict[str, bytes], int]:
     """Read files by name; without a path, those of Python's sources that ``situs compare`` tests on."""
     if text is None:

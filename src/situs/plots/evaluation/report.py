@@ -116,7 +116,9 @@ def _caveats(summary: Summary) -> list[str]:
         "The model was not trained further. A scaling that is first without training need not be first after some.",
         f"Intervals cover the variation between {setup.windows} texts of {records.text.name}, not between kinds of "
         f"text or models. If the model was trained on this text, losses are lower than on a new one, and differences "
-        f"may be too.",
+        f"may be too."
+        if "text" in records.tasks
+        else f"Intervals cover the variation between {setup.windows} texts of filler, not between models.",
         "Passkey asks for one number in filler that repeats itself. A model that finds it may still miss what is said "
         "once in a real text; one that misses it within the trained length says nothing about scalings."
         if passkey
