@@ -62,8 +62,8 @@ def test_figures_say_what_is_to_be_seen(summary: Summary) -> None:
     assert list(found) == ["loss-by-length", "loss-by-position", "passkey-by-depth"]
     assert found["loss-by-length"].get_label() == (
         "Loss by length, against the released model. yarn and self-extend stay in the shade, within 0.05 of the "
-        "released model, up to 4×; without a scaling the loss changes by +1.40. Each scaling is set for 4× at every "
-        "length."
+        "released model, up to 4×; without a scaling the loss changes by +1.40. Each scaling is set once, for 4× "
+        "or as written."
     )
     said = str(found["passkey-by-depth"].get_label())
     assert said.endswith("Most answers at 4× are right with yarn, 100\N{NO-BREAK SPACE}%.")
