@@ -139,7 +139,7 @@ def test_the_page_opens_wide_and_on_a_phone_by_day_and_by_night(page: str, tmp_p
         for width, dark in ((1280, False), (390, True)):
             shown.show(path, width=width, dark=dark)
             assert shown.ask("document.documentElement.scrollWidth") <= width
-            assert shown.ask("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
+            assert shown.ask("Promise.all([...document.images].map(image => image.decode())).then(() => true)")
             assert shown.ask("document.querySelectorAll('figure').length") == 3
             assert shown.complaints() == []
             (tmp_path / f"page-{width}.png").write_bytes(shown.picture())
