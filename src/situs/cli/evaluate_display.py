@@ -92,7 +92,7 @@ def show(summary: Summary, folder: Path, console: Console | None = None) -> None
     if "text" in summary.records.tasks:
         title = (
             f"text: loss in {unit(summary)}, and its change from the released model at {summary.times(summary.base)}; "
-            f"every scaling is set for {summary.times(summary.longest)}"
+            f"scalings are set for {summary.times(summary.longest)}, or as written"
         )
         _print(console, title, summary, _losses(summary, True), _losses(summary, False))
     if "passkey" in summary.records.tasks:

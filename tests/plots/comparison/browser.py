@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,6 +43,10 @@ class Page:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.tell("Emulation.setEmulatedMedia", features=[scheme])
         self._post("/url", {"url": path.absolute().as_uri()})
+        deadline = time.monotonic() + 60
+        while not self.ask("document.readyState === 'complete' && document.body !== null"):  # on a busy machine
+            assert time.monotonic() < deadline, f"{path} was not loaded"
+            time.sleep(0.05)
 
     def ask(self, expression: str) -> Any:
         """The value of a JavaScript expression, awaited."""

@@ -175,7 +175,7 @@ def _holding(summary: Summary) -> str:
     change = None if released is None else at(released.changes, summary.longest)
     if change is not None and change.mean >= HOLDS:
         said += f"; without a scaling the loss changes by {signed(change.mean)}"
-    return f"{said}. Each scaling is set for {far} at every length."
+    return f"{said}. Each scaling is set once, for {far} or as written."
 
 
 def _named(name: str) -> str:

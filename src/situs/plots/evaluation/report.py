@@ -110,9 +110,9 @@ def _caveats(summary: Summary) -> list[str]:
         f"length, so that only the text before them grows. A mean over whole texts would favour long ones."
         if "text" in records.tasks
         else "",
-        f"Every scaling is set once, for {summary.longest:,} tokens, and measured so at every length: what it does at "
-        f"shorter ones is what they pay. Set for a shorter length, a scaling does better there; give --lengths up to "
-        f"it.",
+        f"Every scaling is set once, for {summary.longest:,} tokens or as written, and measured so at every length: "
+        f"what it does at shorter ones is what they pay. Set for a shorter length, a scaling does better there; give "
+        f"--lengths up to it.",
         "The model was not trained further. A scaling that is first without training need not be first after some.",
         f"Intervals cover the variation between {setup.windows} texts of {records.text.name}, not between kinds of "
         f"text or models. If the model was trained on this text, losses are lower than on a new one, and differences "

@@ -66,7 +66,7 @@ def _overview(summary: Summary) -> Grid:
         verdict = row.verdict if row.refused is None else f"{row.verdict}: {row.refused}"
         rows.append((row.name, [*cells, Cell(verdict)]))
     by = "loss" if text else "share of right answers"
-    about = f"Ordered by the {by} at {far}. Every scaling is set for {far} and measured so at every length."
+    about = f"Ordered by the {by} at {far}. Every scaling is set once, for {far} or as written."
     return Grid("overview", "Overview", about, "scaling", heads, rows)
 
 
