@@ -63,7 +63,7 @@ class WavLM(Family):
         )
         if frames > DENSE_UP_TO:
             return PlacedBias(encoding)
-        by_pair = encoding.bias_by_offset(Positions.range(frames, device=hidden_states.device))
+        by_pair: Tensor = encoding.bias_by_offset(Positions.range(frames, device=hidden_states.device))
         return by_pair.to(hidden_states.dtype)
 
     def gates(self: Any, hidden_states: Tensor) -> Tensor:
