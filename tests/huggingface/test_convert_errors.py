@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 
 from situs.cli import main
 from situs.huggingface import convert
+from tests.raising import raises_exactly
 
 LLAMA = {"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "head_dim": 4}
 NAME = "model.layers.0.self_attn."
@@ -32,7 +33,7 @@ def checkpoint(
 
 
 def refused(source: Path, message: str, **options: Any) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+    with raises_exactly(ValueError, message):
         convert(source, source.parent / "new", **{"pairing": "interleaved", **options})
     assert not (source.parent / "new").exists()
     assert not list(source.parent.glob(".*"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from time import sleep
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from situs.lab.comparing.engines.claims import Claims
 from situs.lab.plain import to_json
@@ -18,6 +18,7 @@ Engine = Callable[..., None]
 LOOKED = 0.5  # seconds between looks at what others have finished
 
 
+@runtime_checkable
 class Keyed(Protocol):
     """Be a trial or its record, which are found by the same key."""
 
@@ -30,6 +31,7 @@ T = TypeVar("T", bound=Keyed)
 R = TypeVar("R", bound=Keyed)
 
 
+@runtime_checkable
 class Shelf(Protocol[R]):
     """Hold records of finished trials, as a `Store` does."""
 
