@@ -34,7 +34,7 @@ from situs.encodings.base import computing_dtype
 from situs.functional.offsets import skew, sum_by_row, toeplitz, unskew
 
 TAIL = 64  # keys at least, below which a kernel call of their own costs more than forming their terms
-KEYS = 128  # that meet vectors at once: fewer waste less, and take more calls
+KEYS = 256  # that meet vectors at once: fewer waste less, and take more calls
 PAIRS = 1 << 20  # numbers that are looked up at once
 
 
