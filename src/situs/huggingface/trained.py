@@ -58,11 +58,10 @@ def encodings_of(model: nn.Module) -> TrainedEncodings:
     if not isinstance(model, PreTrainedModel):
         raise TypeError(f"model must be a model of transformers, since it is read by its configuration; got "
                         f"{type(model).__name__}.")  # fmt: skip
-    return _taken(model, models.read(model.config), ())
+    return _taken(_Stack(model, ()), models.read(model.config))
 
 
-def _taken(model: nn.Module, read: ModelPositions, path: tuple[str, ...]) -> TrainedEncodings:
-    stack = _Stack(model, path)
+def _taken(stack: _Stack, read: ModelPositions) -> TrainedEncodings:
     with_class: dict[str, int] = {}
     layers = []
     for layer in read.layers:
@@ -76,9 +75,9 @@ def _taken(model: nn.Module, read: ModelPositions, path: tuple[str, ...]) -> Tra
         tuple(stack.filled(call, 0, 1) for call in read.input),
         tuple(layers),
         {
-            name: _taken(model, part, (*path, name))
-            for name, part in read.submodels.items()
-            if _Stack(model, (*path, name)).weights  # T5EncoderModel has no decoder
+            name: _taken(part, positions)
+            for name, positions in read.submodels.items()
+            if (part := stack.part(name)).weights  # T5EncoderModel has no decoder
         },
     )
 
@@ -92,9 +91,13 @@ class _Stack:
     """Find weights and modules of one part of a model."""
 
     def __init__(self, model: nn.Module, path: tuple[str, ...]) -> None:
-        self.path = path
+        self.model, self.path = model, path
         self.weights = {name: each for name, each in model.state_dict(keep_vars=True).items() if self._has(name)}
         self.modules = {name: each for name, each in model.named_modules() if self._has(name)}
+
+    def part(self, name: str) -> _Stack:
+        """A part of this part."""
+        return _Stack(self.model, (*self.path, name))
 
     def _has(self, name: str) -> bool:
         """Whether a name lies in this part: under words of its path, and in no other part where it is the text."""

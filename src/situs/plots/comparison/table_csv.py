@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from situs.lab.comparing.records import Comparison
@@ -14,7 +15,11 @@ from situs.plots.comparison.view import View
 def table_csv(records: Comparison | View) -> str:
     """Write the table in the order of the comparison; fields without a number are empty."""
     view = View.of(records)
-    rows = [_plain(view, row) for row in view.rows]
+    return as_csv([_plain(view, row) for row in view.rows])
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Write rows by the names of their fields; a field that a row does not have is empty."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     file = io.StringIO()
     writer = csv.DictWriter(file, names, restval="", lineterminator="\n")

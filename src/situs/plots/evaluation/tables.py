@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from typing import Any
 
 from situs.lab.comparing.summary import FINDS, HOLDS, Point
 from situs.lab.evaluating.summary import Cost, Row, Scores, Summary, at
+from situs.plots.comparison.table_csv import as_csv
 from situs.plots.comparison.words import FAIR_ANSWERS, FAIR_CHANGE, change_interval, interval, percent, signed
 from situs.plots.evaluation.figures import unit
 from situs.plots.page import Cell, Grid, Head
@@ -171,13 +170,7 @@ def _length(summary: Summary, length: int) -> str:
 
 def table_csv(summary: Summary) -> str:
     """Write the table for programs: every scaling in a row, with full numbers; fields without a number are empty."""
-    rows = [_plain(summary, row) for row in summary.rows]
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    file = io.StringIO()
-    writer = csv.DictWriter(file, names, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()
+    return as_csv([_plain(summary, row) for row in summary.rows])
 
 
 def _plain(summary: Summary, row: Row) -> dict[str, Any]:
