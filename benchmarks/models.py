@@ -24,11 +24,14 @@ from benchmarks.models_cases import (
     DECODE,
     FAMILIES,
     FORWARD,
+    FULL_LLAMA,
     LLAMA,
+    SEE_ALL,
     STEPS,
     UNMODIFIED,
     Row,
     cases,
+    full_llama,
 )  # fmt: skip
 from benchmarks.sittings import Sittings
 from benchmarks.timing import Contender, Effort, race
@@ -62,6 +65,8 @@ def _measured(family: str, work: str, length: int, dtype: str, effort: Effort, t
     models = {ACCELERATED: faster, UNMODIFIED: own}
     if family != LLAMA and work != DECODE:
         models[LLAMA] = FAMILIES[LLAMA]().to(DTYPES[dtype]).eval()
+        if family in SEE_ALL:
+            models[FULL_LLAMA] = full_llama().to(DTYPES[dtype]).eval()
     with torch.set_grad_enabled(work == BACKWARD):
         runs = {name: _run(model, work, length) for name, model in models.items()}
         torch.set_num_threads(1)

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 hf: Any = import_module("transformers")  # whose configurations take more than their signatures say
-UNMODIFIED, ACCELERATED, LLAMA = "unmodified", "accelerated", "llama"
+UNMODIFIED, ACCELERATED, LLAMA, FULL_LLAMA = "unmodified", "accelerated", "llama", "full llama"
 FORWARD, BACKWARD, DECODE = "forward", "forward and backward", "decode"
 STEPS, BEHIND = 256, 2048
 
@@ -55,6 +55,16 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     ),
 }  # fmt: skip
 DECODERS = ("bloom", "mpt", "falcon", LLAMA)
+# these see all tokens, Llama only those before: they stand beside a Llama without the causal rule too
+SEE_ALL = ("t5", "mt5", "mpnet", "deberta v2", "deberta v3", "xlnet", "wav2vec2-bert", "conformer")
+
+
+def full_llama() -> Any:
+    """Llama without the causal rule."""
+    model = FAMILIES[LLAMA]()
+    for layer in model.layers:
+        layer.self_attn.is_causal = False
+    return model
 
 
 @dataclass(frozen=True)

@@ -208,4 +208,4 @@ class Deberta(OffsetScore):
         bias: Tensor | None = projection.bias
         bias = None if bias is None else bias.to(dtype)
         projected = nn.functional.linear(table, projection.weight.to(dtype), bias)
-        return projected.view(-1, self.num_heads, self.head_dim).transpose(0, 1)[:, rows]
+        return projected.view(-1, self.num_heads, self.head_dim).transpose(0, 1).index_select(1, rows)

@@ -75,7 +75,7 @@ class Temperature(QueryKeyEncoding):
     >>> situs.attend(q, k, v, encoding=[rotary, temperature], causal=True).shape
     torch.Size([1, 2, 6, 8])
     >>> temperature.factors(situs.Positions.range(6)).flatten().tolist()[2:4]
-    [1.0, 1.0693147182464600]
+    [1.0, 1.06931471824646]
     """
 
     place = "query"

@@ -48,7 +48,8 @@ class RowScore(OffsetScore):
         assert self.span is not None
         rows = self.rows.to(offsets.device)[self.span + offsets.clamp(-self.span, self.span)]
         query, key, alone = (
-            None if each is None else each.to(dtype)[:, rows] for each in (self.for_query, self.for_key, self.alone)
+            None if each is None else each.to(dtype).index_select(1, rows)
+            for each in (self.for_query, self.for_key, self.alone)
         )
         every = None if self.for_every_key is None else self.for_every_key.to(dtype)
         return OffsetVectors(for_query=query, for_key=key, alone=alone, for_every_key=every)
