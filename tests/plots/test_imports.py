@@ -20,6 +20,9 @@ HEAVY = (
     "situs.lab.comparing.engines",
     "situs.lab.comparing.tasks",
     "situs.lab.comparing.trial",
+    "situs.lab.evaluating.trial",
+    "situs.lab.running.team",
+    "transformers",
 )
 COMMAND = "from situs.cli import main; assert main({!r}) == 0"
 

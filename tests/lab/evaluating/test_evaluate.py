@@ -18,11 +18,11 @@ import pytest
 
 from situs import models
 from situs.cli import main
-from situs.lab.comparing.store import read_record
 from situs.lab.evaluating.advice import advise
 from situs.lab.evaluating.records import Evaluation, TrialRecord
 from situs.lab.evaluating.summary import Summary, summarise
 from situs.lab.plain import to_json
+from situs.lab.running.store import read_record
 
 pytestmark = pytest.mark.once
 

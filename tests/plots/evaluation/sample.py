@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import torch
 
-from situs.lab.comparing.records import Machine, Outcome
 from situs.lab.evaluating.records import (
     Chosen,
     Evaluation,
@@ -20,6 +19,7 @@ from situs.lab.evaluating.records import (
     TrialRecord,
 )
 from situs.lab.evaluating.summary import Summary, summarise
+from situs.lab.records import Machine, Outcome
 
 LENGTHS = [128, 256, 512]
 SETUP = Setup(trained=128, target=512, windows=8, tail=32)
