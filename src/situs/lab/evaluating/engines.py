@@ -56,16 +56,13 @@ def run_on_ray(
     trials: Iterable[Trial],
     source: Source,
     *,
-    address: str | None = None,
-    gpus_per_trial: float = 0.0,
-    timeout: float = TIMEOUT,
-    tell: Callable[[int, Trial, Progress], None] = lambda worker, trial, progress: None,
     done: Callable[[TrialRecord], None],
-    claim: Callable[[Trial], bool] = lambda trial: True,
+    timeout: float = TIMEOUT,
+    **options: Any,
 ) -> None:
     """Run trials on a cluster, and hand over each record as soon as it is there.
 
-    Options are those of `situs.lab.running.clusters.run`.
+    options: those of `situs.lab.running.clusters.run`.
     """
     chosen = list(trials)
     there = replace(source, folder=str(Path(source.folder).resolve()))
@@ -74,13 +71,4 @@ def run_on_ray(
         texts = [trial for trial in chosen if trial.task == "text"]
         return EvaluateWork(there.with_tokens(texts[0]) if texts else there)
 
-    clusters.run(
-        chosen,
-        work,
-        address=address,
-        gpus_per_trial=gpus_per_trial,
-        timeout=timeout,
-        tell=tell,
-        done=lambda trial, answer: done(cast(TrialRecord, answer)),
-        claim=claim,
-    )
+    clusters.run(chosen, work, done=lambda trial, record: done(record), timeout=timeout, **options)
