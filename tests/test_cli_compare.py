@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from situs.cli import main
-from situs.lab.comparing.records import Comparison
-from situs.lab.comparing.store import Store, read_record, read_stopped
+from situs.lab.comparing.records import Comparison, TrialRecord
 from situs.lab.plain import to_json
+from situs.lab.running.store import Store, read_record, read_stopped
 
 pytestmark = pytest.mark.once
 
@@ -216,7 +216,7 @@ def test_the_report_of_a_comparison_that_was_stopped_says_how_many_trials_are_mi
     last = {record.trial.label.partition(" on ")[0]: record for record in ordered}
     damaged, *others = missing = list(last.values())[:3]  # of three methods
     there = [record for record in ordered if record not in missing]
-    store = Store(tmp_path)
+    store = Store(tmp_path, TrialRecord)
     store.write("plan.json", to_json(replace(whole, trials=[], costs={}, properties={}, planned=planned)))
     for record in there:
         store.save(record)
@@ -253,7 +253,7 @@ def test_a_comparison_that_was_stopped_while_measuring_says_so(
     whole = read_record(Comparison, folder / "records.json")
     planned = {record.key: record.trial for record in whole.trials}
     asked = replace(whole, trials=[], costs={}, properties={}, planned=planned)
-    Store(tmp_path).write("plan.json", to_json(asked))
+    Store(tmp_path, TrialRecord).write("plan.json", to_json(asked))
     (tmp_path / "trials").rmdir()
     (tmp_path / "trials").symlink_to(folder / "trials")
     assert main(["compare", "--report", str(tmp_path), "--out", str(tmp_path / "other")]) == 1
@@ -307,7 +307,7 @@ def test_stopped_at_any_moment_it_goes_on_where_it_was(stop: signal.Signals, tmp
         assert process.returncode == 128 + stop
         assert "trials missing. What is finished is kept; the same command goes on from here." in said
         assert "Traceback" not in said
-    stopped = read_stopped(tmp_path / "out")
+    stopped = read_stopped(tmp_path / "out", Comparison, TrialRecord).records
     assert stopped is not None
     assert (len(stopped.planned), len(stopped.trials)) == (12, len(kept))
     again = subprocess.run(arguments, capture_output=True, text=True, check=True, env=environment, timeout=300)
@@ -315,7 +315,7 @@ def test_stopped_at_any_moment_it_goes_on_where_it_was(stop: signal.Signals, tmp
     assert kept.items() <= trials(tmp_path / "out").items()
     found: Any = json.loads((tmp_path / "out" / "records.json").read_text())
     assert (len(found["trials"]), found["planned"]) == (12, {})
-    assert read_stopped(tmp_path / "out") is None
+    assert read_stopped(tmp_path / "out", Comparison, TrialRecord).records is None
 
 
 @pytest.mark.heavy

@@ -10,9 +10,10 @@ from situs.cli import compare_display
 from situs.cli.compare_display import LineWatcher, LiveWatcher, Tally, watch
 from situs.lab.comparing.compare import Follower, Watcher
 from situs.lab.comparing.jobs import failed_trial
-from situs.lab.comparing.records import Parameters, Progress, Seconds, Trial, TrialRecord
+from situs.lab.comparing.records import Parameters, Seconds, Trial, TrialRecord
 from situs.lab.naming import parse
 from situs.lab.problems import Problem
+from situs.lab.records import Progress
 from situs.lab.settings import Settings
 
 TRIAL = Trial(parse("alibi"), (parse("alibi"),), "copy", 0, 6, Settings())

@@ -17,7 +17,7 @@ import pytest
 from situs.cli import main
 from situs.lab.comparing import plan
 from situs.lab.comparing.records import Comparison
-from situs.lab.comparing.store import read_record
+from situs.lab.running.store import read_record
 
 pytestmark = pytest.mark.once
 

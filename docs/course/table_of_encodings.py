@@ -19,9 +19,10 @@ import situs
 from situs.cli.check import SIZES
 from situs.encodings.bias import PairBias
 from situs.lab.comparing.records import Comparison
-from situs.lab.comparing.store import Store
-from situs.lab.comparing.summary import Row, farthest, summarise
+from situs.lab.comparing.summary import Row, summarise
 from situs.lab.naming import parse
+from situs.lab.running.store import read_record
+from situs.lab.scores import farthest
 
 FOLDER = Path(__file__).parent
 RECORD, PAGE = FOLDER / "choosing.json", FOLDER / "10-choosing.md"
@@ -158,6 +159,5 @@ def _trimmed_row(row: Row, long: int, cost_length: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    read = Store(Path(sys.argv[1])).read(Comparison, "records.json")
-    assert read is not None, f"{sys.argv[1]} must hold a comparison's records.json"
+    read = read_record(Comparison, Path(sys.argv[1]) / "records.json")
     RECORD.write_text(json.dumps(trimmed(read), indent=1) + "\n", encoding="utf-8")

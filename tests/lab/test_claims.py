@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from situs.lab.comparing.engines import claims
-from situs.lab.comparing.engines.claims import Claims
-from situs.lab.comparing.store import StoreError
+from situs.lab.running import claims
+from situs.lab.running.claims import Claims
+from situs.lab.running.store import StoreError
 
 
 def write_claim(folder: pathlib.Path, **owner: Any) -> None:

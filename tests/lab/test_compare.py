@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from situs.lab.comparing.compare import compare, try_out
-from situs.lab.comparing.jobs import Answer, Found, Job, Measurement, failed_trial
+from situs.lab.comparing.jobs import Answer, CompareWork, Found, Job, Measurement, failed_trial
 from situs.lab.comparing.jobs import answer as do
 from situs.lab.comparing.plan import Plan, make_plan
 from situs.lab.comparing.records import Trial, TrialRecord
-from situs.lab.comparing.store import Store
 from situs.lab.probing.findings import Cost, Costs, DecodeCost
 from situs.lab.problems import Problem
+from situs.lab.running.store import Store
 from situs.lab.settings import Size
 
 pytestmark = pytest.mark.once
@@ -52,7 +52,13 @@ class Here:
     """A team that does all jobs in this process, and measures in no time."""
 
     def run(
-        self, jobs: Iterable[Job], *, done: Callable[[Job, Answer], None], timeout: float, at_most: int | None = None
+        self,
+        jobs: Iterable[Job],
+        work: CompareWork,
+        *,
+        done: Callable[[Job, Answer], None],
+        timeout: float,
+        at_most: int | None = None,
     ) -> None:
         for job in jobs:
             if isinstance(job, Measurement):
@@ -89,7 +95,7 @@ def measured(*, fresh: bool = False) -> list[str]:
     told = Told()
     team = Here()
     asked = try_out(plan(), team)
-    records = compare(asked, Store("out"), engine, told, team=team, fresh=fresh)
+    records = compare(asked, Store("out", TrialRecord), engine, told, team=team, fresh=fresh)
     assert list(records.costs) == [method.name for method in asked.methods]
     return told.measured
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from situs.lab.comparing.engines import complete
 from situs.lab.comparing.jobs import failed_trial
-from situs.lab.comparing.records import Trial
-from situs.lab.comparing.store import Store
+from situs.lab.comparing.records import Trial, TrialRecord
 from situs.lab.problems import Problem
+from situs.lab.running.completion import complete
+from situs.lab.running.store import Store
 from tests.lab.test_engine_local import numbers, run, some_trials
 
 pytestmark = [pytest.mark.once, pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")]
@@ -22,9 +22,12 @@ pytestmark = [pytest.mark.once, pytest.mark.skipif(sys.platform != "linux", reas
 # Does to itself, after so many records, what happens to real comparisons.
 DRIVER = """
 import os, signal, sys
-from tests.lab.test_engine_local import NO_TEXT, some_trials
-from situs.lab.comparing.engines import complete, local
-from situs.lab.comparing.store import Store
+from tests.lab.test_engine_local import some_trials
+from situs.lab.comparing.jobs import NO_TEXT
+from situs.lab.comparing.engines import local
+from situs.lab.comparing.records import TrialRecord
+from situs.lab.running.completion import complete
+from situs.lab.running.store import Store
 
 def done(record):
     print("done", record.key, flush=True)
@@ -37,7 +40,7 @@ def done(record):
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-    store, left = Store(sys.argv[1]), int(sys.argv[3])
+    store, left = Store(sys.argv[1], TrialRecord), int(sys.argv[3])
     known = store.load()
     missing = [trial for trial in some_trials() if trial.key not in known]
     print("ready", flush=True)
@@ -99,8 +102,8 @@ def test_a_comparison_that_was_stopped_goes_on_with_the_same_numbers(
     first.finish()
     assert first.process.returncode == status
     assert first.orphans(within=2.0) == []
-    assert "engines/worker.py" not in first.errors  # workers say nothing
-    assert sorted(first.done) == sorted(Store(folder).load())
+    assert "running/serving.py" not in first.errors  # workers say nothing
+    assert sorted(first.done) == sorted(Store(folder, TrialRecord).load())
     assert len(first.done) == 2
     claims = list((folder / "trials").glob("*.claim"))
     assert bool(claims) == (ending == "kill")
@@ -110,7 +113,7 @@ def test_a_comparison_that_was_stopped_goes_on_with_the_same_numbers(
         assert second.process.returncode == 0, second.errors
         assert second.ran.isdisjoint(first.done)
         assert sorted(first.done + second.done) == sorted(undisturbed)
-        assert numbers(Store(folder).load()) == undisturbed
+        assert numbers(Store(folder, TrialRecord).load()) == undisturbed
         assert sorted(path.suffix for path in (folder / "trials").iterdir()) == [".json"] * 6
 
 
@@ -125,11 +128,11 @@ def test_two_comparisons_into_one_folder_share_the_trials(tmp_path: pathlib.Path
     for each in both:  # what the other ran was waited for, unless it had been there from the start
         assert set(each.done) >= each.ran
     assert both[0].ran | both[1].ran == set(undisturbed)
-    assert numbers(Store(folder).load()) == undisturbed
+    assert numbers(Store(folder, TrialRecord).load()) == undisturbed
 
 
 def test_records_that_do_not_count_are_made_anew_and_others_are_taken(tmp_path: pathlib.Path) -> None:
-    store, trials = Store(tmp_path), some_trials()[:2]
+    store, trials = Store(tmp_path, TrialRecord), some_trials()[:2]
     asked = []
 
     def engine(trials: list[Trial], **options: Any) -> None:

@@ -14,18 +14,21 @@ import pytest
 import torch
 
 from situs.lab.comparing.corpus import Corpus
-from situs.lab.comparing.engines import CorpusSource, EngineError, complete, local, processes, team, worker
-from situs.lab.comparing.jobs import answer
-from situs.lab.comparing.records import Progress, Seconds, Trial, TrialRecord
-from situs.lab.comparing.store import Store
+from situs.lab.comparing.engines import local
+from situs.lab.comparing.jobs import NO_TEXT, CorpusSource, answer, choose_gpu
+from situs.lab.comparing.records import Seconds, Trial, TrialRecord
 from situs.lab.naming import parse, parse_all
 from situs.lab.plain import to_json
+from situs.lab.records import Progress
+from situs.lab.running import processes, team
+from situs.lab.running.completion import complete
+from situs.lab.running.serving import EngineError
+from situs.lab.running.store import Store
 from situs.lab.settings import Settings, Size
 from tests.raising import raises_exactly
 
 pytestmark = [pytest.mark.once, pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")]
 
-NO_TEXT = CorpusSource(None, "")
 SETTINGS = Settings(
     train_length=16, multiples=(1, 2), batch=8, warm_up=5, windows=8, size=Size(dim=16, layers=1, heads=2)
 )
@@ -103,7 +106,7 @@ def test_a_trial_that_fails_is_recorded_and_the_rest_goes_on(
     text.write_text("\n\n".join(f"line {number} of a text" for number in range(2000)))
     alibi = parse("alibi")
     trials.append(Trial(alibi, (alibi,), "text", 0, 50, SETTINGS, "before"))
-    store = Store(tmp_path)
+    store = Store(tmp_path, TrialRecord)
     told: list[TrialRecord] = []
     options: dict[str, Any] = {"source": CorpusSource(str(text), "before"), "workers": 2}
     records = complete([*trials, *some_trials()[:2]], store, local.run, done=told.append, **options)
@@ -148,9 +151,9 @@ def test_workers_take_turns_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     for number in range(3):
-        worker.choose_gpu(number, "cuda")
-    worker.choose_gpu(1, "cuda:0")
-    worker.choose_gpu(1, "cpu")
+        choose_gpu(number, "cuda")
+    choose_gpu(1, "cuda:0")
+    choose_gpu(1, "cpu")
     assert chosen == [0, 1, 0]
 
 

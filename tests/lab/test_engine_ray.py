@@ -13,12 +13,16 @@ from typing import Any
 import pytest
 
 from situs.lab.comparing.corpus import Corpus
-from situs.lab.comparing.engines import CorpusSource, EngineError, complete, local
+from situs.lab.comparing.engines import local
 from situs.lab.comparing.engines import ray as engine
-from situs.lab.comparing.records import Progress, Trial, TrialRecord
-from situs.lab.comparing.store import Store
+from situs.lab.comparing.jobs import NO_TEXT, CorpusSource
+from situs.lab.comparing.records import Trial, TrialRecord
 from situs.lab.naming import parse
-from tests.lab.test_engine_local import NO_TEXT, SETTINGS, numbers, some_trials
+from situs.lab.records import Progress
+from situs.lab.running.completion import complete
+from situs.lab.running.serving import EngineError
+from situs.lab.running.store import Store
+from tests.lab.test_engine_local import SETTINGS, numbers, some_trials
 from tests.raising import raises_exactly
 
 pytestmark = pytest.mark.once
@@ -85,7 +89,7 @@ def test_a_cluster_gives_the_local_numbers_though_a_worker_is_killed(address: st
 
     killer = threading.Thread(target=kill_at, args=(tmp_path / "pid",), daemon=True)
     killer.start()
-    records = complete(trials, Store(tmp_path), engine.run, source=source, address=address, tell=tell)
+    records = complete(trials, Store(tmp_path, TrialRecord), engine.run, source=source, address=address, tell=tell)
     killer.join(1)
     assert not killer.is_alive()
     assert records[breaks.key].error == f"RuntimeError: no such luck ({tmp_path / 'waiting.py'}:23)"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from situs.lab.comparing.engines.team import Team
-from situs.lab.comparing.jobs import Answer, Found, Job, Measurement, Tried, TryOut
+from situs.lab.comparing.jobs import Answer, CompareWork, Found, Job, Measurement, Tried, TryOut
 from situs.lab.comparing.records import Trial, TrialRecord
 from situs.lab.naming import parse
+from situs.lab.running.team import Team
 from situs.lab.settings import Settings, Size
 
 pytestmark = [pytest.mark.once, pytest.mark.skipif(sys.platform != "linux", reason="sends signals")]
@@ -81,7 +81,7 @@ def at(line: str) -> str:
 def answers(team: Team, jobs: list[Job], timeout: float = 300.0) -> list[Answer]:
     """The answers, in the order of the jobs."""
     found: dict[Job, Answer] = {}
-    team.run(jobs, done=lambda job, answer: found.update({job: answer}), timeout=timeout)
+    team.run(jobs, CompareWork(), done=lambda job, answer: found.update({job: answer}), timeout=timeout)
     return [found[job] for job in jobs]
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from situs.lab.comparing.records import Comparison, Seconds, TrialRecord
-from situs.lab.comparing.store import read_record
 from situs.lab.plain import to_json
+from situs.lab.running.store import read_record
 
 pytestmark = [pytest.mark.once, pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")]
 

@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from situs.lab.comparing.engines import CorpusSource, complete, local
+from situs.lab.comparing.engines import local
+from situs.lab.comparing.jobs import CorpusSource
 from situs.lab.comparing.plan import make_plan
-from situs.lab.comparing.store import Store
+from situs.lab.comparing.records import TrialRecord
 from situs.lab.comparing.summary import Row, summarise
+from situs.lab.running.completion import complete
+from situs.lab.running.store import Store
 
 pytestmark = pytest.mark.skipif(os.environ.get("SITUS_SLOW") != "1", reason="trains for minutes; set SITUS_SLOW=1")
 
@@ -27,7 +30,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
     plan = make_plan(encodings=names, tasks="text", seeds=3)
     assert plan.corpus is not None
     source = CorpusSource(None, plan.corpus.hash)
-    found = complete(plan.trials, Store(folder), partial(local.run, source=source))
+    found = complete(plan.trials, Store(folder, TrialRecord), partial(local.run, source=source))
     comparison = plan.comparison([found[trial.key] for trial in plan.trials])
     return {row.name: row for row in summarise(comparison)}
 

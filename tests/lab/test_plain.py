@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from situs.lab.comparing.records import Comparison, Measured, Outcome, Results, TrialRecord
+from situs.lab.comparing.records import Comparison, Measured, Results, TrialRecord
 from situs.lab.naming import parse
 from situs.lab.plain import UnreadableError, from_json, from_plain, to_json, to_plain
 from situs.lab.probing.findings import Cost, Finding
+from situs.lab.records import Outcome
 from tests.plots.comparison.sample import make_records
 from tests.raising import raises_exactly
 

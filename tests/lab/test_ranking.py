@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from situs.lab.comparing.ranking import Ranking, rank
+from situs.lab.comparing.ranking import rank
+from situs.lab.comparing.summary import Row
+from situs.lab.scores import Ranking
 from tests.plots.comparison.sample import Losses, make_records, view_of, view_of_losses
 
 pytestmark = pytest.mark.once
@@ -22,12 +24,12 @@ def plus(*by: float) -> list[list[float]]:
     return [[hard + each + 0.01 * (-1) ** number for number, hard in enumerate(HARD)] for each in by]
 
 
-def ranked(losses: Losses, key: str = "level") -> Ranking:
+def ranked(losses: Losses, key: str = "level") -> Ranking[Row]:
     view = view_of_losses(losses)
     return rank(view.records, view.rows, "text", view.longest, "change" if key == "change" else "level")
 
 
-def names(ranking: Ranking) -> list[str]:
+def names(ranking: Ranking[Row]) -> list[str]:
     return [entry.row.name for entry in ranking.entries]
 
 

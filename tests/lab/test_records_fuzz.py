@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from situs.lab.comparing.records import Comparison, Measured, TrialRecord
-from situs.lab.comparing.store import Store, read_record
 from situs.lab.comparing.summary import summarise
+from situs.lab.running.store import Store, read_record
 from situs.plots.comparison.table_csv import table_csv
 from tests.lab.test_plain import MEASURED
 from tests.plots.comparison.sample import make_records
@@ -72,7 +72,7 @@ def test_a_record_with_anything_in_it_is_read_or_named_with_a_reason(
     content = changed(WHOLE[kind], spot, data.draw(st.sampled_from(["drop", "change"])), data.draw(ANYTHING))
     path = tmp_path / "record.json"
     path.write_text(json.dumps(content))
-    store = Store(tmp_path)
+    store = Store(tmp_path, TrialRecord)
     record = store.read(kind, "record.json")
     if record is None:
         assert list(store.damaged) == ["record.json"]

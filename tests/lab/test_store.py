@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from situs.lab.comparing.records import FORMAT, Measured, Outcome, Parameters, Results, Seconds, Trial, TrialRecord
-from situs.lab.comparing.store import Store, StoreError
+from situs.lab.comparing.records import FORMAT, Measured, Parameters, Results, Seconds, Trial, TrialRecord
 from situs.lab.naming import parse
 from situs.lab.plain import from_json, to_json, to_plain
+from situs.lab.records import Outcome
+from situs.lab.running.store import Store, StoreError
 from situs.lab.settings import Settings
 from tests.lab.test_plain import MEASURED
 from tests.raising import raises_exactly
@@ -61,12 +62,12 @@ def test_numbers_come_back_bit_for_bit_and_the_text_is_strict_json() -> None:
 
 
 def test_records_come_back_by_their_keys(tmp_path: pathlib.Path) -> None:
-    store = Store(tmp_path / "deep" / "folder")
+    store = Store(tmp_path / "deep" / "folder", TrialRecord)
     assert store.load() == {}
     store.save(record("a"))
     store.save(record("b", status="diverged", methods={}))
     store.save(record("b", status="failed", methods={}, error="E: x"))  # the last one counts
-    again = Store(tmp_path / "deep" / "folder")
+    again = Store(tmp_path / "deep" / "folder", TrialRecord)
     assert {key: each.status for key, each in again.load().items()} == {"a": "done", "b": "failed"}
     assert again.damaged == {}
     assert to_json(again.find("a")) == to_json(record("a"))
@@ -120,7 +121,7 @@ def test_records_come_back_by_their_keys(tmp_path: pathlib.Path) -> None:
 def test_a_damaged_record_is_named_and_moved_aside_and_nothing_else_is_touched(
     tmp_path: pathlib.Path, content: bytes
 ) -> None:
-    store = Store(tmp_path)
+    store = Store(tmp_path, TrialRecord)
     store.save(record("b"))
     (store.trials / "a.json").write_bytes(content)
     (store.trials / "notes.txt").write_text("mine")
@@ -138,11 +139,11 @@ def test_a_damaged_record_is_named_and_moved_aside_and_nothing_else_is_touched(
 def test_what_is_no_record_is_not_stored(tmp_path: pathlib.Path) -> None:
     message = "methods must be all that were tested; got no rotary"
     with raises_exactly(ValueError, message):
-        Store(tmp_path).save(record(methods={}))
+        Store(tmp_path, TrialRecord).save(record(methods={}))
 
 
 def test_other_outputs_are_written_whole_and_read_back(tmp_path: pathlib.Path) -> None:
-    store = Store(tmp_path)
+    store = Store(tmp_path, TrialRecord)
     assert store.write("report.html", "<p>é</p>").read_bytes() == "<p>é</p>".encode()
     assert store.write("plots/a.png", b"\x89PNG").read_bytes() == b"\x89PNG"
     assert store.read(Measured, "measured/a.json") is None
@@ -168,7 +169,7 @@ def test_a_file_where_the_folder_should_be_is_refused(tmp_path: pathlib.Path, pl
         "stands. Choose another."
     )
     with raises_exactly(StoreError, message):
-        Store(tmp_path / place)
+        Store(tmp_path / place, TrialRecord)
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_run(
@@ -183,7 +184,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_run(
         "denied. Choose another."
     )
     with raises_exactly(StoreError, message):
-        Store(tmp_path)
+        Store(tmp_path, TrialRecord)
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
@@ -191,7 +192,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_run(
 def test_a_full_disk_is_one_sentence_and_leaves_what_was_there(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, call: str, output: str
 ) -> None:
-    store = Store(tmp_path)
+    store = Store(tmp_path, TrialRecord)
     store.save(record("a"))
     store.write("report.html", "old")
 
@@ -211,7 +212,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_what_was_there(
 
 
 def test_a_write_that_the_system_cuts_short_leaves_what_was_there(tmp_path: pathlib.Path) -> None:
-    store = Store(tmp_path)
+    store = Store(tmp_path, TrialRecord)
     store.write("report.html", "old")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))  # Python ignores SIGXFSZ, so that writing raises
@@ -235,7 +236,7 @@ def test_a_write_that_the_system_cuts_short_leaves_what_was_there(tmp_path: path
     ],
 )  # fmt: skip
 def test_results_that_cannot_be_are_set_aside(tmp_path: pathlib.Path, changes: dict[str, Any], reason: str) -> None:
-    store = Store(tmp_path)
+    store = Store(tmp_path, TrialRecord)
     store.write("trials/a.json", written(**changes))
     assert store.load() == {}
     assert store.damaged == {"trials/a.json": reason}
@@ -254,7 +255,7 @@ def test_results_that_cannot_be_are_set_aside(tmp_path: pathlib.Path, changes: d
 def test_costs_that_cannot_be_are_set_aside(
     tmp_path: pathlib.Path, where: str, name: str, value: object, said: str
 ) -> None:
-    store = Store(tmp_path)
+    store = Store(tmp_path, TrialRecord)
     content = json.loads(MEASURED)
     costs = content["costs"][where]
     (costs if where == "decode" else next(iter(costs.values())))[name] = value

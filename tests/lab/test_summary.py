@@ -9,20 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from situs.lab.comparing.records import (
-    Comparison,
-    Measure,
-    Outcome,
-    Parameters,
-    Results,
-    Seconds,
-    Taught,
-    Trial,
-    TrialRecord,
-)
-from situs.lab.comparing.summary import Point, Scores, farthest, point, summarise, verdict
+from situs.lab.comparing.records import Comparison, Parameters, Results, Seconds, Taught, Trial, TrialRecord
+from situs.lab.comparing.summary import summarise, verdict
 from situs.lab.naming import parse
 from situs.lab.probing.findings import Costs, DecodeCost
+from situs.lab.records import Measure, Outcome
+from situs.lab.scores import Point, Scores, farthest, point
 from situs.lab.settings import Settings
 
 pytestmark = pytest.mark.once

@@ -11,13 +11,14 @@ import torch
 
 from situs.lab.comparing import trial as module
 from situs.lab.comparing.corpus import Corpus
-from situs.lab.comparing.records import STRETCHES, Outcome, Progress, Seconds, Trial, TrialRecord
+from situs.lab.comparing.records import Seconds, Trial, TrialRecord
 from situs.lab.comparing.tasks import loss_of, make_task
 from situs.lab.comparing.trial import run
 from situs.lab.model import Decoder
 from situs.lab.naming import parse, parse_all
 from situs.lab.naming.scalings import RAMPS
 from situs.lab.plain import from_json, to_json
+from situs.lab.records import STRETCHES, Outcome, Progress
 from situs.lab.settings import Settings, Size
 
 SMALL = Settings(train_length=16, multiples=(1, 2, 4), batch=4, windows=8, warm_up=4, size=Size(16, 1, 2))

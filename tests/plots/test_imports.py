@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from situs.lab.plain import to_json
 from tests.plots.comparison.sample import make_records
+from tests.plots.evaluation.sample import make_records as evaluated
 
 pytestmark = pytest.mark.once
 
@@ -17,9 +19,12 @@ HEAVY = (
     "situs.lab.model",
     "situs.lab.probing.costs",
     "situs.lab.comparing.corpus",
-    "situs.lab.comparing.engines",
+    "situs.lab.comparing.jobs",
     "situs.lab.comparing.tasks",
     "situs.lab.comparing.trial",
+    "situs.lab.evaluating.trial",
+    "situs.lab.running.team",
+    "transformers",
 )
 COMMAND = "from situs.cli import main; assert main({!r}) == 0"
 
@@ -63,7 +68,17 @@ def test_a_report_is_made_again_without_kernels_and_tasks(tmp_path: Path) -> Non
     assert list((tmp_path / "figures").glob("*.png"))
 
 
+def test_the_report_of_an_evaluation_is_made_again_without_transformers_and_workers(tmp_path: Path) -> None:
+    (tmp_path / "records.json").write_text(to_json(evaluated(tasks=("text",), failing=False)))
+    assert imported(COMMAND.format(["evaluate", "--report", str(tmp_path)]), tmp_path) == []
+    assert (tmp_path / "config.json").exists()
+    assert list((tmp_path / "figures").glob("*.png"))
+
+
 def test_the_modules_that_are_looked_for_exist(tmp_path: Path) -> None:
-    code = "import situs; situs.attend, situs.Attention; import situs.lab.comparing.compare"
+    code = (
+        "import situs; situs.attend, situs.Attention; import situs.lab.comparing.compare, situs.lab.evaluating.trial\n"
+        "import transformers"
+    )
     found = imported(code, tmp_path)
     assert [name for name in HEAVY if not any(each.startswith(name) for each in found)] == []

@@ -42,7 +42,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         sys.stdout.flush()
         return status
     except BrokenPipeError:
-        if options.command == "compare":
+        if options.command in ("compare", "evaluate"):
             raise  # it may be a worker's
         return stop_printing()
     except KeyboardInterrupt as stop:

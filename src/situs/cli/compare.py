@@ -11,17 +11,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from situs.cli.interrupting import TerminatedError, leaving_at_ctrl_c, stop_printing
+from situs.cli.interrupting import TerminatedError, leaving_at_ctrl_c
+from situs.cli.reporting import Reported, deliver
 
 if TYPE_CHECKING:
-    from situs.lab.comparing.engines import Engine, Team
     from situs.lab.comparing.plan import Plan
     from situs.lab.comparing.records import Comparison
+    from situs.lab.running.completion import Engine
+    from situs.lab.running.team import Team
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 OUT = "situs-compare"
-RECORDS = "records.json"
 NEEDED = (
     "situs compare needs rich and matplotlib, since it draws tables and figures. Install them: pip install "
     "'situs[lab]', or '.[lab]' in the repository."
@@ -107,7 +108,7 @@ def cure(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
 def changed(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
     """List the options that have another value than by default."""
     return [
-        action.option_strings[-1]
+        action.option_strings[-1] if action.option_strings else str(action.metavar)
         for action in parser._actions
         if action.dest != "help" and getattr(options, action.dest, action.default) != action.default
     ]
@@ -129,8 +130,8 @@ def run(options: argparse.Namespace) -> int:
         with leaving_at_ctrl_c():
             from situs.cli.compare_display import show, watch
             from situs.cli.compare_files import write
-            from situs.lab.comparing.store import Store, StoreError
-            from situs.lab.plain import to_json
+            from situs.lab.comparing.records import Comparison, TrialRecord
+            from situs.lab.running.store import Store
             from situs.plots.comparison.view import View
     except ModuleNotFoundError as problem:
         if (problem.name or "").partition(".")[0] not in ("rich", "matplotlib", "numpy"):
@@ -138,70 +139,23 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError(NEEDED) from problem
 
     if options.report is not None:
-        _require_alone(options)
-        source = options.report.parent if options.report.name == RECORDS else options.report
-        records = _written(source, stopped=options.report.name != RECORDS)
+        reported = Reported("compare", "comparison", "trains", Comparison, TrialRecord)
+        reported.require_alone(options)
+        records, source = reported.read(options.report)
         folder = options.out or source
     else:
         folder = options.out or Path(OUT)
         records = _compare(options, folder, watch(quiet=options.json))
     view = View.of(records)  # summed up once, for all that is written and shown
-    unwritten = ""
-    try:
-        write(view, Store(folder, for_trials=options.report is None))
-    except StoreError as problem:
-        if options.report is None:
-            raise
-        unwritten = f"situs compare: the report was not written. {problem} Give it with --out."
-    try:
-        if options.json:
-            print(to_json(view.rows, indent=2))
-        else:
-            show(view, None if unwritten else folder)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return stop_printing()
-    if unwritten:
-        print(unwritten, file=sys.stderr)
     came = all(record.status == "done" for record in records.trials) and not (records.problems or records.planned)
-    return 0 if came and not unwritten else 1
-
-
-def _written(folder: Path, *, stopped: bool) -> Comparison:
-    """Read the records of a comparison that was made before; changes nothing.
-
-    stopped: look first for one that was stopped, which is newer than one that has ended.
-    """
-    from situs.lab.comparing.records import Comparison
-    from situs.lab.comparing.store import DamagedError, read_record, read_stopped
-
-    if stopped and (found := read_stopped(folder)) is not None:
-        return found
-    try:
-        return read_record(Comparison, folder / RECORDS)
-    except DamagedError as problem:
-        raise ValueError(f"{problem} Run the comparison again: finished trials are kept.") from problem
-    except OSError as problem:
-        finished = len(list((folder / "trials").glob("*.json")))
-        trials = f"{finished} trial{'s are' if finished > 1 else ' is'} finished"
-        if finished:
-            raise ValueError(
-                f"--report must name a folder whose comparison has ended, since {RECORDS} is written then; got "
-                f"{folder}, where {trials} and the others are not. Run the same command again: it goes on from there."
-            ) from problem
-        raise ValueError(
-            f"--report must name a folder that situs compare wrote, with its records.json; got {folder}."
-        ) from problem
-
-
-def _require_alone(options: argparse.Namespace) -> None:
-    """Raise if options are given that a report of finished trials would ignore."""
-    ignored = [name for name in options.changed(options) if name not in ("--report", "--out", "--json")]
-    if ignored:
-        raise ValueError(
-            f"--report must go without {', '.join(ignored)}, since it trains nothing and shows what was recorded. "
-            f"Leave out --report to run a comparison."
-        )
+    return deliver(
+        options,
+        folder=folder,
+        write=lambda: write(view, Store(folder, TrialRecord, for_trials=options.report is None)),
+        rows=view.rows,
+        show=lambda where: show(view, where),
+        complete=came,
+    )
 
 
 def _plan(options: argparse.Namespace) -> Plan:
@@ -228,10 +182,11 @@ def _plan(options: argparse.Namespace) -> Plan:
 def _compare(options: argparse.Namespace, folder: Path, watcher: Any) -> Comparison:
     with leaving_at_ctrl_c():
         from situs.lab.comparing.compare import compare, try_out
-        from situs.lab.comparing.engines import TIMEOUT, Team
-        from situs.lab.comparing.engines.processes import stopping_at_sigterm
-        from situs.lab.comparing.store import Store
+        from situs.lab.comparing.records import TrialRecord
         from situs.lab.problems import first_line
+        from situs.lab.running.processes import stopping_at_sigterm
+        from situs.lab.running.store import Store
+        from situs.lab.running.team import TIMEOUT, Team
 
     plan = _plan(options)
     timeout = TIMEOUT if options.trial_timeout is None else options.trial_timeout
@@ -252,7 +207,7 @@ def _compare(options: argparse.Namespace, folder: Path, watcher: Any) -> Compari
             watcher.remark(f"{name} cannot be built at this size, so that its trials fail: {first_line(problem.said)}")
         return compare(
             plan,
-            Store(folder),  # not before all of that, so that a wrong option leaves no folder behind
+            Store(folder, TrialRecord),  # not before all of that, so that a wrong option leaves no folder behind
             _engine(options, team, timeout),
             watcher,
             team=team,
@@ -269,6 +224,11 @@ def _require_engine(options: argparse.Namespace) -> None:
         raise ValueError(f"workers must be 1 or more, since they do the work; got {options.workers}.")
     if options.engine == "ray" and options.workers is not None:
         raise ValueError("--workers must go with --engine local, since Ray runs as many as its cluster has room for.")
+    require_cluster(options)
+
+
+def require_cluster(options: argparse.Namespace) -> None:
+    """Raise for options of a cluster or a time limit that cannot be."""
     if options.engine != "ray" and (options.address is not None or options.gpus_per_trial):
         given = "address" if options.address is not None else "gpus-per-trial"
         raise ValueError(f"--{given} must go with --engine ray, since processes here have none; got --engine local.")

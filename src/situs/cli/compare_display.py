@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from situs.cli.compare_tables import print_tables
-from situs.lab.comparing import records
+from situs.lab import records
 from situs.lab.comparing.records import Trial, TrialRecord
 from situs.lab.comparing.summary import ending
 from situs.lab.problems import first_line

@@ -9,8 +9,9 @@ from pathlib import Path
 from rich.console import Console
 
 from situs.cli.text_table import Column, fits, render
-from situs.lab.comparing.summary import LOSS, Point, Row
+from situs.lab.comparing.summary import Row
 from situs.lab.probing.findings import Cost, DecodeCost
+from situs.lab.scores import LOSS, Point
 from situs.plots.comparison.failures import failures
 from situs.plots.comparison.findings import headline
 from situs.plots.comparison.view import View

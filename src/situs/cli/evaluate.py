@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import shlex
 import sys
@@ -10,16 +11,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from situs.cli.compare import cure, whole_numbers
-from situs.cli.interrupting import TerminatedError, leaving_at_ctrl_c, stop_printing
+from situs.cli.compare import changed, cure, require_cluster, whole_numbers
+from situs.cli.interrupting import TerminatedError, leaving_at_ctrl_c
+from situs.cli.reporting import Reported, deliver
 
 if TYPE_CHECKING:
-    from situs.lab.evaluating.plan import Plan
     from situs.lab.evaluating.records import Evaluation
+    from situs.lab.running.completion import Engine
+    from situs.lab.running.team import Team
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 OUT = "situs-evaluate"
+LAB = ("rich", "matplotlib", "numpy")
+MODELS = ("transformers", "safetensors")
 NEEDED = (
     "situs evaluate needs transformers, rich and matplotlib, since it loads models and draws tables and figures. "
     "Install them: pip install 'situs[huggingface,lab]', or '.[huggingface,lab]' in the repository."
@@ -35,10 +40,18 @@ def add_commands(commands: Commands) -> None:
         description="Measure without training which scaling carries a released model to longer texts: the loss on the "
         "same tokens at every length, the loss along the text, a number to be found at every depth, time and memory. "
         "Writes a table, figures, records and a report, and says what to set. The same command continues where it was "
-        "stopped. Exit status: 0 if every trial came to a result, 1 if one failed, 2 if nothing could be run.",
+        "stopped. The model runs in another process: a trial that runs out of memory, crashes or hangs is reported "
+        "with the reason, and the others go on. Exit status: 0 if every trial came to a result, 1 if one failed, 2 if "
+        "nothing could be run.",
     )
     add = evaluate.add_argument
-    add("model", type=Path, metavar="MODEL_DIR", help="a folder with config.json and safetensors; no code in it is run")
+    add(
+        "model",
+        type=Path,
+        nargs="?",
+        metavar="MODEL_DIR",
+        help="a folder with config.json and safetensors; no code in it is run",
+    )
     add("--text", metavar="PATH", help="a text file, or a folder of them; some of Python's own sources if left out")
     add(
         "--lengths",
@@ -59,60 +72,97 @@ def add_commands(commands: Commands) -> None:
     add("--original", type=int, metavar="N", help="tokens that the model was trained on, if config.json is wrong")
     add("--dtype", default="auto", help="auto, float32, bfloat16, float16 (default auto: as the weights are stored)")
     add("--device", default="cpu", help="cpu, cuda, cuda:1, mps (default cpu)")
-    add("--engine", choices=("local", "ray"), default="local", help="this process, or a Ray cluster")
+    add("--engine", choices=("local", "ray"), default="local", help="a process here, or a Ray cluster")
     add("--address", metavar="HOST:PORT", help="address of the Ray cluster; a new one on this machine if left out")
     add("--gpus-per-trial", type=float, default=0.0, metavar="N", help="GPUs, or a share of one, for each trial on Ray")
-    add("--out", type=Path, default=Path(OUT), metavar="DIR", help=f"where everything is written (default {OUT})")
+    add(
+        "--trial-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="how long a trial, a scaling at a length on a task, may take (default 14400, four hours; inf for any "
+        "time); it is then stopped and reported as failed. Loading the model does not count",
+    )
+    add("--out", type=Path, metavar="DIR", help=f"where everything is written (default {OUT})")
     add("--fresh", action="store_true", help="run every trial again, also those whose results are in the folder")
     add("--json", action="store_true", help="print the rows as JSON, for programs")
-    evaluate.set_defaults(run=run, cure=partial(cure, evaluate))
+    add(
+        "--report",
+        type=Path,
+        metavar="DIR",
+        help="only write table, figures and report again, there or to --out, from DIR/records.json, or from the trials "
+        "that are finished if the evaluation was stopped; needs no model, and goes with --json and no other option",
+    )
+    evaluate.set_defaults(run=run, cure=partial(cure, evaluate), changed=partial(changed, evaluate))
 
 
 def run(options: argparse.Namespace) -> int:
-    """Evaluate; returns 0 if every trial came to a result, else 1."""
-    _require_engine(options)
+    """Evaluate, or only report; returns 0 if every trial came to a result, else 1."""
     try:
         with leaving_at_ctrl_c():
             from situs.cli.evaluate_display import show, watch
             from situs.cli.evaluate_files import write
-            from situs.lab.comparing.store import Store
+            from situs.lab.evaluating.records import Evaluation, TrialRecord
             from situs.lab.evaluating.summary import summarise
-            from situs.lab.plain import to_json
+            from situs.lab.running.store import Store
     except ImportError as problem:
-        needed = ("transformers", "safetensors", "rich", "matplotlib", "numpy")
-        if (problem.name or needed[0]).partition(".")[0] not in needed:
+        if (problem.name or "").partition(".")[0] not in LAB:
             raise
         raise ValueError(NEEDED) from problem
 
-    store, records = _evaluate(options, watch(quiet=options.json))
+    if options.report is not None:
+        reported = Reported("evaluate", "evaluation", "measures", Evaluation, TrialRecord)
+        reported.require_alone(options)
+        records, source = reported.read(options.report)
+        folder = _without_model(options.out or source)
+    else:
+        _require_options(options)
+        folder = _without_model(options.out or Path(OUT))
+        records = _evaluate(options, folder, watch(quiet=options.json))
     summary = summarise(records)
-    assert isinstance(store, Store)
-    write(summary, store, options.model)
-    try:
-        if options.json:
-            print(to_json(summary.rows, indent=2))
-        else:
-            show(summary, options.out)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return stop_printing()
-    return 0 if all(record.status == "done" for record in records.trials) else 1
+    return deliver(
+        options,
+        folder=folder,
+        write=lambda: write(summary, Store(folder, TrialRecord, for_trials=options.report is None)),
+        rows=summary.rows,
+        show=lambda where: show(summary, where),
+        complete=all(record.status == "done" for record in records.trials) and not records.planned,
+    )
 
 
-def _require_engine(options: argparse.Namespace) -> None:
-    if options.engine != "ray" and (options.address is not None or options.gpus_per_trial):
-        given = "address" if options.address is not None else "gpus-per-trial"
-        raise ValueError(f"--{given} must go with --engine ray, since this process has none; got --engine local.")
-    if options.gpus_per_trial < 0:
-        raise ValueError(f"--gpus-per-trial must not be negative; got {options.gpus_per_trial}.")
+def _require_options(options: argparse.Namespace) -> None:
+    if options.model is None:
+        raise ValueError(
+            "MODEL_DIR must be given, since its model is measured; got none. Give a folder with config.json and "
+            "safetensors, or --report with the folder of an evaluation."
+        )
+    if not all(importlib.util.find_spec(name) for name in MODELS):  # the worker imports them
+        raise ValueError(NEEDED)
+    require_cluster(options)
 
 
-def _plan(options: argparse.Namespace) -> Plan:
-    from situs.lab.evaluating.plan import make_plan
+def _without_model(folder: Path) -> Path:
+    """Raise where the configuration to use would replace that of a model."""
+    if any(folder.glob("*.safetensors")):
+        raise ValueError(
+            f"--out must be another folder than that of a model, since a config.json is written there; got "
+            f"{str(folder)!r}."
+        )
+    return folder
 
-    return make_plan(
-        options.model,
-        text=options.text,
+
+def _evaluate(options: argparse.Namespace, folder: Path, watcher: Any) -> Evaluation:
+    with leaving_at_ctrl_c():
+        from situs.lab.evaluating.engines import TIMEOUT
+        from situs.lab.evaluating.evaluate import evaluate, plan
+        from situs.lab.evaluating.jobs import Planning
+        from situs.lab.evaluating.records import TrialRecord
+        from situs.lab.evaluating.source import Source
+        from situs.lab.running.processes import stopping_at_sigterm
+        from situs.lab.running.store import Store
+        from situs.lab.running.team import Team
+
+    source = Source(str(options.model), options.text)
+    planning = Planning(
         lengths=options.lengths,
         scalings=options.scalings,
         tasks=options.tasks,
@@ -121,35 +171,31 @@ def _plan(options: argparse.Namespace) -> Plan:
         dtype=options.dtype,
         device=options.device,
     )
-
-
-def _evaluate(options: argparse.Namespace, watcher: Any) -> tuple[object, Evaluation]:
-    from situs.lab.comparing.engines.processes import stopping_at_sigterm
-    from situs.lab.comparing.store import Store
-    from situs.lab.evaluating.evaluate import evaluate
-
-    with stopping_at_sigterm(lambda _: TerminatedError()), watcher:
-        plan = _plan(options)
-        for remark in plan.remarks:
+    timeout = TIMEOUT if options.trial_timeout is None else options.trial_timeout
+    with stopping_at_sigterm(lambda _: TerminatedError()), Team(1, threads=None) as team, watcher:
+        asked = plan(planning, source, team, timeout=timeout)
+        for remark in asked.remarks:
             watcher.remark(remark)
-        for name, reason in plan.refused.items():
+        for name, reason in asked.refused.items():
             watcher.remark(f"{name} cannot be measured: {reason}")
-        store = Store(options.out)  # not before all of that, so that a wrong option leaves no folder behind
-        records = evaluate(
-            plan, store, watcher, engine=_engine(options), fresh=options.fresh,
+        return evaluate(
+            asked,
+            source,
+            Store(folder, TrialRecord),  # not before all of that, so that a wrong option leaves no folder behind
+            _engine(options, team, timeout),
+            watcher,
+            fresh=options.fresh,
             command=shlex.join(["situs", *sys.argv[1:]]),
-        )  # fmt: skip
-    return store, records
+        )
 
 
-def _engine(options: argparse.Namespace) -> Any:
-    from situs.lab.evaluating.evaluate import run_here
+def _engine(options: argparse.Namespace, team: Team, timeout: float) -> Engine:
+    from situs.lab.evaluating.engines import run_here, run_on_ray
 
     if options.engine == "local":
-        return run_here
-    from situs.lab.evaluating.clusters import run_on_ray
-
-    return partial(run_on_ray, address=options.address, gpus_per_trial=options.gpus_per_trial)
+        return partial(run_here, team=team, timeout=timeout)
+    team.stop()  # or the model would be held here, too
+    return partial(run_on_ray, address=options.address, gpus_per_trial=options.gpus_per_trial, timeout=timeout)
 
 
 def pasted(settings: str) -> str:

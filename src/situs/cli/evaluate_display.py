@@ -14,14 +14,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from situs.cli.compare_display import Tally, say_what_is_kept
 from situs.cli.evaluate import pasted
 from situs.cli.text_table import Column, fits, render
-from situs.lab.comparing import records as comparing
-from situs.lab.comparing.summary import Point
+from situs.lab import records as lab
 from situs.lab.evaluating.advice import advise, headline
 from situs.lab.evaluating.records import Trial, TrialRecord
-from situs.lab.evaluating.summary import Cost, Scores, Summary, at
+from situs.lab.evaluating.summary import Cost, Summary
 from situs.lab.problems import first_line
+from situs.lab.scores import Key, Point, Scores, at
 from situs.plots.comparison.words import percent, signed
 from situs.plots.evaluation.figures import unit
+from situs.plots.evaluation.report import not_run
 from situs.plots.evaluation.tables import NOTHING, memory_of, time_of
 
 NARROW = "\N{NO-BREAK SPACE}"
@@ -58,7 +59,7 @@ class EvaluationWatcher:
         self.remark(str(self.tally))
         self.bar.update(self.all, total=len(trials), completed=finished, doing="")
 
-    def going(self, trial: Trial, progress: comparing.Progress) -> None:
+    def going(self, worker: int, trial: Trial, progress: lab.Progress) -> None:
         """Show the trial that runs, and how many of its texts are read."""
         self.bar.update(self.all, doing=f"{trial.label}, text {progress.done + 1} of {progress.total}")
 
@@ -84,8 +85,9 @@ def _scored(record: TrialRecord) -> str:
     return f"loss {mean:.3f}" if record.trial.task == "text" else f"{100 * mean:.0f} % right"
 
 
-def show(summary: Summary, folder: Path, console: Console | None = None) -> None:
-    """Print the tables, what to set, and where the report is. Without a terminal, tables are 200 columns wide."""
+def show(summary: Summary, folder: Path | None, console: Console | None = None) -> None:
+    """Print the tables, what to set, and where the report is if it was written. Without a terminal, tables are 200
+    columns wide."""
     chosen = sys.stdout.isatty() or "COLUMNS" in os.environ
     console = console or Console(width=None if chosen else 200, emoji=False, markup=False)
     console.print(headline(summary) + ".", style="bold", markup=False, highlight=False)
@@ -102,14 +104,15 @@ def show(summary: Summary, folder: Path, console: Console | None = None) -> None
     console.print()
     for line in _remarks(summary):
         console.print(line, markup=False, highlight=False)
-    console.print(f"Report: {folder / 'report.html'}", soft_wrap=True, markup=False)
+    if folder is not None:
+        console.print(f"Report: {folder / 'report.html'}", soft_wrap=True, markup=False)
 
 
 def _print(
     console: Console, title: str, summary: Summary, whole: Sequence[Column], short: Sequence[Column] | None
 ) -> None:
     """Print a table with intervals if all of its columns then fit beside each other, else without."""
-    names = [row.name for row in summary.ordered]
+    names = [row.name for row in summary.ranking.rows]
     exact = short is None or fits(names, whole, console.width, head="scaling")
     marked = exact and any("±" in cell for column in whole for cell in column.cells)
     said = f"{title}; ±: half of the 95 % interval" if marked else title
@@ -120,29 +123,29 @@ def _print(
 
 def _losses(summary: Summary, exact: bool) -> list[Column]:
     """Make the columns of losses: the change at every length, the loss at the longest, and a sentence."""
-    rows = [(row, row.scores.get("text")) for row in summary.ordered]
+    rows = [(row, row.scores.get("text")) for row in summary.ranking.rows]
 
     def change(point: Point) -> str:
         return signed(point.mean, 3) + (f" ±{(point.high - point.low) / 2:.3f}" if exact else "")
 
     columns = [
-        Column(_head("change", summary, length), [_cell(scores, "changes", length, change) for _, scores in rows])
+        Column(_head("change", summary, length), [_cell(scores, "change", length, change) for _, scores in rows])
         for length in summary.lengths
     ]
-    last = [_cell(scores, "levels", summary.longest, lambda point: f"{point.mean:.3f}") for _, scores in rows]
+    last = [_cell(scores, "level", summary.longest, lambda point: f"{point.mean:.3f}") for _, scores in rows]
     columns.insert(0, Column(_head("loss", summary, summary.longest), last))
     return [*columns, Column("in words", [row.verdict for row, _ in rows], words=True)]
 
 
 def _answers(summary: Summary, exact: bool) -> list[Column]:
     """Make the columns of right answers."""
-    rows = [(row, row.scores.get("passkey")) for row in summary.ordered]
+    rows = [(row, row.scores.get("passkey")) for row in summary.ranking.rows]
     columns = []
     for length in summary.lengths:
         cells = []
-        for _, scores in rows:
-            share = _cell(scores, "levels", length, lambda point: percent(point.mean).replace(NARROW, ""))
-            nats = None if scores is None else at(scores.nats, length)
+        for row, scores in rows:
+            share = _cell(scores, "level", length, lambda point: percent(point.mean).replace(NARROW, ""))
+            nats = at(row.nats, length)
             cells.append(f"{share} {nats.mean:.2f}" if exact and nats is not None else share)
         columns.append(Column(_head("right", summary, length), cells))
     return columns
@@ -152,7 +155,7 @@ def _costs(summary: Summary) -> list[Column]:
     """Make the columns of time and memory, at the shortest and the longest length."""
     columns = []
     for length in dict.fromkeys((summary.lengths[0], summary.longest)):
-        found = [row.costs.get(length, Cost()) for row in summary.ordered]
+        found = [row.costs.get(length, Cost()) for row in summary.ranking.rows]
         columns.append(Column(f"time\nat {length:,}", list(map(time_of, found))))
         columns.append(Column(f"memory\nat {length:,}", list(map(memory_of, found))))
     return columns
@@ -162,9 +165,9 @@ def _head(what: str, summary: Summary, length: int) -> str:
     return f"{what}\n{summary.times(length)}\n{length:,}"
 
 
-def _cell(scores: Scores | None, which: str, length: int, form: Callable[[Point], str]) -> str:
+def _cell(scores: Scores | None, key: Key, length: int, form: Callable[[Point], str]) -> str:
     """Write a number, or in a word why there is none."""
-    points = {} if scores is None else scores.levels if which == "levels" else scores.changes
+    points = {} if scores is None else scores.points(key)
     point = at(points, length)
     if point is not None:
         return form(point)
@@ -178,6 +181,7 @@ def _remarks(summary: Summary) -> list[str]:
     """Say what has no result, what to use, and what to set for it."""
     said = [f"{row.name} cannot be measured: {row.refused}" for row in summary.rows if row.refused is not None]
     said += [first_line(problem) for row in summary.rows for problem in row.problems]
+    said += not_run(summary)
     advice = advise(summary)
     if advice is not None:
         said += advice.sentences

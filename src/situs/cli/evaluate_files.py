@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
-from situs.lab.comparing.store import Store
 from situs.lab.evaluating.advice import advise
+from situs.lab.evaluating.records import TrialRecord
 from situs.lab.evaluating.scalings import named, whole_config
 from situs.lab.evaluating.summary import Summary
+from situs.lab.running.store import Store
 from situs.plots.evaluation.figures import figures
 from situs.plots.evaluation.report import report_html
 from situs.plots.evaluation.tables import table_csv
@@ -17,15 +17,15 @@ from situs.plots.style import png
 CONFIG = "config.json"
 
 
-def write(summary: Summary, store: Store, model: Path) -> None:
+def write(summary: Summary, store: Store[TrialRecord]) -> None:
     """Write table, figures, report and the configuration to use, each file whole or not at all."""
     store.write("table.csv", table_csv(summary))
     for name, figure in figures(summary).items():
         store.write(f"figures/{name}.png", png(figure))
     store.write("report.html", report_html(summary))
-    advice = advise(summary)
-    if advice is not None and advice.settings:
-        config = whole_config(model, named(advice.sets), summary.records.setup)
-        store.write(CONFIG, json.dumps(config, indent=2) + "\n")
-    else:
+    advice, records = advise(summary), summary.records
+    if advice is None or not advice.settings:
         store.remove(CONFIG)  # that of another evaluation
+    elif records.config:
+        config = whole_config(records.config, named(advice.sets), records.setup)
+        store.write(CONFIG, json.dumps(config, indent=2) + "\n")

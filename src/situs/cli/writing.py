@@ -47,7 +47,7 @@ def require_new(flag: str, out: Path, *, force: bool) -> Path:
 
 def write(data: bytes, out: Path) -> None:
     """Write a file whole or not at all."""
-    from situs.lab.comparing.store import write_whole
+    from situs.lab.running.store import write_whole
 
     try:
         write_whole(out, data)

@@ -1,4 +1,4 @@
-"""Problems of a method: an error as a sentence, with the file and line of one's own code that it came from.
+"""Problems of a job: an error as a sentence, with the file and line of one's own code that it came from.
 
 Workers make them, since only they run code of one's own; the rest of the program receives plain text.
 """
@@ -27,9 +27,9 @@ class Problem:
     traceback: str
 
 
-def problem_of(error: BaseException, method: Method) -> Problem:
-    """Say what was raised, and where in the method's own files."""
-    modules = own_modules(method)
+def problem_of(error: BaseException, method: Method | None = None) -> Problem:
+    """Say what was raised, and where in the files of one's own that a method comes from."""
+    modules = [] if method is None else own_modules(method)
     place = place_of(error, modules) if modules else ""
     said = f"{type(error).__name__}: {words_of(error)}" + (f" ({place})" if place else "")
     return Problem(said, "".join(traceback.format_exception(error)))

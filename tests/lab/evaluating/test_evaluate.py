@@ -18,11 +18,12 @@ import pytest
 
 from situs import models
 from situs.cli import main
-from situs.lab.comparing.store import read_record
 from situs.lab.evaluating.advice import advise
 from situs.lab.evaluating.records import Evaluation, TrialRecord
 from situs.lab.evaluating.summary import Summary, summarise
 from situs.lab.plain import to_json
+from situs.lab.running.store import read_record
+from tests.lab.test_kills import processes
 
 pytestmark = pytest.mark.once
 
@@ -159,7 +160,7 @@ def test_it_leaves_records_table_figures_and_report(folder: Path) -> None:
     assert all(name in page for name in records_of(folder).scalings)
 
 
-@pytest.mark.usefixtures("without_report")
+@pytest.mark.usefixtures("in_this_process", "without_report")
 def test_a_second_run_reads_what_is_finished(
     released: Path, small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -174,7 +175,7 @@ def test_a_second_run_reads_what_is_finished(
     assert list(map(to_json, records_of(out).trials)) == list(map(to_json, first.trials))
 
 
-@pytest.mark.usefixtures("without_report")
+@pytest.mark.usefixtures("in_this_process", "without_report")
 def test_numbers_are_the_same_when_everything_is_run_again(released: Path, small: Path, tmp_path: Path) -> None:
     out = shutil.copytree(small, tmp_path / "out")
     assert main(["evaluate", str(released), *SMALL, "--fresh", "--out", str(out), "--json"]) == 0
@@ -182,7 +183,7 @@ def test_numbers_are_the_same_when_everything_is_run_again(released: Path, small
     assert all(files(out)[name] > written for name, written in files(small).items())
 
 
-@pytest.mark.usefixtures("without_report")
+@pytest.mark.usefixtures("in_this_process", "without_report")
 def test_a_damaged_record_is_named_and_made_again(
     released: Path, small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -202,7 +203,7 @@ def test_a_damaged_record_is_named_and_made_again(
     assert len(list((out / "trials").glob("*.damaged"))) == 3
 
 
-@pytest.mark.usefixtures("without_report")
+@pytest.mark.usefixtures("in_this_process", "without_report")
 @pytest.mark.parametrize("finished", [3, *(pytest.param(count, marks=pytest.mark.heavy) for count in (1, 6, 10))])
 @pytest.mark.skipif(sys.platform != "linux", reason="kills processes")
 def test_kill_and_resume_lose_nothing_and_give_the_same_numbers(
@@ -210,7 +211,7 @@ def test_kill_and_resume_lose_nothing_and_give_the_same_numbers(
 ) -> None:
     out = tmp_path / "killed"
     command = [sys.executable, "-m", "situs", "evaluate", str(released), *SMALL, "--out", str(out)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         deadline = time.monotonic() + 120
         while len(list((out / "trials").glob("*.json"))) < finished and time.monotonic() < deadline:
@@ -219,19 +220,24 @@ def test_kill_and_resume_lose_nothing_and_give_the_same_numbers(
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
+    while processes(process.pid):  # the worker ends with its parent
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     kept = files(out)
     assert finished <= len(kept) < 12
     assert not (out / "records.json").exists()
+    assert len(read_record(Evaluation, out / "plan.json").planned) == 12
     assert main(["evaluate", str(released), *SMALL, "--out", str(out)]) == 0
     assert kept.items() <= files(out).items()  # nothing was run again
     assert list(map(numbers, records_of(out).trials)) == list(map(numbers, records_of(small).trials))
     written = {path.stem for path in (out / "trials").glob("*.json")}
     assert len(written) == 12
+    assert not (out / "plan.json").exists()
     # a process that is killed between a record and the end of its claim leaves the claim, which nobody asks for again
     assert {path.stem for path in (out / "trials").glob("*.claim")} <= written
 
 
-@pytest.mark.usefixtures("without_report")
+@pytest.mark.usefixtures("in_this_process", "without_report")
 def test_rows_come_as_json_for_programs(released: Path, small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(released), *SMALL, "--out", str(small), "--json"]) == 0
     shown = capsys.readouterr()

@@ -106,13 +106,17 @@ def test_a_wrong_scaling_gets_a_sentence(written: str, message: str) -> None:
         (["--text", "no/such/file"], "--text must exist, since text is read from it; got 'no/such/file'."),
         (["--tasks", "passkey", "--text", "x.txt"], "--text must go with the task text, since no other reads it; got "
          "--tasks passkey."),
-        (["--address", "x:1"], "--address must go with --engine ray, since this process has none; got --engine local."),
-        (["--gpus-per-trial", "-1", "--engine", "ray"], "--gpus-per-trial must not be negative; got -1.0."),
+        (["--address", "x:1"], "--address must go with --engine ray, since processes here have none; got --engine "
+         "local."),
+        (["--gpus-per-trial", "-1", "--engine", "ray"], "gpus-per-trial must not be negative; got -1.0."),
+        (["--trial-timeout", "0"],
+         "trial-timeout must be positive, since a trial takes some time; got 0. Use inf for no limit."),
         (["--tasks", "passkey", "--original", "32", "--lengths", "1,4"], "length must be 63 or more for passkey, since "
          "a text holds a needle of 28, a question of 21, an answer of 6 and 8 tokens of filler; got 32. Test longer "
          "texts, or leave passkey out with --tasks text."),
     ],
 )  # fmt: skip
+@pytest.mark.usefixtures("in_this_process")
 def test_a_wrong_wish_is_one_sentence_and_leaves_no_folder(
     arguments: list[str], message: str, random_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

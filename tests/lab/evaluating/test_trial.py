@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from situs.lab.comparing.records import UnsoundError
 from situs.lab.evaluating import trial as trials
 from situs.lab.evaluating.passkey import ask
 from situs.lab.evaluating.plan import Plan, make_plan
 from situs.lab.evaluating.records import Trial, TrialRecord
 from situs.lab.plain import from_json, to_json
+from situs.lab.records import UnsoundError
 from tests.lab.evaluating.small_models import hf, saved
 from tests.raising import raises_exactly
 

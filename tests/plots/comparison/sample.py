@@ -8,19 +8,10 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from situs.lab.comparing.records import (
-    FORMAT,
-    Comparison,
-    Outcome,
-    Parameters,
-    Results,
-    Seconds,
-    Taught,
-    Trial,
-    TrialRecord,
-)
+from situs.lab.comparing.records import FORMAT, Comparison, Parameters, Results, Seconds, Taught, Trial, TrialRecord
 from situs.lab.naming import parse
 from situs.lab.plain import from_plain
+from situs.lab.records import Outcome
 from situs.lab.settings import Settings
 from situs.plots.comparison.view import View
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from situs.lab.comparing.summary import Point
+from situs.lab.scores import Point
 from situs.plots.comparison import caveats, words
 from situs.plots.comparison.figures import loss_by_length, loss_by_position
 from situs.plots.comparison.report import report_html

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import torch
 
-from situs.lab.comparing.records import Machine, Outcome
 from situs.lab.evaluating.records import (
     Chosen,
     Evaluation,
@@ -20,6 +19,7 @@ from situs.lab.evaluating.records import (
     TrialRecord,
 )
 from situs.lab.evaluating.summary import Summary, summarise
+from situs.lab.records import Machine, Outcome
 
 LENGTHS = [128, 256, 512]
 SETUP = Setup(trained=128, target=512, windows=8, tail=32)
@@ -28,6 +28,10 @@ LOSSES = {
     "self-extend": (2.01, 2.0, 2.0),
 }  # fmt: skip
 SHARES = {"none": 0.2, "linear": 0.6, "ntk": 0.7, "yarn": 1.0, "self-extend": 1.0}
+CONFIG = {
+    "model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 256,
+    "max_position_embeddings": 128,
+}  # fmt: skip
 ROPE = {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}, "max_position_embeddings": 512}
 CODE = "situs.Rotary(..., scaling=situs.SelfExtend(window=32, group=5))"
 ODD = "a <b>reason</b> & more"
@@ -69,6 +73,7 @@ def make_records(*, tasks: tuple[Task, ...] = ("text", "passkey"), failing: bool
         where=Machine("3.12", "2.9", "0.1", "Linux", "x86", 2, "cpu"),
         transformers="5.22.0",
         model=ModelFacts("my-model", "0" * 32, "llama", 123_456),
+        config=json.dumps(CONFIG),
         setup=SETUP,
         lengths=LENGTHS,
         tasks=list(tasks),
@@ -86,6 +91,12 @@ def make_records(*, tasks: tuple[Task, ...] = ("text", "passkey"), failing: bool
 def summary_of(records: Evaluation) -> Summary:
     records.require_sound()
     return summarise(records)
+
+
+def stopped(records: Evaluation, finished: int) -> Evaluation:
+    """The same records as if the evaluation had been stopped after so many trials."""
+    planned = {record.key: record.trial for record in records.trials}
+    return replace(records, trials=records.trials[:finished], planned=planned)
 
 
 def without(records: Evaluation, *names: str) -> Evaluation:

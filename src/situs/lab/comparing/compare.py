@@ -7,17 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
 from time import perf_counter
 from typing import Any, Protocol, runtime_checkable
 
-from situs.lab.comparing.engines import TIMEOUT, CorpusSource, Engine, complete
-from situs.lab.comparing.jobs import Answer, Found, Job, Measurement, Tried, TryOut, failed_trial
+from situs.lab.comparing.jobs import (
+    Answer,
+    CompareWork,
+    CorpusSource,
+    Found,
+    Job,
+    Measurement,
+    Tried,
+    TryOut,
+    failed_trial,
+)
 from situs.lab.comparing.plan import Plan
-from situs.lab.comparing.records import FORMAT, Comparison, Machine, Measured, Progress, Trial, TrialRecord, hashed
-from situs.lab.comparing.store import PLAN, Store
+from situs.lab.comparing.records import FORMAT, Comparison, Measured, Trial, TrialRecord
 from situs.lab.naming.grammar import Method, renamed
 from situs.lab.plain import to_json, to_plain
+from situs.lab.records import Machine, Progress, hashed, now
+from situs.lab.running.completion import Engine, being_run, complete
+from situs.lab.running.store import PLAN, RECORDS, Store
+from situs.lab.running.team import TIMEOUT
 
 TRY_OUT = 300.0
 """Seconds that a method may take to be imported, built and run once, at most."""
@@ -53,7 +64,13 @@ class Workers(Protocol):
     """Do jobs in other processes, as a `Team` does."""
 
     def run(
-        self, jobs: Iterable[Job], *, done: Callable[[Job, Answer], None], timeout: float, at_most: int | None = None
+        self,
+        jobs: Iterable[Job],
+        work: CompareWork,
+        *,
+        done: Callable[[Job, Answer], None],
+        timeout: float,
+        at_most: int | None = None,
     ) -> None:
         """Do jobs, and hand over each answer."""
 
@@ -70,7 +87,8 @@ def try_out(plan: Plan, team: Workers, *, timeout: float = TIMEOUT) -> Plan:
         assert isinstance(answer, Tried)
         tried[job.method.name] = answer
 
-    team.run([TryOut(method, plan.settings) for method in plan.methods], done=note, timeout=min(timeout, TRY_OUT))
+    jobs = [TryOut(method, plan.settings) for method in plan.methods]
+    team.run(jobs, CompareWork(), done=note, timeout=min(timeout, TRY_OUT))
     found = {method.name: tried[method.name] for method in plan.methods}
     for each in found.values():
         if each.refused is not None:
@@ -98,7 +116,7 @@ def _first_names(tried: Iterable[Tried]) -> dict[str, str]:
 
 def compare(
     plan: Plan,
-    store: Store,
+    store: Store[TrialRecord],
     engine: Engine,
     watcher: Watcher,
     *,
@@ -118,14 +136,14 @@ def compare(
     began = perf_counter()
     trials = plan.trials
     known = {} if fresh else store.load()
-    _tell_damaged(store, watcher)
+    store.tell_damaged(watcher.remark)
     # one that failed may have failed for want of memory or space; one that diverged would diverge again
     settled = {key: record for key, record in known.items() if record.status != "failed"}
     have = {trial.key: settled[trial.key] for trial in trials if trial.key in settled}
     missing = [trial for trial in trials if trial.key not in have]
     watcher.planned(trials, len(have))
     facts: dict[str, Any] = {
-        "command": command, "preset": preset, "where": Machine.here(plan.settings.device), "made": _now(),
+        "command": command, "preset": preset, "where": Machine.here(plan.settings.device), "made": now(),
     }  # fmt: skip
     asked = plan.comparison([], planned={trial.key: trial for trial in trials}, **facts)
     store.write(PLAN, to_json(asked))  # for a report, should this be stopped
@@ -142,42 +160,32 @@ def compare(
             engine,
             done=watcher.finished,
             known=store.load() if fresh else known,
-            wait=lambda left, owner: watcher.remark(
-                f"{len(left)} trial{'s are' if len(left) != 1 else ' is'} being run by {owner}."
-            ),
+            wait=lambda left, owner: watcher.remark(being_run(left, owner)),
             source=source,
             **({"tell": watcher.going} if isinstance(watcher, Follower) else {}),
         )
     measuring = _Measuring(plan, store, watcher, team, timeout, fresh)
     measured = {method.name: measuring.measured(method) for method in plan.methods}
-    _tell_damaged(store, watcher)
+    store.tell_damaged(watcher.remark)
     records = plan.comparison(
         [have[trial.key] for trial in trials],
-        **{**facts, "made": _now()},
+        **{**facts, "made": now()},
         costs={name: each.costs for name, each in measured.items() if each.costs is not None},
         properties={name: each.properties or {} for name, each in measured.items()},
         problems=measuring.problems,
         seconds=perf_counter() - began,
     )
-    store.write("records.json", to_json(records, indent=1))
+    store.write(RECORDS, to_json(records, indent=1))
     store.remove(PLAN)
     return records
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
-def _tell_damaged(store: Store, watcher: Watcher) -> None:
-    for name, reason in store.damaged.items():
-        watcher.remark(f"{name} is damaged: {reason}. It is set aside as {name}.damaged, and made again where needed.")
-    store.damaged = {}
 
 
 class _Measuring:
     """Measure costs and properties, once for each method, size and machine, and each state of one's own source."""
 
-    def __init__(self, plan: Plan, store: Store, watcher: Watcher, team: Workers, timeout: float, fresh: bool) -> None:
+    def __init__(
+        self, plan: Plan, store: Store[TrialRecord], watcher: Watcher, team: Workers, timeout: float, fresh: bool
+    ) -> None:
         self.plan, self.store, self.watcher, self.fresh = plan, store, watcher, fresh
         self.team, self.timeout = team, timeout
         self.problems: dict[str, list[str]] = {}
@@ -210,7 +218,9 @@ class _Measuring:
             answers[job.what] = answer
 
         jobs = [Measurement(method, self.plan.settings, "costs"), Measurement(method, self.plan.settings, "properties")]
-        self.team.run(jobs, done=note, timeout=self.timeout, at_most=1)  # alone, so that times are not disturbed
+        self.team.run(
+            jobs, CompareWork(), done=note, timeout=self.timeout, at_most=1
+        )  # alone, so that times are not disturbed
         problems = [f"{what}: {each.problem.said}" for what, each in answers.items() if each.problem is not None]
         costs = answers["costs"].costs
         if costs is not None:

@@ -11,8 +11,9 @@ crash, nor a hang. A job goes to a worker as data and its answer comes back as d
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias, cast
+from typing import ClassVar, Literal, TypeAlias, cast, final
 
 import torch
 
@@ -27,6 +28,7 @@ from situs.lab.plain import from_json, to_json
 from situs.lab.probing import costs, properties
 from situs.lab.probing.findings import Costs, Finding
 from situs.lab.problems import Problem, RefusedError, own_modules, problem_of, require_importable
+from situs.lab.running.work import Held, Work
 from situs.lab.settings import Settings
 
 TRIED = 8
@@ -83,19 +85,82 @@ class Found:
     problem: Problem | None = None
 
 
+@dataclass(frozen=True)
+class CorpusSource:
+    """Tell a worker how to get the text: from a path, or from the standard library where there is none."""
+
+    path: str | None
+    hash: str
+    """Of the text that the trials were planned with; "" where no task has one."""
+
+    def load(self) -> Corpus:
+        """Read the text; raises if it is not the one that was planned with."""
+        corpus = Corpus.standard_library() if self.path is None else Corpus.from_path(self.path)
+        if corpus.hash != self.hash:
+            raise ValueError(
+                f"text must stay as it was when the comparison began, since trials are compared with each other; got "
+                f"hash {corpus.hash} instead of {self.hash} from {self.path or 'the standard library'}. Run again."
+            )
+        return corpus
+
+
+NO_TEXT = CorpusSource(None, "")
 Job: TypeAlias = TryOut | Trial | Measurement
 Answer: TypeAlias = Tried | TrialRecord | Found
 
 
-def own_code(job: Job) -> frozenset[str]:
-    """Name the modules of one's own that a job imports."""
-    return frozenset(own_modules(job.method))
+@final
+@dataclass(frozen=True)
+class CompareWork(Work[Job, Answer]):
+    """Know how jobs of a comparison are done.
+
+    corpus: the text where it was read already, for machines that do not have its path.
+    """
+
+    killed: ClassVar[str] = "If memory ran out, use fewer workers or a smaller model."
+    left: ClassVar[str] = "An encoding must not end its process; let it raise an error."
+
+    source: CorpusSource = NO_TEXT
+    corpus: Corpus | None = None
+
+    def own_code(self, job: Job) -> frozenset[str]:
+        """Name the modules of one's own that a job imports."""
+        return frozenset(own_modules(job.method))
+
+    def prepare(self, job: Job, held: Held, number: int) -> None:
+        """Choose a GPU, read the text once, and import what takes seconds."""
+        choose_gpu(number, job.settings.device)
+        if isinstance(job, Trial):
+            if job.corpus and job.corpus not in held:
+                held[job.corpus] = self.corpus or self.source.load()
+            torch.optim.AdamW([torch.zeros(1)])  # the first one imports half of torch
+
+    def answer(self, job: Job, held: Held, tell: Tell, keep: Callable[[Answer], None]) -> Answer:
+        """Do a job on one thread; whatever it raises becomes part of the answer."""
+        return answer(job, held.get(job.corpus) if isinstance(job, Trial) else None, tell, keep)
+
+    def problem(self, job: Job, error: BaseException) -> Problem:
+        """Say what was raised, and where in the method's own files."""
+        return problem_of(error, job.method)
+
+    def failed(self, job: Job, problem: Problem, seconds: float = 0.0, so_far: Answer | None = None) -> Answer:
+        """Make the answer to a job that came to nothing, or to no more than ``so_far``."""
+        if isinstance(job, TryOut):
+            return Tried(problem=problem)
+        if isinstance(job, Measurement):
+            return Found(problem=problem)
+        return failed_trial(job, problem, seconds, so_far if isinstance(so_far, TrialRecord) else None)
+
+    def read(self, job: Job, text: str) -> Answer:
+        """Read the answer to a job."""
+        kind = Tried if isinstance(job, TryOut) else Found if isinstance(job, Measurement) else TrialRecord
+        return cast(Answer, from_json(kind, text))
 
 
-def prepare(job: Job) -> None:
-    """Load what takes seconds and is not of the job."""
-    if isinstance(job, Trial):
-        torch.optim.AdamW([torch.zeros(1)])  # the first one imports half of torch
+def choose_gpu(number: int, device: str) -> None:
+    """Share the GPUs among workers by their numbers, unless one is named."""
+    if device == "cuda":
+        torch.cuda.set_device(number % max(1, torch.cuda.device_count()))
 
 
 def answer(job: Job, corpus: Corpus | None, tell: Tell, keep: Keep) -> Answer:
@@ -115,16 +180,7 @@ def answer(job: Job, corpus: Corpus | None, tell: Tell, keep: Keep) -> Answer:
             return _readable(Found, _measure(job))
         return _readable(TrialRecord, trials.run(job, corpus, tell, keep_too))
     except BaseException as error:  # SystemExit, too; Ctrl-C does not reach workers
-        return failed(job, problem_of(error, job.method), so_far=so_far[0] if so_far else None)
-
-
-def failed(job: Job, problem: Problem, seconds: float = 0.0, so_far: TrialRecord | None = None) -> Answer:
-    """Make the answer to a job that came to nothing, or to no more than ``so_far``."""
-    if isinstance(job, TryOut):
-        return Tried(problem=problem)
-    if isinstance(job, Measurement):
-        return Found(problem=problem)
-    return failed_trial(job, problem, seconds, so_far)
+        return CompareWork().failed(job, problem_of(error, job.method), so_far=so_far[0] if so_far else None)
 
 
 def failed_trial(

@@ -7,73 +7,19 @@ its difference from the first includes 0.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
 from situs.lab.comparing.records import Comparison
-from situs.lab.comparing.summary import ACCURACY, Point, Row, point, scored
+from situs.lab.comparing.summary import Row, scored
 from situs.lab.naming.grammar import Method
-
-Key = Literal["level", "change"]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """Hold a method's entry in a ranking: the number it is ranked by, and how far that is behind the first's."""
-
-    row: Row
-    point: Point
-    behind: Point
-    """The paired difference from the first, positive where this method is worse; 0 for the first itself."""
-
-    @property
-    def ties(self) -> bool:
-        """Whether the method cannot be told from the first."""
-        return self.behind.low <= 0.0 <= self.behind.high
+from situs.lab.scores import Key, Point, Ranking, point, ranked, worse
 
 
-@dataclass(frozen=True)
-class Ranking:
-    """Hold methods in the order of one number at one length, the best first, and those that have no such number."""
-
-    task: str
-    length: int
-    key: Key
-    entries: list[Entry]
-    rest: list[Row]
-
-    @property
-    def rows(self) -> list[Row]:
-        """All methods: the ranked ones, then those without a number."""
-        return [*(entry.row for entry in self.entries), *self.rest]
-
-    @property
-    def first(self) -> list[Entry]:
-        """The first, and all that tie with it."""
-        return [entry for entry in self.entries if entry.ties]
-
-    def entry(self, row: Row) -> Entry | None:
-        """Look up the entry of a method, if it has one."""
-        return next((entry for entry in self.entries if entry.row.name == row.name), None)
-
-
-def rank(comparison: Comparison, rows: Sequence[Row], task: str, length: int, key: Key = "level") -> Ranking:
+def rank(comparison: Comparison, rows: Sequence[Row], task: str, length: int, key: Key = "level") -> Ranking[Row]:
     """Order methods by their level or their change at a length: the lowest loss or the most right answers first."""
-    known: list[tuple[float, Row, Point]] = []
-    for row in rows:
-        scores = row.scores.get(task)
-        points = {} if scores is None else scores.levels if key == "level" else scores.changes
-        found = points.get(length)
-        if scores is not None and found is not None and found.exists and math.isfinite(found.mean):
-            known.append((-found.mean if scores.measure == ACCURACY else found.mean, row, found))
-    known.sort(key=lambda each: each[0])
-    entries = [Entry(row, found, _behind(comparison, known[0][1], row, task, length, key)) for _, row, found in known]
-    named = {entry.row.name for entry in entries}
-    return Ranking(task, length, key, entries, [row for row in rows if row.name not in named])
+    return ranked(rows, task, length, lambda first, row: _behind(comparison, first, row, task, length, key), key)
 
 
 def difference(
@@ -91,12 +37,12 @@ def difference(
 
 def _behind(comparison: Comparison, first: Row, row: Row, task: str, length: int, key: Key) -> Point:
     """Compare a method with the first, window by window and seed by seed where they share seeds."""
-    sign = -1.0 if row.scores[task].measure == ACCURACY else 1.0
+    sign = worse(row.scores[task].measure)
     best, other = (_scores(comparison, each.method, task, length, key) for each in (first, row))
     shared = [seed for seed in best if seed in other]
     if shared:
         return point(torch.stack([sign * (other[seed] - best[seed]) for seed in shared]))
-    one, two = ((each.scores[task].levels if key == "level" else each.scores[task].changes) for each in (first, row))
+    one, two = (each.scores[task].points(key) for each in (first, row))
     low, high = sorted((sign * (two[length].low - one[length].high), sign * (two[length].high - one[length].low)))
     return Point(sign * (two[length].mean - one[length].mean), low, high, ())
 

@@ -8,41 +8,24 @@ records.json           Comparison
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import os
-import platform
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib import metadata
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
 from situs.lab.naming.grammar import Method
 from situs.lab.plain import to_plain
 from situs.lab.probing.findings import Costs, Finding
+from situs.lab.records import Machine, Measure, Outcome, UnsoundError, hashed, listed, require_format, unfinished
 from situs.lab.settings import Settings
 
 FORMAT = 2
 """Changes where records of before would no longer mean the same."""
-STRETCHES = 32
-"""A text is cut into as many, each of which has a mean loss."""
-Measure = Literal["loss", "accuracy"]
 Status = Literal["done", "diverged", "failed"]
 """done: every length has a result. diverged: the loss is no number any more. failed: an error, a crash or a timeout;
 what was tested before is kept."""
-
-
-class UnsoundError(ValueError):
-    """Raised for a record whose fields do not fit each other."""
-
-
-def require_format(number: int) -> None:
-    """Raise unless records of this format are read by this version."""
-    if number != FORMAT:
-        raise UnsoundError(f"format must be {FORMAT}, since this version of situs writes and reads it; got {number}")
 
 
 @dataclass(frozen=True)
@@ -70,47 +53,6 @@ class Trial:
     def label(self) -> str:
         """The trial in words."""
         return f"{self.method} on {self.task}, seed {self.seed}"
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Hold how far a trial has come."""
-
-    phase: str
-    done: int
-    total: int
-    loss: float | None = None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Hold the scores of all examples of one length; or where a table ended before, or why there is none."""
-
-    scores: list[float] | None = None
-    depths: list[float] | None = None
-    """How far into the text each answer lies, where answers lie somewhere."""
-    along: list[float] | None = None
-    """The loss along the text, in even stretches."""
-    ends: int | None = None
-    error: str | None = None
-
-    def require_sound(self, windows: int, length: int, measure: Measure | None = None) -> None:
-        """Raise unless there is one kind of outcome, with a score for every window that can be one of its measure."""
-        given = [name for name in ("scores", "ends", "error") if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise UnsoundError(f"an outcome must have one of scores, ends and error; got {_listed(given)}")
-        for name, numbers in (("scores", self.scores), ("depths", self.depths)):
-            if numbers is not None and len(numbers) != windows:
-                raise UnsoundError(f"{name} must be {windows}, one for each window; got {len(numbers)}")
-        if self.along is not None and len(self.along) != min(STRETCHES, length - 1):
-            raise UnsoundError(f"along must be {min(STRETCHES, length - 1)} stretches; got {len(self.along)}")
-        losses = [*(self.along or ()), *((self.scores or ()) if measure == "loss" else ())]
-        for loss in losses:
-            if loss < 0:
-                raise UnsoundError(f"losses must be 0 or more, as those of probabilities are; got {loss:g}")
-        for share in (self.scores or ()) if measure == "accuracy" else ():
-            if not 0 <= share <= 1:
-                raise UnsoundError(f"shares of right answers must be 0 .. 1; got {share:g}")
 
 
 @dataclass(frozen=True)
@@ -158,7 +100,7 @@ class TrialRecord:
 
     def require_sound(self) -> None:
         """Raise unless all fields fit each other; a trial that failed may lack results."""
-        require_format(self.format)
+        require_format(self.format, FORMAT)
         lengths = set(self.trial.settings.lengths)
         tested = {method.name for method in self.trial.tested}
         if unknown := self.methods.keys() - tested:
@@ -181,32 +123,6 @@ class TrialRecord:
                     raise UnsoundError(f"status must be failed where a length of {name} failed; got done")
 
 
-@dataclass(frozen=True)
-class Machine:
-    """Hold the machine and the versions, as far as they could matter."""
-
-    python: str
-    torch: str
-    situs: str
-    platform: str
-    processor: str
-    cores: int | None
-    device: str
-
-    @staticmethod
-    def here(device: str) -> Machine:
-        """Describe this machine, with a device of it."""
-        return Machine(
-            python=platform.python_version(),
-            torch=torch.__version__,
-            situs=metadata.version("situs"),
-            platform=platform.platform(),
-            processor=platform.processor() or platform.machine(),
-            cores=os.cpu_count(),
-            device=torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Measured:
     """Hold the costs and properties of a method, and what they were measured with."""
@@ -222,7 +138,7 @@ class Measured:
 
     def require_sound(self) -> None:
         """Raise unless this is of today's format and has a cost at the training length."""
-        require_format(self.format)
+        require_format(self.format, FORMAT)
         if self.settings.train_length not in self.costs.lengths:
             raise UnsoundError(f"costs must have the training length, {self.settings.train_length}; got none")
         _require_costs(self.costs)
@@ -277,12 +193,11 @@ class Comparison:
     @property
     def missing(self) -> list[Trial]:
         """Trials that are planned and not there."""
-        there = {record.key for record in self.trials}
-        return [trial for key, trial in self.planned.items() if key not in there]
+        return unfinished(self.planned, (record.key for record in self.trials))
 
     def require_sound(self) -> None:
         """Raise unless all trials are sound and are of the tasks, methods and lengths of the comparison."""
-        require_format(self.format)
+        require_format(self.format, FORMAT)
         if not self.methods or not self.tasks:
             raise UnsoundError("a comparison must have methods and tasks; got none")
         for costs in self.costs.values():
@@ -293,8 +208,8 @@ class Comparison:
                 raise UnsoundError(f"trials must be of the comparison's tasks; got one of {record.trial.task}")
             if record.trial.settings.lengths != self.settings.lengths:
                 raise UnsoundError(
-                    f"trials must be tested at {_listed(self.settings.lengths)}; got one at "
-                    f"{_listed(record.trial.settings.lengths)}"
+                    f"trials must be tested at {listed(self.settings.lengths)}; got one at "
+                    f"{listed(record.trial.settings.lengths)}"
                 )
             if record.measure not in (None, self.tasks[record.trial.task].measure):
                 raise UnsoundError(f"trials of {record.trial.task} must have its measure; got {record.measure}")
@@ -308,12 +223,3 @@ def _require_costs(costs: Costs) -> None:
         for name, value in vars(cost).items():
             if isinstance(value, float) and not (math.isfinite(value) and value > 0):
                 raise UnsoundError(f"{name} must be finite and more than 0, as all times and sizes are; got {value:g}")
-
-
-def _listed(values: Iterable[object]) -> str:
-    return ", ".join(map(str, values)) or "none"
-
-
-def hashed(facts: dict[str, Any]) -> str:
-    """Give the key of plain data: the same for the same facts, in whatever order."""
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]

@@ -7,7 +7,6 @@ point then holds where a table of positions ended, or what went wrong. A seed wi
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,62 +14,26 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from situs.lab.comparing.records import Comparison, Measure, Outcome, Results, TrialRecord
+from situs.lab.comparing.records import Comparison, Results, TrialRecord
 from situs.lab.naming.grammar import Method
 from situs.lab.probing.findings import Costs, Finding
+from situs.lab.records import Outcome
+from situs.lab.scores import (
+    ACCURACY,
+    FINDS,
+    HOLDS,
+    LOSS,
+    MISSING,
+    NO_RESULT,
+    Point,
+    Scores,
+    by_depth,
+    farthest,
+    point,
+)
 
-DRAWS = 1000
-HOLDS = 0.05  # nats per byte
-FINDS = 0.9  # of the answers
-LOSS: Measure = "loss"
-ACCURACY: Measure = "accuracy"
-NO_RESULT = "no result"
-MISSING = "missing"
-"""The status of a trial that was planned when a comparison was stopped, and is not finished."""
 TRAINED = {"extrapolating": "the loss holds up to the longest text that was tested"}
 """Properties that only training shows, beside those that are probed, and what each claims."""
-
-
-@dataclass(frozen=True)
-class Point:
-    """Hold a mean with its 95 % interval, and the mean of each seed; or why there is no number.
-
-    ends: the length of the table of positions, where that is shorter.
-    error: what went wrong, where that is why.
-    """
-
-    mean: float
-    low: float
-    high: float
-    seeds: tuple[float, ...]
-    ends: int | None = None
-    error: str | None = None
-
-    @staticmethod
-    def nothing(*, ends: int | None = None, error: str | None = None) -> Point:
-        """Make a point without a number, with the reason."""
-        return Point(math.nan, math.nan, math.nan, (), ends, error)
-
-    @property
-    def exists(self) -> bool:
-        """Whether there is a number."""
-        return self.ends is None and self.error is None
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Hold what one method scored on one task."""
-
-    measure: Measure
-    levels: dict[int, Point]
-    """The score at each length."""
-    changes: dict[int, Point]
-    """Scores less the score at the training length."""
-    along: list[float] | None = None
-    """The loss along the longest text, in even stretches."""
-    depths: dict[int, dict[float, float]] = field(default_factory=dict)
-    """For each length and depth, the share of answers that were right."""
-    ramps: list[tuple[float, float]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -89,6 +52,8 @@ class Row:
     verdict: str
     unfinished: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """For each task the statuses of trials that were not done: diverged, failed, or missing."""
+    ramps: tuple[tuple[float, float], ...] = ()
+    """Those that were chosen for its scaling, where that has one."""
 
     @property
     def name(self) -> str:
@@ -131,6 +96,7 @@ def _row(method: Method, comparison: Comparison) -> Row:
         ),
         verdict=verdict(scores, lengths[0], [status for each in unfinished.values() for status in each]),
         unfinished=unfinished,
+        ramps=tuple(ramp for record in tested if (ramp := record.methods[method.name].ramp)),
     )
 
 
@@ -198,7 +164,6 @@ def _scores(method: Method, records: Sequence[TrialRecord], lengths: Sequence[in
         changes=changes,
         along=torch.tensor(along, dtype=torch.float64).mean(0).tolist() if along else None,
         depths=_depths(tested, lengths),
-        ramps=[one.ramp for one in tested if one.ramp],
     )
 
 
@@ -228,38 +193,11 @@ def _depths(tested: Sequence[Results], lengths: Sequence[int]) -> dict[int, dict
     """Average the scores of each length and depth, where answers lie at depths."""
     found: dict[int, dict[float, float]] = {}
     for length in lengths:
-        pairs: dict[float, list[float]] = {}
-        for at in (one.lengths[length] for one in tested if length in one.lengths):
-            for depth, score in zip(at.depths or (), at.scores or (), strict=True) if at.depths else ():
-                pairs.setdefault(round(depth, 3), []).append(score)
+        outcomes = [one.lengths[length] for one in tested if length in one.lengths]
+        pairs = [pair for each in outcomes if each.depths for pair in zip(each.depths, each.scores or (), strict=True)]
         if pairs:
-            found[length] = {depth: sum(scores) / len(scores) for depth, scores in sorted(pairs.items())}
+            found[length] = by_depth(pairs)
     return found
-
-
-def point(scores: Tensor) -> Point:
-    """Average scores of (seeds, windows), with an interval by drawing both anew."""
-    seeds, windows = scores.shape
-    generator = torch.Generator().manual_seed(0)
-    rows = torch.randint(seeds, (DRAWS, seeds, 1), generator=generator)
-    columns = torch.randint(windows, (DRAWS, 1, windows), generator=generator)
-    means = scores[rows, columns].mean((1, 2))
-    low, high = means.quantile(torch.tensor([0.025, 0.975], dtype=means.dtype)).tolist()
-    return Point(float(scores.mean()), low, high, tuple(scores.mean(1).tolist()))
-
-
-def farthest(scores: Scores) -> int:
-    """Find the longest length up to which, without a break, the loss holds or answers are found; 0 if at none."""
-    reached = 0
-    for length in sorted(scores.levels):
-        level, change = scores.levels[length], scores.changes.get(length)
-        good = level.exists and (
-            level.mean >= FINDS if scores.measure == ACCURACY else change is not None and change.mean < HOLDS
-        )
-        if not good:
-            break
-        reached = length
-    return reached
 
 
 def verdict(scores: Mapping[str, Scores], train_length: int, unfinished: Sequence[str]) -> str:

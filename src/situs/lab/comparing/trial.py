@@ -14,22 +14,13 @@ import torch
 from torch import Tensor
 
 from situs.lab.comparing.corpus import Corpus
-from situs.lab.comparing.records import (
-    STRETCHES,
-    Outcome,
-    Parameters,
-    Progress,
-    Results,
-    Seconds,
-    Status,
-    Trial,
-    TrialRecord,
-)
+from situs.lab.comparing.records import Parameters, Results, Seconds, Status, Trial, TrialRecord
 from situs.lab.comparing.tasks import Examples, Task, all_scored, by_position, exact, loss_of, make_task
 from situs.lab.model import Decoder
 from situs.lab.naming.grammar import Method
 from situs.lab.naming.scalings import RAMPED, RAMPS, Ramp
 from situs.lab.problems import Problem, problem_of
+from situs.lab.records import STRETCHES, Outcome, Progress
 
 TOKENS_AT_ONCE = 16384
 TUNED_AT = 4  # times the training length, where a ramp is chosen

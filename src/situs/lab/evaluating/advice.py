@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from situs.lab.comparing.summary import HOLDS, Point
-from situs.lab.evaluating.scalings import NONE
-from situs.lab.evaluating.summary import Entry, Scores, Summary, at
+from situs.lab.evaluating.records import NONE
+from situs.lab.evaluating.summary import Row, Summary
+from situs.lab.scores import HOLDS, Entry, Point, Scores, at
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ def advise(summary: Summary) -> Advice | None:
     if not summary.entries:
         return None
     first = summary.entries[0]
-    released = next((entry for entry in summary.entries if entry.row.name == NONE), None)
+    released = summary.released
     if released is not None and released.ties:
         first = released
     chosen = summary.records.chosen
@@ -42,13 +42,21 @@ def advise(summary: Summary) -> Advice | None:
         said.append(f"No configuration says {first.row.name}: {own.code}.")
         if sayable is not None:
             said.append(f"The best that one says is {sayable.row.name}, {_behind(summary, sayable)}.")
-    said += [*_expected(summary, first), *(f"{note}." for note in own.notes)]
+    said += [*_expected(summary, first), *(f"{note}." for note in own.notes), *_unmeasured(summary)]
     name = "" if sets is None else sets.row.name
     return Advice(first.row.name, tuple(said), name, chosen[name].settings if name else "", own.code)
 
 
 def headline(summary: Summary) -> str:
-    """Say which scaling is first, in one line without a full stop."""
+    """Say which scaling is first, in one line without a full stop; first of all, that an evaluation was stopped."""
+    records = summary.records
+    if not records.planned:
+        return _headline(summary)
+    missing, total = len(records.missing), len(records.planned)
+    return f"Stopped before the end: {missing} of {total} trials missing. {_headline(summary)}"
+
+
+def _headline(summary: Summary) -> str:
     advice = advise(summary)
     if advice is None:
         return "Nothing was measured at the longest length"
@@ -65,21 +73,21 @@ def _called(name: str) -> str:
     return "The model as it was released" if name == NONE else name
 
 
-def _leading(summary: Summary, first: Entry) -> str:
+def _leading(summary: Summary, first: Entry[Row]) -> str:
     if first.row.name == NONE:
         return f"Use the model as it is: no scaling is better at {summary.times(summary.longest)}."
-    ahead = next((entry for entry in summary.entries if entry.row.name == NONE), None)
+    ahead = summary.released
     gain = "" if ahead is None else f"; without a scaling it is {_apart(summary, ahead)}"
     return f"Use {first.row.name} for texts of up to {summary.longest:,} tokens{gain}."
 
 
-def _apart(summary: Summary, entry: Entry) -> str:
+def _apart(summary: Summary, entry: Entry[Row]) -> str:
     if summary.task == "passkey":
         return f"{100 * entry.behind.mean:.0f} percentage points worse ({_interval(entry.behind, 100, 0)})"
     return f"{entry.behind.mean:.2f} nats worse ({_interval(entry.behind, 1, 2)})"
 
 
-def _behind(summary: Summary, entry: Entry) -> str:
+def _behind(summary: Summary, entry: Entry[Row]) -> str:
     return "in a tie with it" if entry.ties else _apart(summary, entry)
 
 
@@ -87,7 +95,7 @@ def _interval(point: Point, times: int, digits: int) -> str:
     return f"95 % interval {times * point.low:.{digits}f} to {times * point.high:.{digits}f}"
 
 
-def _expected(summary: Summary, first: Entry) -> list[str]:
+def _expected(summary: Summary, first: Entry[Row]) -> list[str]:
     """Say what remains: a loss that is higher than within the trained length, and what short texts lose."""
     scores: Scores | None = first.row.scores.get("text")
     if scores is None or summary.task != "text":
@@ -104,6 +112,13 @@ def _expected(summary: Summary, first: Entry) -> list[str]:
             f"Texts of {summary.base:,} tokens lose {base.mean:.2f} by it: use the released settings for those."
         )
     return said
+
+
+def _unmeasured(summary: Summary) -> list[str]:
+    """Say which scalings have no result at the longest length, though the model can have them."""
+    names = [row.name for row in summary.ranking.rest if row.refused is None]
+    have = "has" if len(names) == 1 else "have"
+    return [f"{_listed(names)} {have} no result at {summary.longest:,} tokens, and may be better."] if names else []
 
 
 def _listed(names: list[str]) -> str:

@@ -9,9 +9,9 @@ from time import perf_counter
 import torch
 
 from situs.lab.comparing.budget import memory, size_in_words
-from situs.lab.comparing.records import STRETCHES
 from situs.lab.evaluating.loading import Loaded, synchronise
 from situs.lab.evaluating.trial import SAMPLED
+from situs.lab.records import STRETCHES
 
 MOST = 1800.0
 """Seconds that an evaluation may take by the estimate, where lengths and windows were not given."""

@@ -1,26 +1,27 @@
-"""An evaluation: trials that are not there yet, and the records of it all.
+"""An evaluation: its plan, trials that are not there yet, and the records of it all.
 
 Whatever is finished is kept: the same evaluation into the same folder goes on where it stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timezone
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import replace
 from time import perf_counter
-from typing import Protocol, final, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-from situs.lab.comparing.engines.completion import Engine, complete
-from situs.lab.comparing.records import Machine, Progress
-from situs.lab.comparing.store import Store
-from situs.lab.evaluating import trial as trials
-from situs.lab.evaluating.plan import Plan
-from situs.lab.evaluating.records import Evaluation, Trial, TrialRecord
-from situs.lab.evaluating.trial import Bench
+from situs.lab.evaluating.engines import TIMEOUT
+from situs.lab.evaluating.jobs import Answer, EvaluateWork, Job, Planned, Planning
+from situs.lab.evaluating.records import FOLDER, Evaluation, Trial, TrialRecord
+from situs.lab.evaluating.source import Source
 from situs.lab.plain import to_json
+from situs.lab.records import Machine, Progress, now
+from situs.lab.running.completion import Engine, being_run, complete
+from situs.lab.running.store import PLAN, RECORDS, Store
+from situs.lab.running.team import Team
 
-RECORDS = "records.json"
+PLANNED = 3600.0
+"""Seconds that a model may take to be loaded, hashed and run for a moment, at least."""
 
 
 @runtime_checkable
@@ -30,8 +31,8 @@ class Watcher(Protocol):
     def planned(self, trials: Sequence[Trial], finished: int) -> None:
         """Hear how much there is to do."""
 
-    def going(self, trial: Trial, progress: Progress) -> None:
-        """Hear how far a trial is."""
+    def going(self, worker: int, trial: Trial, progress: Progress) -> None:
+        """Hear how far a worker has come with a trial."""
 
     def finished(self, record: TrialRecord) -> None:
         """Hear that a trial has ended."""
@@ -40,85 +41,63 @@ class Watcher(Protocol):
         """Hear something that a person should know."""
 
 
-@final
-class TrialFolder:
-    """Store trials of an evaluation in the folder of a `Store`, one file each."""
+def plan(planning: Planning, source: Source, team: Team, *, timeout: float = TIMEOUT) -> Evaluation:
+    """Check all that was asked in a worker, which then holds the model; raises for the first thing that cannot be."""
+    found: list[Planned] = []
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def note(job: Job, answer: Answer) -> None:
+        assert isinstance(answer, Planned)
+        found.append(answer)
 
-    @property
-    def trials(self) -> Path:
-        """The folder of records and claims."""
-        return self.store.trials
-
-    def find(self, key: str) -> TrialRecord | None:
-        """Read the record of one trial; None where there is none, or it was damaged and is now moved aside."""
-        return self.store.read(TrialRecord, f"trials/{key}.json", key=key)
-
-    def save(self, record: TrialRecord) -> None:
-        """Store a finished trial."""
-        record.require_sound()
-        self.store.write(f"trials/{record.key}.json", to_json(record))
-
-
-def run_here(
-    chosen: Iterable[Trial],
-    *,
-    bench: Bench,
-    done: Callable[[TrialRecord], None],
-    claim: Callable[[Trial], bool] = lambda trial: True,
-    tell: Callable[[Trial, Progress], None] = lambda trial, progress: None,
-) -> None:
-    """Run trials one after another in this process, on all its threads: the engine "local".
-
-    One model fills a machine; two at once would share its memory and its cores.
-    """
-    for trial in chosen:
-        if claim(trial):
-            done(trials.run(trial, bench, lambda progress, trial=trial: tell(trial, progress)))  # type: ignore[misc]
+    team.run([planning], EvaluateWork(source), done=note, timeout=max(timeout, PLANNED), at_most=1)
+    (planned,) = found
+    if planned.asked is None:
+        said = "" if planned.problem is None else planned.problem.said
+        reason = f"{FOLDER} must load and run before it is measured; got {source.folder!r}: {said}"
+        raise ValueError(planned.refused or reason)
+    return planned.asked
 
 
 def evaluate(
-    plan: Plan,
-    store: Store,
+    asked: Evaluation,
+    source: Source,
+    store: Store[TrialRecord],
+    engine: Engine,
     watcher: Watcher,
     *,
-    engine: Engine = run_here,
     fresh: bool = False,
     command: str = "",
 ) -> Evaluation:
-    """Run what is missing, write and return the records."""
+    """Run what is missing, write and return the records.
+
+    asked: what was planned, without results.
+    source: where model and text are.
+    """
     began = perf_counter()
-    folder = TrialFolder(store)
-    planned = plan.trials
-    known = {trial.key: record for trial in planned if (record := folder.find(trial.key)) is not None}
-    for name, reason in store.damaged.items():
-        watcher.remark(f"{name} is damaged: {reason}. It is set aside as {name}.damaged, and made again.")
-    store.damaged = {}
+    trials = asked.planned
+    known = {key: record for key in trials if (record := store.find(key)) is not None}
+    store.tell_damaged(watcher.remark)
     # one that failed may have failed for want of memory
     have = {} if fresh else {key: record for key, record in known.items() if record.status == "done"}
-    missing = [trial for trial in planned if trial.key not in have]
-    watcher.planned(planned, len(have))
+    missing = [trial for key, trial in trials.items() if key not in have]
+    watcher.planned(list(trials.values()), len(have))
+    asked = replace(asked, command=command, where=Machine.here(asked.setup.device), made=now())
+    store.write(PLAN, to_json(asked))  # for a report, should this be stopped
     if missing:
         have |= complete(
             missing,
-            folder,
+            store,
             engine,
             done=watcher.finished,
             known=known,
-            wait=lambda left, owner: watcher.remark(
-                f"{len(left)} trial{'s are' if len(left) != 1 else ' is'} being run by {owner}."
-            ),
-            bench=plan.bench,
+            wait=lambda left, owner: watcher.remark(being_run(left, owner)),
+            source=source,
             tell=watcher.going,
         )
-    records = plan.evaluation(
-        [have[trial.key] for trial in planned],
-        made=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        command=command,
-        where=Machine.here(plan.setup.device),
-        seconds=perf_counter() - began,
+    store.tell_damaged(watcher.remark)
+    records = replace(
+        asked, trials=[have[key] for key in trials], planned={}, made=now(), seconds=perf_counter() - began
     )
     store.write(RECORDS, to_json(records, indent=1))
+    store.remove(PLAN)
     return records

@@ -11,18 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from torch import Tensor
 
 from situs import models
-from situs.huggingface.converting import require_weights
 from situs.lab.comparing.budget import memory, size_in_words
-from situs.lab.evaluating.records import ModelFacts
+from situs.lab.evaluating.records import FOLDER, ModelFacts, Trial
 from situs.models.positions import ModelPositions
 from situs.models.training import training_of
 
-logging: Any = import_module("transformers.utils.logging")  # which has no types
-FOLDER = "MODEL_DIR"
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 HASHED_AT_ONCE = 1 << 24
 
@@ -36,8 +32,14 @@ class Loaded:
     positions: ModelPositions
     facts: ModelFacts
     dtype: str
+    device: str
     bytes: int
     """Of its weights."""
+
+    def serves(self, trial: Trial) -> bool:
+        """Tell whether this is the model of a trial, where and as the trial asks for it."""
+        found = (self.facts.hash, self.dtype, self.device)
+        return found == (trial.model, trial.setup.dtype, trial.setup.device)
 
     @property
     def vocabulary(self) -> int:
@@ -59,6 +61,8 @@ class Loaded:
 
 def read_positions(folder: Path) -> ModelPositions:
     """Read the configuration of a folder that holds a checkpoint, before anything large is loaded."""
+    from situs.huggingface.converting import require_weights
+
     require_weights(folder, FOLDER)
     if not (folder / "config.json").is_file():
         raise ValueError(f"{FOLDER} must have a config.json, since it says what the model is; got {str(folder)!r}.")
@@ -80,6 +84,9 @@ def trained_length(positions: ModelPositions, original: int | None) -> int:
 
 def load(folder: Path, *, positions: ModelPositions, dtype: str = "auto", device: str = "cpu") -> Loaded:
     """Load a model for causal language modelling; raises in a sentence where the folder holds none."""
+    import transformers
+
+    logging: Any = import_module("transformers.utils.logging")  # which has no types
     logging.disable_progress_bar()
     config = _config(folder)
     known = transformers.MODEL_FOR_CAUSAL_LM_MAPPING
@@ -111,10 +118,12 @@ def load(folder: Path, *, positions: ModelPositions, dtype: str = "auto", device
     facts = ModelFacts(
         folder.resolve().name, hash_of(folder), config.model_type, count, positions.main.lengths.limit
     )  # fmt: skip
-    return Loaded(folder, model, positions, facts, str(model.dtype).removeprefix("torch."), size)
+    return Loaded(folder, model, positions, facts, str(model.dtype).removeprefix("torch."), device, size)
 
 
 def _config(folder: Path) -> Any:
+    import transformers
+
     named = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
     if named not in transformers.CONFIG_MAPPING:
         raise ValueError(

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
-from typing import Any
-
-import transformers
 
 from situs.lab.comparing.plan import require_device
 from situs.lab.evaluating import loading
 from situs.lab.evaluating.budget import MOST, Budget, Speed, budget_of, duration, speed_of
 from situs.lab.evaluating.loading import DTYPES, Loaded
 from situs.lab.evaluating.passkey import ask, hash_of_pieces, needle_of
-from situs.lab.evaluating.records import TASKS, Chosen, Evaluation, Needle, Setup, Task, Trial, TrialRecord
+from situs.lab.evaluating.records import TASKS, Chosen, Evaluation, Needle, Setup, Task, Trial
 from situs.lab.evaluating.scalings import DEFAULT, Named, applied, names_in
 from situs.lab.evaluating.tokens import Reader, Tokens, no_tokens, read_tokens, reader_of, require_windows
 from situs.lab.evaluating.trial import Bench
@@ -57,11 +55,13 @@ class Plan:
             if scaling.text not in self.refused
         ]
 
-    def evaluation(self, trials: list[TrialRecord], **more: Any) -> Evaluation:
-        """Put what was asked beside what came of it; ``more`` are further fields."""
+    @property
+    def asked(self) -> Evaluation:
+        """What was asked, and all trials that it takes, none of them done."""
         return Evaluation(
-            transformers=transformers.__version__,
+            transformers=metadata.version("transformers"),
             model=self.bench.loaded.facts,
+            config=(self.bench.loaded.folder / "config.json").read_text(encoding="utf-8-sig"),
             setup=self.setup,
             lengths=self.lengths,
             tasks=self.tasks,
@@ -71,8 +71,8 @@ class Plan:
             text=self.bench.tokens.facts,
             needles=self.needles,
             remarks=self.remarks,
-            trials=trials,
-            **more,
+            trials=[],
+            planned={trial.key: trial for trial in self.trials},
         )
 
 
@@ -127,7 +127,7 @@ def make_plan(
     )
     budget.require_room(device)
     remarks.append(str(budget))
-    bench = Bench(loaded, reader, tokens, {scaling.text: scaling for scaling in wanted})
+    bench = Bench(loaded, reader, tokens)
     return Plan(bench, setup, chosen_lengths, names, wanted, refused, settings, needles, budget, remarks)
 
 

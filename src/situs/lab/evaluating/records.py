@@ -1,6 +1,7 @@
 """Records: all that an evaluation stores, as dataclasses whose fields are the keys of its JSON files.
 
 trials/<key>.json      TrialRecord
+plan.json              Evaluation, until it has ended: what is planned, without trials
 records.json           Evaluation
 """
 
@@ -13,21 +14,20 @@ from typing import Literal
 
 import torch
 
-from situs.lab.comparing.records import Machine, Measure, Outcome, UnsoundError, hashed
 from situs.lab.plain import to_plain
+from situs.lab.problems import Problem
+from situs.lab.records import Machine, Measure, Outcome, UnsoundError, hashed, require_format, unfinished
 
 FORMAT = 1
 """Changes where records of before would no longer mean the same."""
+FOLDER = "MODEL_DIR"
+"""What the folder of a model is called in errors."""
+NONE = "none"
+"""The scaling of the model as it was released."""
 Task = Literal["text", "passkey"]
 TASKS: tuple[Task, ...] = ("text", "passkey")
 MEASURES: dict[Task, Measure] = {"text": "loss", "passkey": "accuracy"}
 Status = Literal["done", "failed"]
-
-
-def require_format(number: int) -> None:
-    """Raise unless records of this format are read by this version."""
-    if number != FORMAT:
-        raise UnsoundError(f"format must be {FORMAT}, since this version of situs writes and reads it; got {number}")
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class TrialRecord:
 
     def require_sound(self) -> None:
         """Raise unless all fields fit each other."""
-        require_format(self.format)
+        require_format(self.format, FORMAT)
         trial = self.trial
         self.outcome.require_sound(trial.setup.windows, trial.length, MEASURES[trial.task])
         if (self.status == "failed") != (self.outcome.error is not None):
@@ -108,6 +108,14 @@ class TrialRecord:
                 raise UnsoundError(f"seconds must be finite and more than 0; got {seconds:g}")
         if self.bytes is not None and self.bytes < 0:
             raise UnsoundError(f"bytes must be 0 or more; got {self.bytes}")
+
+
+def failed_trial(trial: Trial, problem: Problem) -> TrialRecord:
+    """Make the record of a trial that failed."""
+    return TrialRecord(
+        key=trial.key, trial=trial, status="failed", outcome=Outcome(error=problem.said),
+        traceback=problem.traceback or None,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -171,6 +179,8 @@ class Evaluation:
     where: Machine | None = None
     transformers: str = ""
     model: ModelFacts
+    config: str = ""
+    """The released configuration, as JSON text."""
     setup: Setup
     lengths: list[int]
     tasks: list[Task]
@@ -186,6 +196,13 @@ class Evaluation:
     """What was told before the start."""
     trials: list[TrialRecord]
     seconds: float = 0.0
+    planned: dict[str, Trial] = field(default_factory=dict)
+    """By keys, all trials of an evaluation that has not ended; none of one that has."""
+
+    @property
+    def missing(self) -> list[Trial]:
+        """Trials that are planned and not there."""
+        return unfinished(self.planned, (record.key for record in self.trials))
 
     @property
     def base(self) -> int:
@@ -195,7 +212,7 @@ class Evaluation:
 
     def require_sound(self) -> None:
         """Raise unless all trials are sound and are of the tasks, scalings and lengths of the evaluation."""
-        require_format(self.format)
+        require_format(self.format, FORMAT)
         if not (self.lengths and self.tasks and self.scalings):
             raise UnsoundError("an evaluation must have lengths, tasks and scalings; got none")
         for record in self.trials:

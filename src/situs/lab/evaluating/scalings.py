@@ -16,16 +16,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
-from situs import huggingface, models
+from situs import models
 from situs.encodings.bands import Bands
-from situs.lab.evaluating.records import Chosen, Setup
+from situs.lab.evaluating.records import NONE, Chosen, Setup
 from situs.lab.naming.grammar import has_bands, parse, split_outside_brackets
 from situs.lab.naming.scalings import make_scaling
 from situs.models.extendable import Method
 from situs.models.extending import Extension, main_settings
 from situs.registry.spelling import did_you_mean
 
-NONE = "none"
 METHODS = get_args(Method)
 BANDED = {"selfextend": "self-extend", "rerope": "rerope", "dualchunk": "dual-chunk"}
 """How scalings by bands are called here, by their names in the registry."""
@@ -116,6 +115,8 @@ def bands_of(scaling: Named, setup: Setup) -> Bands:
 @contextmanager
 def applied(model: Any, scaling: Named, setup: Setup) -> Iterator[Chosen]:
     """Set a scaling on a loaded model for the length of a ``with`` block; gives what it sets."""
+    from situs import huggingface  # not before a model is there: reports are made without transformers
+
     if scaling.is_none:
         yield Chosen()
     elif scaling.has_bands:
@@ -143,6 +144,9 @@ def _settings(longer: Extension) -> dict[str, Any]:
     return {key: own[key] for key in SET if key in own}
 
 
-def whole_config(folder: object, scaling: Named, setup: Setup) -> dict[str, Any]:
-    """The whole configuration with a scaling that a configuration says, as transformers reads it."""
-    return dict(models.extend(folder, **_extension(scaling, setup)).config)
+def whole_config(source: object, scaling: Named, setup: Setup) -> dict[str, Any]:
+    """Give the whole configuration with a scaling that a configuration says, as transformers reads it.
+
+    source: the released configuration: a folder, a file, or JSON text.
+    """
+    return dict(models.extend(source, **_extension(scaling, setup)).config)

@@ -7,7 +7,6 @@ Intervals are 95 % intervals of a bootstrap that draws texts anew.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -15,10 +14,25 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from situs.lab.comparing.records import Measure
-from situs.lab.comparing.summary import FINDS, HOLDS, NO_RESULT, Point, point
-from situs.lab.evaluating.records import MEASURES, Evaluation, Task, TrialRecord
-from situs.lab.evaluating.scalings import NONE
+from situs.lab.evaluating.records import MEASURES, NONE, Evaluation, Task, TrialRecord
+from situs.lab.scores import (
+    ACCURACY,
+    FINDS,
+    MISSING,
+    NO_RESULT,
+    Entry,
+    Point,
+    Ranking,
+    Scores,
+    at,
+    by_depth,
+    farthest,
+    point,
+    ranked,
+    worse,
+)
+
+NARROW = "\N{NO-BREAK SPACE}"
 
 
 @dataclass(frozen=True)
@@ -30,48 +44,18 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Scores:
-    """Hold what one scaling scored on one task."""
-
-    measure: Measure
-    levels: dict[int, Point]
-    """The score at each length."""
-    changes: dict[int, Point]
-    """Scores less that of the released model within its trained length."""
-    along: list[float] | None = None
-    """The loss along the longest text, in even stretches."""
-    depths: dict[int, dict[float, float]] = field(default_factory=dict)
-    """For each length and depth, the share of answers that were right."""
-    nats: dict[int, Point] = field(default_factory=dict)
-    """The loss on the tokens of answers at each length."""
-
-
-@dataclass(frozen=True)
 class Row:
     """Hold all about one scaling."""
 
     name: str
-    scores: dict[Task, Scores]
+    scores: dict[str, Scores]
     costs: dict[int, Cost]
     problems: tuple[str, ...]
     verdict: str
     refused: str | None = None
     """Why the model cannot have it."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """Hold a scaling's place in the order at the longest length."""
-
-    row: Row
-    point: Point
-    behind: Point
-    """The paired difference from the first, positive where this scaling is worse."""
-
-    @property
-    def ties(self) -> bool:
-        """Whether the scaling cannot be told from the first."""
-        return self.behind.low <= 0.0 <= self.behind.high
+    nats: dict[int, Point] = field(default_factory=dict)
+    """The loss on the tokens of answers at each length."""
 
 
 @dataclass(frozen=True)
@@ -80,19 +64,23 @@ class Summary:
 
     records: Evaluation
     rows: list[Row]
-    task: Task
-    """By which scalings are ordered: text, or passkey where that is all."""
-    entries: list[Entry]
+    ranking: Ranking[Row]
+    """By the loss, or the right answers where passkey is all, at the longest length."""
 
     @property
-    def ordered(self) -> list[Row]:
-        """All rows, the best first, those without a number last."""
-        names = [entry.row.name for entry in self.entries]
-        return [*(entry.row for entry in self.entries), *(row for row in self.rows if row.name not in names)]
+    def task(self) -> str:
+        """The task by which scalings are ordered."""
+        return self.ranking.task
 
-    def entry(self, row: Row) -> Entry | None:
-        """Look up the place of a row, if it has one."""
-        return next((entry for entry in self.entries if entry.row.name == row.name), None)
+    @property
+    def entries(self) -> list[Entry[Row]]:
+        """Scalings that have a number at the longest length, the best first."""
+        return self.ranking.entries
+
+    @property
+    def released(self) -> Entry[Row] | None:
+        """The entry of the model as it was released, if it has one."""
+        return self.ranking.named(NONE)
 
     @property
     def base(self) -> int:
@@ -114,22 +102,18 @@ class Summary:
         return self.records.setup.times(length)
 
 
-def at(points: Mapping[int, Point], length: int) -> Point | None:
-    """Look up the point at a length, if there is a number."""
-    found = points.get(length)
-    return found if found is not None and found.exists and math.isfinite(found.mean) else None
-
-
 def summarise(records: Evaluation) -> Summary:
     """Sum up every scaling in a row, and order them by the loss, or else the right answers, at the longest length."""
     rows = [_row(name, records) for name in records.scalings]
     task: Task = "text" if "text" in records.tasks else records.tasks[0]
-    return Summary(records, rows, task, _entries(records, rows, task))
+    return Summary(records, rows, _ranking(records, rows, task))
 
 
 def _row(name: str, records: Evaluation) -> Row:
     own = [record for record in records.trials if record.trial.scaling == name]
-    scores = {task: _scores(records, own, task) for task in records.tasks if name not in records.refused}
+    scores: dict[str, Scores] = {
+        task: _scores(records, own, task) for task in records.tasks if name not in records.refused
+    }
     costs: dict[int, Cost] = {}
     for length in records.lengths:
         timed = [record for record in own if record.trial.length == length and record.seconds]
@@ -137,7 +121,10 @@ def _row(name: str, records: Evaluation) -> Row:
             costs[length] = Cost(median(timed[0].seconds), timed[0].bytes)
     problems = [f"{record.trial.label}: {record.outcome.error}" for record in own if record.outcome.error is not None]
     refused = records.refused.get(name)
-    return Row(name, scores, costs, tuple(problems), _verdict(records, scores, refused), refused)
+    missing = sum(trial.scaling == name for trial in records.missing)
+    failed = sum(record.status == "failed" for record in own)
+    verdict = _verdict(records, scores, refused, {"failed": failed, MISSING: missing})
+    return Row(name, scores, costs, tuple(problems), verdict, refused, _nats(own))
 
 
 def _scored(records: Sequence[TrialRecord], task: Task, length: int) -> Tensor | None:
@@ -153,7 +140,6 @@ def _scores(records: Evaluation, own: Sequence[TrialRecord], task: Task) -> Scor
     first = _scored(released, task, records.base)
     levels: dict[int, Point] = {}
     changes: dict[int, Point] = {}
-    nats: dict[int, Point] = {}
     depths: dict[int, dict[float, float]] = {}
     along: list[float] | None = None
     for record in own:
@@ -167,76 +153,67 @@ def _scores(records: Evaluation, own: Sequence[TrialRecord], task: Task) -> Scor
         levels[length] = point(found[None])
         if first is not None:
             changes[length] = point((found - first)[None])
-        if record.nats is not None:
-            nats[length] = point(torch.tensor(record.nats, dtype=torch.float64)[None])
         if outcome.depths is not None:
-            depths[length] = _by_depth(outcome.depths, outcome.scores)
+            depths[length] = by_depth(zip(outcome.depths, outcome.scores, strict=True))
         along = outcome.along or along
-    return Scores(MEASURES[task], levels, changes, along, depths, nats)
+    return Scores(MEASURES[task], levels, changes, along, depths)
 
 
-def _by_depth(depths: Sequence[float], scores: Sequence[float]) -> dict[float, float]:
-    found: dict[float, list[float]] = {}
-    for depth, score in zip(depths, scores, strict=True):
-        found.setdefault(round(depth, 3), []).append(score)
-    return {depth: sum(each) / len(each) for depth, each in sorted(found.items())}
+def _nats(own: Sequence[TrialRecord]) -> dict[int, Point]:
+    """Average the loss on the tokens of answers at each length."""
+    found = {record.trial.length: record.nats for record in own if record.nats is not None}
+    return {length: point(torch.tensor(nats, dtype=torch.float64)[None]) for length, nats in found.items()}
 
 
-def _entries(records: Evaluation, rows: Sequence[Row], task: Task) -> list[Entry]:
+def _ranking(records: Evaluation, rows: Sequence[Row], task: Task) -> Ranking[Row]:
     """Order rows by their score at the longest length, and compare each with the first, text by text."""
-    longest, sign = records.lengths[-1], 1.0 if MEASURES[task] == "loss" else -1.0
-    known = [(found, row) for row in rows if task in row.scores and (found := at(row.scores[task].levels, longest))]
-    known.sort(key=lambda each: sign * each[0].mean)
-    scored = {row.name: _scored([each for each in records.trials if each.trial.scaling == row.name], task, longest)
-              for _, row in known}  # fmt: skip
-    entries = []
-    for found, row in known:
-        own, best = scored[row.name], scored[known[0][1].name]
+    longest = records.lengths[-1]
+
+    def scored(row: Row) -> Tensor:
+        own = _scored([record for record in records.trials if record.trial.scaling == row.name], task, longest)
         assert own is not None
-        assert best is not None
-        entries.append(Entry(row, found, point(sign * (own - best)[None])))
-    return entries
+        return own
+
+    return ranked(
+        rows, task, longest, lambda first, row: point(worse(MEASURES[task]) * (scored(row) - scored(first))[None])
+    )
 
 
 def reach(records: Evaluation, scores: Scores) -> int:
-    """Find the longest length beyond the trained one up to which, without a break, the loss holds or answers are right;
-    0 where there is none."""
-    reached = 0
-    for length in records.lengths:
-        if length < records.base:
-            continue
-        level, change = at(scores.levels, length), at(scores.changes, length)
-        good = level is not None and (
-            level.mean >= FINDS if scores.measure == "accuracy" else change is not None and change.mean < HOLDS
-        )
-        if not good:
-            break
-        reached = length
-    return reached
+    """Find the longest length from the trained one on up to which, without a break, the loss holds or answers are
+    right; 0 where there is none."""
+    return farthest(scores, [length for length in records.lengths if length >= records.base])
 
 
-def _verdict(records: Evaluation, scores: Mapping[Task, Scores], refused: str | None) -> str:
+def _verdict(
+    records: Evaluation, scores: Mapping[str, Scores], refused: str | None, unfinished: Mapping[str, int]
+) -> str:
+    """Say in words how far a scaling carries, and how many of its trials have no result."""
     if refused is not None:
         return "cannot be measured"
-    words = [_phrase(records, task, found) for task, found in scores.items()]
+    words = [_phrase(records, task, found) for task, found in scores.items() if found.levels]
+    words += [f"{count} trial{'s' * (count > 1)} {status}" for status, count in unfinished.items() if count]
     return "; ".join(words) or NO_RESULT
 
 
-def _phrase(records: Evaluation, task: Task, found: Scores) -> str:
+def _phrase(records: Evaluation, task: str, found: Scores) -> str:
     """Say how far the loss holds, or answers are right."""
     reached, base = reach(records, found), records.base
     times = records.setup.times
-    if found.measure == "accuracy":
+    after = next((length for length in records.lengths if length > reached and length >= base), None)
+    beyond = None if after is None else found.levels.get(after)
+    unknown = after is not None and (beyond is None or beyond.error is not None)  # failed, or not run
+    if found.measure == ACCURACY:
         if not reached:
-            return f"{task}: under {100 * FINDS:.0f}\N{NO-BREAK SPACE}% at {times(base)}"
-        return f"{task}: right to {times(reached)}"
+            return f"{task}: {NO_RESULT if unknown else f'under {100 * FINDS:.0f}{NARROW}% at {times(base)}'}"
+        return f"{task}: right to {times(reached)}{', no result beyond' * unknown}"
     if not reached:
         change = at(found.changes, base)
         return NO_RESULT if change is None else f"costs {change.mean:.2f} at {times(base)}"
-    if reached == records.lengths[-1]:
+    if after is None:
         return f"loss holds to {times(reached)}"
-    ends = next((each.ends for each in found.levels.values() if each.ends is not None), None)
-    beyond = "" if ends is None else f", table ends at {ends:,}"
-    if reached > base or ends is not None:
-        return f"loss holds to {times(reached)} only{beyond}"
-    return f"loss rises beyond {times(base)}"
+    if unknown:
+        return f"loss holds to {times(reached)}, no result beyond"
+    if beyond is not None and beyond.ends is not None:
+        return f"loss holds to {times(reached)} only, table ends at {beyond.ends:,}"
+    return f"loss holds to {times(reached)} only" if reached > base else f"loss rises beyond {times(base)}"

@@ -13,8 +13,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from situs.lab.comparing.corpus import Corpus, count_windows, spread_windows, standard_texts, texts_at
-from situs.lab.evaluating.loading import FOLDER
-from situs.lab.evaluating.records import TokenFacts
+from situs.lab.evaluating.records import FOLDER, TokenFacts
 
 FILES = (
     "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "spiece.model", "sentencepiece.bpe.model",
@@ -43,10 +42,13 @@ class Reader:
         return both[len(first) :] if both[: len(first)] == first else self.encode(text)
 
 
-def reader_of(folder: Path, vocabulary: int) -> Reader:
-    """Load the tokenizer of a folder, or take bytes for tokens where it has none."""
+def reader_of(folder: Path, vocabulary: int | None = None) -> Reader:
+    """Load the tokenizer of a folder, or take bytes for tokens where it has none.
+
+    vocabulary: ids that the model has rows for; None where they were compared before.
+    """
     if not any((folder / name).is_file() for name in FILES) and not list(folder.glob("*.tiktoken")):
-        if vocabulary < BYTES:
+        if vocabulary is not None and vocabulary < BYTES:
             raise ValueError(
                 f"{FOLDER} must have a tokenizer, since the model has {vocabulary} ids and bytes need {BYTES}; got "
                 f"{str(folder)!r} without one. Put tokenizer.json there."
@@ -68,7 +70,7 @@ def reader_of(folder: Path, vocabulary: int) -> Reader:
 
     reader = Reader(type(made).__name__, "token", _prefix(made, encode), encode)
     highest = max((*reader.prefix, *encode("".join(map(chr, range(32, 127)))), 0))
-    if highest >= vocabulary:
+    if vocabulary is not None and highest >= vocabulary:
         raise ValueError(
             f"tokenizer must have ids below {vocabulary}, as many as the model has rows for; got {highest}. It is the "
             f"tokenizer of another model."

@@ -6,7 +6,6 @@ taken at tokens spread over it, at the longest length. A text is read alone, so 
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
@@ -15,14 +14,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from situs.lab.comparing.records import STRETCHES, Outcome, Progress
 from situs.lab.evaluating.loading import Loaded, synchronise
 from situs.lab.evaluating.passkey import ask
-from situs.lab.evaluating.records import Setup, Trial, TrialRecord
-from situs.lab.evaluating.scalings import Named, applied
+from situs.lab.evaluating.records import Setup, Trial, TrialRecord, failed_trial
+from situs.lab.evaluating.scalings import applied, named
 from situs.lab.evaluating.tokens import Reader, Tokens
 from situs.lab.probing.memory import observe
-from situs.registry.origins import words_of
+from situs.lab.problems import problem_of
+from situs.lab.records import STRETCHES, Outcome, Progress
 
 SAMPLED = 16
 """Tokens of each stretch of a text that the loss along it is taken at, at most."""
@@ -40,8 +39,6 @@ class Bench:
     loaded: Loaded
     reader: Reader
     tokens: Tokens
-    scalings: dict[str, Named]
-    """By what they are called in trials."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +56,10 @@ def run(trial: Trial, bench: Bench, tell: Tell = lambda progress: None) -> Trial
     if limit is not None and trial.length > limit:
         return TrialRecord(key=trial.key, trial=trial, status="done", outcome=Outcome(ends=limit))
     try:
-        with torch.no_grad(), applied(bench.loaded.model, bench.scalings[trial.scaling], trial.setup):
+        with torch.no_grad(), applied(bench.loaded.model, named(trial.scaling), trial.setup):
             return _text(trial, bench, tell) if trial.task == "text" else _passkey(trial, bench, tell)
     except Exception as error:  # for want of memory, or in the model's own code
-        said = f"{type(error).__name__}: {words_of(error)}"
-        return TrialRecord(
-            key=trial.key, trial=trial, status="failed", outcome=Outcome(error=said),
-            traceback="".join(traceback.format_exception(error)),
-        )  # fmt: skip
+        return failed_trial(trial, problem_of(error))
 
 
 def _text(trial: Trial, bench: Bench, tell: Tell) -> TrialRecord:

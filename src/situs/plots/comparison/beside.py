@@ -12,10 +12,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from situs.lab.comparing.ranking import Key, difference
-from situs.lab.comparing.summary import Point, Row, Scores
+from situs.lab.comparing.ranking import difference
+from situs.lab.comparing.summary import Row
 from situs.lab.naming.grammar import Method
 from situs.lab.naming.scalings import RANDOM
+from situs.lab.scores import Key, Point, Scores
 from situs.plots.comparison.literature import PUBLISHED, Published
 from situs.plots.comparison.view import View
 from situs.plots.comparison.words import alike, called, listed, percent, signed, unit

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from situs.lab.comparing.records import Comparison, TextFacts
-from situs.lab.comparing.summary import Scores
 from situs.lab.naming.methods import FITTED
 from situs.plots.comparison.view import View
 from situs.plots.comparison.words import listed, seconds
@@ -135,7 +134,7 @@ def _fitted(view: View) -> str:
 
 
 def _ramps(view: View) -> str:
-    chosen = {row.name: ramp for row in view.rows if (ramp := _ramp(row.scores))}
+    chosen = {row.name: ramp for row in view.rows if (ramp := _ramp(row.ramps))}
     if not chosen:
         return ""
     files = "pieces" if view.records.corpus is not None and view.records.corpus.cut else "files"
@@ -146,9 +145,8 @@ def _ramps(view: View) -> str:
     )
 
 
-def _ramp(scores: Mapping[str, Scores]) -> str:
-    ramps = sorted({tuple(ramp) for each in scores.values() for ramp in each.ramps})
-    return " or ".join(f"{ramp[0]:g} to {ramp[1]:g}" for ramp in ramps)
+def _ramp(ramps: Iterable[tuple[float, float]]) -> str:
+    return " or ".join(f"{ramp[0]:g} to {ramp[1]:g}" for ramp in sorted(set(ramps)))
 
 
 def reproduction(view: View) -> list[tuple[str, str]]:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from situs.lab.comparing.summary import FINDS, HOLDS, TRAINED, Point, Row
+from situs.lab.comparing.summary import TRAINED, Row
 from situs.lab.probing.findings import CLAIMS, Cost, DecodeCost
+from situs.lab.scores import FINDS, HOLDS, Point
 from situs.plots.comparison.view import View
 from situs.plots.comparison.words import (
     FAIR_ANSWERS,

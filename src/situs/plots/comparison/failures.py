@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from situs.lab.comparing.summary import NO_RESULT, Row
+from situs.lab.comparing.summary import Row
 from situs.lab.problems import first_line
+from situs.lab.scores import NO_RESULT
 from situs.plots.comparison.view import View
 from situs.plots.comparison.words import listed
 

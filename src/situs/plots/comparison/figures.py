@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
 
 from situs.lab.comparing.records import Comparison
-from situs.lab.comparing.summary import FINDS, HOLDS, Point, Row, Scores
+from situs.lab.comparing.summary import Row
+from situs.lab.scores import FINDS, HOLDS, Point, Scores
 from situs.plots import style
 from situs.plots.comparison import words
 from situs.plots.comparison.findings import answers

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from situs.lab.comparing.ranking import Ranking
-from situs.lab.comparing.summary import FINDS, HOLDS, Row, Scores
+from situs.lab.comparing.summary import Row
 from situs.lab.naming.grammar import Method
+from situs.lab.scores import FINDS, HOLDS, Ranking, Scores
 from situs.plots.comparison.view import View
 from situs.plots.comparison.words import called, change_interval, leading, listed, percent, signed, unit
 
@@ -37,11 +37,11 @@ def _headline(view: View) -> str:
     return f"{said}. Smallest increase from 1×: {leading(view.increases, signed)}"
 
 
-def _far(view: View, ranking: Ranking) -> str:
+def _far(view: View, ranking: Ranking[Row]) -> str:
     return f"{view.times(ranking.length)} the training length"
 
 
-def _before(view: View, ranking: Ranking) -> str:
+def _before(view: View, ranking: Ranking[Row]) -> str:
     """Say what must be known before the best is named: that nothing longer was tested, or that no loss holds."""
     if not view.beyond:
         return "Only the training length was tested. "
@@ -75,7 +75,7 @@ def _lowest(view: View) -> str:
     return _ranked(ranking, f"At {_far(view, ranking)},", unit(view.loss_task))
 
 
-def _ranked(ranking: Ranking, where: str, what: str) -> str:
+def _ranked(ranking: Ranking[Row], where: str, what: str) -> str:
     """Say the lowest loss of a ranking, its ties, and the next that does not tie."""
     first, *others = ranking.entries
     tied = [called(entry.row.name) for entry in others if entry.ties]

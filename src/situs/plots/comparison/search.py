@@ -5,7 +5,8 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from situs.lab.comparing.records import Comparison
-from situs.lab.comparing.summary import Row, Scores
+from situs.lab.comparing.summary import Row
+from situs.lab.scores import Scores
 from situs.plots import style
 from situs.plots.comparison import words
 from situs.plots.comparison.findings import answers

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from situs.lab.comparing.summary import FINDS, HOLDS, TRAINED
+from situs.lab.comparing.summary import TRAINED
+from situs.lab.scores import FINDS, HOLDS
 from situs.plots.comparison.columns import (
     Column,
     of_answers,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from situs.lab.comparing.ranking import Ranking, rank
+from situs.lab.comparing.ranking import rank
 from situs.lab.comparing.records import Comparison
-from situs.lab.comparing.summary import ACCURACY, LOSS, MISSING, Point, Row, Scores, farthest, summarise
+from situs.lab.comparing.summary import Row, summarise
 from situs.lab.naming.grammar import Method
 from situs.lab.probing.findings import Cost
+from situs.lab.scores import ACCURACY, LOSS, MISSING, Point, Ranking, Scores, at, farthest
 from situs.plots.style import Look, Theme, looks
 
 
@@ -111,28 +111,27 @@ class View:
 
     def at(self, points: Mapping[int, Point], length: int) -> Point | None:
         """Look up the point at a length, if there is a number."""
-        point = points.get(length)
-        return point if point is not None and point.exists and math.isfinite(point.mean) else None
+        return at(points, length)
 
     def last(self, points: Mapping[int, Point]) -> tuple[int, Point] | None:
         """Find the longest length that has a number."""
         found = [(length, point) for length in self.lengths if (point := self.at(points, length)) is not None]
         return found[-1] if found else None
 
-    def rank(self, task: str, length: int, *, scaled: bool = True) -> Ranking:
+    def rank(self, task: str, length: int, *, scaled: bool = True) -> Ranking[Row]:
         """Order methods by their loss or their right answers at a length; without scalings of others if not wanted."""
         rows = self.rows if scaled else [row for row in self.rows if row.method.scaling is None]
         return rank(self.records, rows, task, length)
 
     @cached_property
-    def ranking(self) -> Ranking | None:
+    def ranking(self) -> Ranking[Row] | None:
         """The order of the table: by the first loss, or else the first answers, at the longest length with a number."""
         task = self.loss_task or next(iter(self.answer_tasks), None)
         found = (self.rank(task, length) for length in reversed(self.lengths)) if task is not None else iter(())
         return next((ranking for ranking in found if ranking.entries), None)
 
     @cached_property
-    def increases(self) -> Ranking | None:
+    def increases(self) -> Ranking[Row] | None:
         """The order by how much the loss grows from the training length to where the table is ranked."""
         if self.loss_task is None or self.ranking is None or self.ranking.length == self.train_length:
             return None

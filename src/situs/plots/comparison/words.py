@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from situs.lab.comparing.ranking import Ranking
-from situs.lab.comparing.summary import FINDS, HOLDS, Point
+from situs.lab.comparing.summary import Row
+from situs.lab.scores import FINDS, HOLDS, Point, Ranking
 from situs.plots.style import minus
 
 FAIR_CHANGE = 5 * HOLDS  # above, a change is coloured red
@@ -72,7 +72,7 @@ def interval(point: Point, form: Callable[[float], str]) -> str:
     return minus(f"{form(point.low)} to {form(point.high)}")
 
 
-def leading(ranking: Ranking, form: Callable[[float], str]) -> str:
+def leading(ranking: Ranking[Row], form: Callable[[float], str]) -> str:
     """Name the first of a ranking with its number, and all methods that tie with it."""
     first, *others = ranking.entries
     tied = [called(entry.row.name) for entry in others if entry.ties]

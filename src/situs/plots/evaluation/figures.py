@@ -10,9 +10,9 @@ from statistics import fmean
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from situs.lab.comparing.summary import HOLDS
-from situs.lab.evaluating.scalings import NONE
-from situs.lab.evaluating.summary import Row, Scores, Summary, at, reach
+from situs.lab.evaluating.records import NONE
+from situs.lab.evaluating.summary import Row, Summary, reach
+from situs.lab.scores import HOLDS, Scores, at
 from situs.plots import style
 from situs.plots.comparison.figures import stretches
 from situs.plots.comparison.lines import Chart, Line, lengths_axis, limits
@@ -168,6 +168,8 @@ def _holding(summary: Summary) -> str:
     """Say which scalings stay within the shade to the longest length, and what the released model does."""
     names = [row.name for row, scores in _scored(summary) if reach(summary.records, scores) == summary.longest]
     far = summary.times(summary.longest)
+    if all(at(scores.changes, summary.longest) is None for _, scores in _scored(summary)):
+        return f"Nothing has a result at {far}. Each scaling is set once, for {far} or as written."
     who = listed((_named(name) for name in names), 3) if names else "No scaling"
     stay = "stays" if len(names) < 2 else "stay"
     said = f"{who} {stay} in the shade, within {HOLDS} of the released model, up to {far}"

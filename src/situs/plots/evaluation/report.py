@@ -8,6 +8,7 @@ from html import escape
 from situs.lab.evaluating.advice import Advice, advise, headline
 from situs.lab.evaluating.records import Evaluation
 from situs.lab.evaluating.summary import Summary
+from situs.lab.scores import MISSING
 from situs.plots.comparison.words import listed, seconds
 from situs.plots.evaluation.figures import figures
 from situs.plots.evaluation.tables import grids
@@ -24,6 +25,7 @@ from situs.plots.page import (
     page,
 )
 
+NAMED = 12  # missing trials that are named
 FEW = 1024  # tokens of training, below which YaRN's ramp hardly suits
 READING = {
     "loss-by-length": "One line per scaling, set for the longest length at every length. The line of none is the model "
@@ -88,14 +90,19 @@ def _lead(summary: Summary) -> str:
 
 def _facts(summary: Summary) -> list[tuple[str, str, str]]:
     records, setup = summary.records, summary.records.setup
-    failed = sum(record.status == "failed" for record in records.trials)
-    return [
+    done = sum(record.status == "done" for record in records.trials)
+    total = len(records.planned) or len(records.trials)
+    others = {"failed": len(records.trials) - done, MISSING: len(records.missing)}
+    said = "".join(f", {count} {status}" for status, count in others.items() if count)
+    found = [
         ("trained at", f"{setup.trained:,}", "tokens"),
         ("measured up to", f"{summary.longest:,}", f"{summary.times(summary.longest)} the trained length"),
         ("scalings", str(len(records.scalings)), f"{len(records.scalings) - len(records.refused)} of them measured"),
-        ("trials", f"{len(records.trials) - failed}", f"of {len(records.trials)} done; {setup.windows} texts each"),
-        ("time", seconds(records.seconds), f"on {_cores(records)} cores"),
+        ("trials", str(done), f"of {total} done{said}; {setup.windows} texts each"),
     ]
+    if not records.planned:  # the time of an evaluation that was stopped is not known
+        found.append(("time", seconds(records.seconds), f"on {_cores(records)} cores"))
+    return found
 
 
 def _cores(records: Evaluation) -> str:
@@ -133,9 +140,18 @@ def _caveats(summary: Summary) -> list[str]:
     return [sentence for sentence in found if sentence]
 
 
+def not_run(summary: Summary) -> list[str]:
+    """Say which trials are missing where an evaluation was stopped, and how to go on."""
+    if not summary.records.planned:
+        return []
+    missing = [trial.label for trial in summary.records.missing]
+    said = [f"Not run before the evaluation was stopped: {listed(missing, NAMED)}."] if missing else []
+    return [*said, "The same command goes on where it was stopped."]
+
+
 def _failures(summary: Summary) -> str:
     refused = [f"{row.name}: {row.refused}" for row in summary.rows if row.refused is not None]
-    found = [*refused, *(problem for row in summary.rows for problem in row.problems)]
+    found = [*refused, *(problem for row in summary.rows for problem in row.problems), *not_run(summary)]
     return f"<ul>\n{bullets(found)}\n</ul>" if found else "<p>None: every trial has a result.</p>"
 
 
@@ -156,12 +172,13 @@ def _reproduction(records: Evaluation) -> list[tuple[str, str]]:
     machine = [each for each in (where.processor, where.platform, where.device) if each] if where else []
     versions = f"situs {where.situs}, torch {where.torch}, python {where.python}" if where else ""
     read = f"{text.tokens:,} {text.unit}s by {text.tokenizer}"
-    return [
+    found = [
         ("Versions", f"{versions}, transformers {records.transformers}"),
         ("Hardware", f"{', '.join(machine)}; {_cores(records)} cores"),
         ("Model", f"{records.model.name}, hash {records.model.hash}, {setup.dtype} on {setup.device}"),
         ("Text", f"{text.name}, hash {text.hash}: {text.documents:,} files, {read}"),
         ("Tests", f"{setup.windows} texts at each length: {listed(map('{:,}'.format, records.lengths), 12)}"),
         ("Loss", f"{setup.tail} {text.unit}s of each text, in nats per {text.unit}"),
-        ("Time", f"{seconds(records.seconds)}, without trials that were finished before"),
+        ("Time", "" if records.planned else f"{seconds(records.seconds)}, without trials that were finished before"),
     ]
+    return [(name, said) for name, said in found if said]

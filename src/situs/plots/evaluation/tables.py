@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from situs.lab.comparing.summary import FINDS, HOLDS, Point
-from situs.lab.evaluating.summary import Cost, Row, Scores, Summary, at
+from situs.lab.evaluating.summary import Cost, Row, Summary
+from situs.lab.scores import FINDS, HOLDS, Point, at
 from situs.plots.comparison.table_csv import as_csv
 from situs.plots.comparison.words import FAIR_ANSWERS, FAIR_CHANGE, change_interval, interval, percent, signed
 from situs.plots.evaluation.figures import unit
@@ -50,8 +51,8 @@ def _overview(summary: Summary) -> Grid:
         ),
     ]
     rows = []
-    for row in summary.ordered:
-        entry = summary.entry(row)
+    for row in summary.ranking.rows:
+        entry = summary.ranking.entry(row)
         if entry is None:
             cells = [Cell(NOTHING), Cell(NOTHING)]
         else:
@@ -69,27 +70,33 @@ def _overview(summary: Summary) -> Grid:
     return Grid("overview", "Overview", about, "scaling", heads, rows)
 
 
+def _by_length(
+    summary: Summary, name: str, title: str, about: str, explained: str, cell: Callable[[Row, int], Cell]
+) -> Grid:
+    """Make a table with a column for each length, whose cells mean the same."""
+    heads = [Head(f"at {summary.times(length)}, {length:,}", explained) for length in summary.lengths]
+    rows = [(row.name, [cell(row, length) for length in summary.lengths]) for row in summary.ranking.rows]
+    return Grid(name, title, about, "scaling", heads, rows)
+
+
 def _losses(summary: Summary) -> Grid:
     near = f"{summary.times(summary.base)}"
     explained = (
         f"Loss in {unit(summary)} on the same tokens at every length; below it the change from the released model at "
         f"{near}, with its 95 % interval. Below {HOLDS} the loss holds."
     )
-    heads = [Head(_length(summary, length), explained) for length in summary.lengths]
-    rows = [
-        (row.name, [_loss(row.scores.get("text"), length) for length in summary.lengths]) for row in summary.ordered
-    ]
     about = (
         f"Loss in {unit(summary)}, and its change from the released model at {near}. Green: holds, below {HOLDS}; "
         f"yellow: below {FAIR_CHANGE}; red: more."
     )
-    return Grid("losses", "Loss by length", about, "scaling", heads, rows)
+    return _by_length(summary, "losses", "Loss by length", about, explained, _loss)
 
 
-def _loss(scores: Scores | None, length: int) -> Cell:
+def _loss(row: Row, length: int) -> Cell:
+    scores = row.scores.get("text")
     level = None if scores is None else at(scores.levels, length)
     if scores is None or level is None:
-        return _missing(scores, length)
+        return _missing(row, "text", length)
     change = at(scores.changes, length)
     if change is None:
         return Cell(f"{level.mean:.2f}")
@@ -97,8 +104,9 @@ def _loss(scores: Scores | None, length: int) -> Cell:
     return Cell(f"{level.mean:.2f}", f"{signed(change.mean)} ({change_interval(change)})", tone=tone)
 
 
-def _missing(scores: Scores | None, length: int) -> Cell:
-    point: Point | None = None if scores is None else scores.levels.get(length)
+def _missing(row: Row, task: str, length: int) -> Cell:
+    """Write why there is no number, where that is known."""
+    point: Point | None = row.scores[task].levels.get(length) if task in row.scores else None
     if point is not None and point.ends is not None:
         return Cell("ends", title=f"The table of positions ends at {point.ends:,}.")
     return Cell("no result", title=point.error) if point is not None and point.error else Cell(NOTHING)
@@ -109,23 +117,20 @@ def _answers(summary: Summary) -> Grid:
         "Share of texts whose number was given right, each token of it the likeliest; below it the mean loss on those "
         "tokens, which tells scalings apart where all or none are right."
     )
-    heads = [Head(_length(summary, length), explained) for length in summary.lengths]
-    rows = [
-        (row.name, [_share(row.scores.get("passkey"), length) for length in summary.lengths]) for row in summary.ordered
-    ]
     about = (
         f"Share of texts whose number was found. Green: at least {percent(FINDS)}; yellow: at least "
         f"{percent(FAIR_ANSWERS)}; red: fewer."
     )
-    return Grid("answers", "Passkey by length", about, "scaling", heads, rows)
+    return _by_length(summary, "answers", "Passkey by length", about, explained, _share)
 
 
-def _share(scores: Scores | None, length: int) -> Cell:
+def _share(row: Row, length: int) -> Cell:
+    scores = row.scores.get("passkey")
     level = None if scores is None else at(scores.levels, length)
-    if scores is None or level is None:
-        return _missing(scores, length)
+    if level is None:
+        return _missing(row, "passkey", length)
     tone = "good" if level.mean >= FINDS else "fair" if level.mean >= FAIR_ANSWERS else "bad"
-    nats = at(scores.nats, length)
+    nats = at(row.nats, length)
     between = f"{100 * level.low:.0f} to {percent(level.high)}"
     return Cell(percent(level.mean), between + ("" if nats is None else f"; {nats.mean:.2f} nats"), tone=tone)
 
@@ -142,7 +147,7 @@ def _costs(summary: Summary) -> Grid:
             ),
         ]
     rows = []
-    for row in summary.ordered:
+    for row in summary.ranking.rows:
         found = [row.costs.get(length, Cost()) for length in summary.lengths]
         rows.append((row.name, [cell for cost in found for cell in (Cell(time_of(cost)), Cell(memory_of(cost)))]))
     about = (
@@ -164,10 +169,6 @@ def memory_of(cost: Cost) -> str:
     return NOTHING if cost.bytes is None else f"{cost.bytes / MIB:,.1f} MiB"
 
 
-def _length(summary: Summary, length: int) -> str:
-    return f"at {summary.times(length)}, {length:,}"
-
-
 def table_csv(summary: Summary) -> str:
     """Write the table for programs: every scaling in a row, with full numbers; fields without a number are empty."""
     return as_csv([_plain(summary, row) for row in summary.rows])
@@ -177,8 +178,9 @@ def _plain(summary: Summary, row: Row) -> dict[str, Any]:
     ranks = {entry.row.name: 1 if entry.ties else number for number, entry in enumerate(summary.entries, 1)}
     found: dict[str, Any] = {"scaling": row.name, "rank": ranks.get(row.name, "")}
     for task, scores in row.scores.items():
+        nats = row.nats if task == "passkey" else {}
         for length in summary.lengths:
-            for name, points in ((scores.measure, scores.levels), ("change", scores.changes), ("nats", scores.nats)):
+            for name, points in ((scores.measure, scores.levels), ("change", scores.changes), ("nats", nats)):
                 point = at(points, length)
                 if point is not None:
                     where = f"{task}_{name}_{length}"

@@ -1,4 +1,4 @@
-"""The local engine: trials in worker processes of this machine. See `situs.lab.comparing.engines.team`."""
+"""The local engine: trials in worker processes of this machine. See `situs.lab.running.team`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import cast
 
-from situs.lab.comparing.engines.team import TIMEOUT, Team, Tell
-from situs.lab.comparing.engines.worker import CorpusSource
-from situs.lab.comparing.jobs import Answer, Job
-from situs.lab.comparing.records import Progress, Trial, TrialRecord
+from situs.lab.comparing.jobs import Answer, CompareWork, CorpusSource, Job
+from situs.lab.comparing.records import Trial, TrialRecord
 from situs.lab.comparing.trial import longest_first
+from situs.lab.records import Progress
+from situs.lab.running.team import TIMEOUT, Team
 
 
 def run(
@@ -40,8 +40,8 @@ def run(
     with Team(workers) if team is None else contextlib.nullcontext(team) as those:
         those.run(
             longest_first(trials),
-            source,
-            tell=cast(Tell, tell),
+            CompareWork(source),
+            tell=cast(Callable[[int, Job, Progress], None], tell),
             done=hand_over,
             claim=cast(Callable[[Job], bool], claim),
             timeout=timeout,

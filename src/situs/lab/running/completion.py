@@ -5,13 +5,13 @@ Any number of processes may complete trials into one folder at the same time, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sized
 from time import sleep
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from situs.lab.comparing.engines.claims import Claims
 from situs.lab.plain import to_json
+from situs.lab.running.claims import Claims
+from situs.lab.running.store import Finished, Store
 
 Engine = Callable[..., None]
 """Runs trials: ``run`` of ``local`` or ``ray``, which differ in their options."""
@@ -20,7 +20,7 @@ LOOKED = 0.5  # seconds between looks at what others have finished
 
 @runtime_checkable
 class Keyed(Protocol):
-    """Be a trial or its record, which are found by the same key."""
+    """Be a trial, which is found by its key as its record is."""
 
     @property
     def key(self) -> str:
@@ -28,27 +28,17 @@ class Keyed(Protocol):
 
 
 T = TypeVar("T", bound=Keyed)
-R = TypeVar("R", bound=Keyed)
+R = TypeVar("R", bound=Finished)
 
 
-@runtime_checkable
-class Shelf(Protocol[R]):
-    """Hold records of finished trials, as a `Store` does."""
-
-    @property
-    def trials(self) -> Path:
-        """The folder of records and claims."""
-
-    def find(self, key: str) -> R | None:
-        """Read the record of one trial; None where there is none."""
-
-    def save(self, record: R) -> None:
-        """Store a finished trial."""
+def being_run(left: Sized, owner: str) -> str:
+    """Say how many trials are left to other processes, and who runs them."""
+    return f"{len(left)} trial{'s are' if len(left) != 1 else ' is'} being run by {owner}."
 
 
 def complete(
     trials: Iterable[T],
-    store: Shelf[R],
+    store: Store[R],
     engine: Engine,
     *,
     done: Callable[[R], None] = lambda record: None,

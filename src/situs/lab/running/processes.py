@@ -13,22 +13,25 @@ from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 from pathlib import Path
 from time import sleep
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
-from situs.lab.comparing.engines.worker import CorpusSource, serve
-from situs.lab.comparing.jobs import Job, own_code
-from situs.lab.comparing.records import TrialRecord
+from situs.lab.running.serving import serve
+from situs.lab.running.work import Work
 from situs.registry.origins import first_own_place
 
 DUMPED = 0.2  # seconds that a worker has to write down where it hangs
 
 context = multiprocessing.get_context("spawn")
+J = TypeVar("J")
 
 
 class Worker:
     """Hold a process, the line to it, and what it is doing."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, threads: int | None = 1) -> None:
+        """
+        threads: of the process; as many as it would have by itself where this is None.
+        """
         self.number = number
         self.line, end = context.Pipe()
         descriptor, self.dump = tempfile.mkstemp(prefix="situs-worker-")
@@ -36,26 +39,29 @@ class Worker:
         arguments = (number, end, self.dump)
         self.process = context.Process(target=serve, args=arguments, daemon=True, name=f"situs {number}")
         self.ready = False
-        self.job: Job | None = None
-        self.so_far: TrialRecord | None = None
+        self.begun = False
+        """Whether its job is prepared, so that the time of the job counts."""
+        self.job: Any = None
+        self.so_far: Any = None
+        """The part of the answer that was sent on the way."""
         self.seconds = 0.0
-        """How long it has been at its job, or has been starting."""
+        """How long it has been at its job, or at preparing it, or has been starting."""
         self.own: frozenset[str] = frozenset()
         """Modules of one's own that were imported there."""
-        with environment(OMP_NUM_THREADS="1"):
+        with environment(**({} if threads is None else {"OMP_NUM_THREADS": str(threads)})):
             self.process.start()
         end.close()  # so that the line ends when the process does
 
-    def give(self, job: Job, source: CorpusSource) -> None:
-        """Hand over a job."""
-        self.job, self.so_far, self.seconds = job, None, 0.0
-        self.own |= own_code(job)
+    def give(self, job: J, work: Work[J, Any]) -> None:
+        """Hand over a job, and how it is done."""
+        self.job, self.so_far, self.seconds, self.begun = job, None, 0.0, False
+        self.own |= work.own_code(job)
         with contextlib.suppress(OSError):  # it died just now: its line says so when it is read next
-            self.line.send((job, source))
+            self.line.send((work, job))
 
-    def suits(self, job: Job) -> bool:
+    def suits(self, job: J, work: Work[J, Any]) -> bool:
         """Tell whether it may do a job: code of one's own may change torch itself, which others must not notice."""
-        return not self.own or self.own == own_code(job)
+        return not self.own or self.own == work.own_code(job)
 
     def where(self) -> str:
         """Tell which line of one's own code it crashed in or is at, if it could write that down."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, final
 
-from situs.lab.comparing.store import speaking_of
+from situs.lab.running.store import speaking_of
 
 if sys.platform != "win32":
     import fcntl

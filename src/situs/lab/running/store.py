@@ -1,9 +1,10 @@
-"""The folder where a comparison stores what is finished, so that it can be stopped at any moment and goes on later.
+"""The folder that keeps what is finished, so that a run can be stopped at any moment and goes on later.
 
     folder/trials/<key>.json            a finished trial
-    folder/trials/<key>.claim           who runs a trial now: see situs.lab.comparing.engines.claims
+    folder/trials/<key>.claim           who runs a trial now: see situs.lab.running.claims
     folder/measured/<key>.json          costs and properties of a method
     folder/plan.json                    which trials there shall be, until all of them and all measurements are there
+    folder/records.json                 all that came of it, once it has ended
     folder/<any of these>.damaged       what could not be read, or does not hold what it must; it is made again
     folder/...                          other outputs
 
@@ -17,15 +18,16 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, TypeVar, final, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, cast, final, runtime_checkable
 
-from situs.lab.comparing.records import Comparison, TrialRecord, UnsoundError
 from situs.lab.plain import UnreadableError, from_json, to_json
+from situs.lab.records import UnsoundError
 
 PLAN = "plan.json"
+RECORDS = "records.json"
 
 
 @runtime_checkable
@@ -36,7 +38,27 @@ class Sound(Protocol):
         """Raise `UnsoundError` unless they do."""
 
 
+@runtime_checkable
+class Finished(Sound, Protocol):
+    """Be the record of a finished trial."""
+
+    @property
+    def key(self) -> str:
+        """What tells its trial from every other."""
+
+
+@runtime_checkable
+class Whole(Sound, Protocol):
+    """Be all that came of a run, with the trials that were planned where it has not ended."""
+
+    @property
+    def planned(self) -> Mapping[str, Any]:
+        """By keys, all trials of a run that has not ended; none of one that has."""
+
+
 S = TypeVar("S", bound=Sound)
+R = TypeVar("R", bound=Finished)
+W = TypeVar("W", bound=Whole)
 
 
 class StoreError(ValueError):
@@ -44,14 +66,15 @@ class StoreError(ValueError):
 
 
 @final
-class Store:
+class Store(Generic[R]):
     """Store finished trials and other outputs in a folder, which is made where there is none."""
 
-    def __init__(self, folder: str | os.PathLike[str], *, for_trials: bool = True) -> None:
+    def __init__(self, folder: str | os.PathLike[str], kind: type[R], *, for_trials: bool = True) -> None:
         """
+        kind: of the records of trials.
         for_trials: whether trials are stored, too; without, there is no folder for them.
         """
-        self.folder = Path(folder)
+        self.folder, self.kind = Path(folder), kind
         self.damaged: dict[str, str] = {}
         """The records that were moved aside since the last ``load``, by file name, and what is wrong with each."""
         with speaking_of(self.folder):
@@ -64,7 +87,7 @@ class Store:
         """The folder of records and claims."""
         return self.folder / "trials"
 
-    def load(self) -> dict[str, TrialRecord]:
+    def load(self) -> dict[str, R]:
         """Read all records, by their trial's key. Damaged ones are moved aside and named in ``damaged``."""
         self.damaged = {}
         with speaking_of(self.folder):
@@ -72,14 +95,20 @@ class Store:
         found = {key: self.find(key) for key in keys}
         return {key: record for key, record in found.items() if record is not None}
 
-    def find(self, key: str) -> TrialRecord | None:
+    def find(self, key: str) -> R | None:
         """Read the record of one trial; None where there is none, or it was damaged and is now moved aside."""
-        return self.read(TrialRecord, f"trials/{key}.json", key=key)
+        return self.read(self.kind, f"trials/{key}.json", key=key)
 
-    def save(self, record: TrialRecord) -> None:
+    def save(self, record: R) -> None:
         """Store a finished trial."""
         record.require_sound()
         self._write(self.trials / f"{record.key}.json", to_json(record).encode())
+
+    def tell_damaged(self, tell: Callable[[str], None]) -> None:
+        """Say of each record that was moved aside what is wrong with it, once."""
+        for name, reason in self.damaged.items():
+            tell(f"{name} is damaged: {reason}. It is set aside as {name}.damaged, and made again where needed.")
+        self.damaged = {}
 
     def write(self, name: str, content: str | bytes) -> Path:
         """Write another file of the folder, such as ``report.html``; returns where it is."""
@@ -154,18 +183,40 @@ def read_record(kind: type[S], path: Path, *, key: str | None = None) -> S:
     return record
 
 
-def read_stopped(folder: Path) -> Comparison | None:
-    """Read a comparison that has not ended, with the trials that are finished; None where there is none. Changes
-    nothing: trials that cannot be read are left out."""
-    try:
-        plan = read_record(Comparison, folder / PLAN)
-    except (OSError, DamagedError):
+@dataclass(frozen=True)
+class Written(Generic[W]):
+    """Hold what was found in a folder, and by file name why something in it could not be read."""
+
+    records: W | None
+    unread: dict[str, str] = field(default_factory=dict)
+
+
+def read_stopped(folder: Path, whole: type[W], kind: type[Finished]) -> Written[W]:
+    """Read a run that has not ended, with the trials that are finished; without records where there is none. Changes
+    nothing: what cannot be read is left out, and named.
+
+    whole: the kind of ``plan.json``.
+    kind: of the records of trials.
+    """
+    unread: dict[str, str] = {}
+
+    def read(name: str, kind: type[S], key: str | None = None) -> S | None:
+        try:
+            return read_record(kind, folder / name, key=key)
+        except DamagedError as problem:
+            unread[name] = problem.reason
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as problem:
+            unread[name] = problem.strerror or str(problem)
         return None
-    found = []
-    for key in plan.planned:
-        with contextlib.suppress(OSError, DamagedError):
-            found.append(read_record(TrialRecord, folder / "trials" / f"{key}.json", key=key))
-    return replace(plan, trials=found)
+
+    plan = read(PLAN, whole)
+    if plan is None:
+        return Written(None, unread)
+    found = [read(f"trials/{key}.json", kind, key) for key in plan.planned]
+    there = [record for record in found if record is not None]
+    return Written(cast(W, replace(cast(Any, plan), trials=there)), unread)
 
 
 @contextlib.contextmanager
