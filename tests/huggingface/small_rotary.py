@@ -1,4 +1,4 @@
-"""Small rotary models with random weights, biases and norms, in any dtype, and the same in float64 with exact angles."""
+"""Small rotary models with random weights, biases and norms, in any dtype, and in float64 with exact angles."""
 
 from __future__ import annotations
 
@@ -56,9 +56,10 @@ def config_of(name: str, **settings: Any) -> Any:
     return hf.AutoConfig.for_model(model_type, **{**sizes, **settings})
 
 
-def made(name: str, dtype: torch.dtype = torch.float32, **settings: Any) -> Any:
+def made(name: str, dtype: torch.dtype = torch.float32, *, sharper: float = 1.0, **settings: Any) -> Any:
     """A model whose weights, biases and norms are all random, and rounded to bfloat16 in any dtype. Frequencies are
-    float32, as in models that were loaded in a dtype."""
+    float32, as in models that were loaded in a dtype. Random weights look at everything; ``sharper`` ones at
+    little, as trained ones do, where layers tell their scale."""
     config = config_of(name, **settings)
     auto = hf.AutoModelForMaskedLM if name == "modernbert" else hf.AutoModelForCausalLM
     torch.manual_seed(0)
@@ -69,6 +70,9 @@ def made(name: str, dtype: torch.dtype = torch.float32, **settings: Any) -> Any:
     rounded = {key: each.bfloat16() for key, each in model.state_dict().items()}
     model = auto.from_config(config, dtype=dtype)
     model.load_state_dict(rounded)
+    for module in model.modules():
+        if isinstance(getattr(module, "scaling", None), float):
+            module.scaling *= sharper
     return model.eval()
 
 
@@ -81,7 +85,9 @@ def exact(name: str, **settings: Any) -> Any:
         def forward(x: Any, position_ids: Any, layer_type: str | None = None) -> Any:
             kind = "" if layer_type is None else f"{layer_type}_"
             angles = position_ids[..., None].double() * getattr(module, f"{kind}inv_freq").double()
-            return tuple(lay(each) * getattr(module, f"{kind}attention_scaling") for each in (angles.cos(), angles.sin()))
+            return tuple(
+                lay(each) * getattr(module, f"{kind}attention_scaling") for each in (angles.cos(), angles.sin())
+            )
 
         module.forward = forward
 
@@ -96,3 +102,8 @@ def logits(model: Any, ids: torch.Tensor, **given: Any) -> torch.Tensor:
     with torch.no_grad():
         found: torch.Tensor = model(input_ids=ids, **given)[0]
     return found
+
+
+def places(offset: int, tokens: int) -> torch.Tensor:
+    """Positions in a row, behind an offset."""
+    return offset + torch.arange(tokens)[None]

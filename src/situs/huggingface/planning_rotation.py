@@ -38,7 +38,8 @@ def plan_rotations(model: nn.Module, asking: Collection[nn.Module]) -> Rotations
         cls = _class(module)
         if cls.__module__.endswith(f".{folder_of(cls)}.modeling_{folder_of(cls)}"):
             files[cls.__module__].append(module)
-    served, left = [], {}
+    served: list[nn.Module] = []
+    left: dict[str, str] = {}
     known = {id(each) for each in asking}
     for modules in files.values():
         rotary = [each for each in modules if ROTARY in _class(each).__name__]
@@ -53,7 +54,7 @@ def plan_rotations(model: nn.Module, asking: Collection[nn.Module]) -> Rotations
     return Rotations(served, left)
 
 
-def _class(module: nn.Module) -> type[nn.Module]:
+def _class(module: nn.Module) -> Any:
     return original(module) or type(module)
 
 

@@ -16,7 +16,7 @@ from types import FunctionType
 from typing import Any, ClassVar, TypeAlias
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.compiler import is_compiling
 from transformers.modeling_rope_utils import dynamic_rope_update
 
@@ -43,17 +43,15 @@ class ExactAngles(Family):
     layout: ClassVar[Layout]
 
     @classmethod
-    def methods(cls, before: type[nn.Module]) -> dict[str, Any]:
+    def methods(cls, before: Any) -> dict[str, Any]:
         """Give cosines in the layout that they had."""
         layout = layout_of(before)
         assert layout is not None
         return {"layout": layout}
 
     @torch.no_grad()
-    @dynamic_rope_update
-    def forward(
-        self: Any, x: Tensor, position_ids: Tensor, layer_type: str | None = None
-    ) -> tuple[Tensor, Tensor]:
+    @dynamic_rope_update  # type: ignore[untyped-decorator]
+    def forward(self: Any, x: Tensor, position_ids: Tensor, layer_type: str | None = None) -> tuple[Tensor, Tensor]:
         """Compute cosines and sines of positions in float32 or wider, from angles in float64."""
         kind = "" if layer_type is None else f"{layer_type}_"
         frequencies, scaling = getattr(self, f"{kind}inv_freq"), getattr(self, f"{kind}attention_scaling")
@@ -74,7 +72,7 @@ class ExactRotation(Family):
     expects: ClassVar[Expects] = {}
 
     @classmethod
-    def methods(cls, before: type[nn.Module]) -> dict[str, Any]:
+    def methods(cls, before: Any) -> dict[str, Any]:
         """Run the layer's own code, which calls Situs' rotation where it called its file's."""
         return {"forward": _with_rotation(before.forward)}
 

@@ -150,4 +150,4 @@ def _nothing() -> None:
 
 UPDATING = dynamic_rope_update(_nothing).__code__  # type: ignore[no-untyped-call]
 """The code by which transformers updates frequencies that follow the text, around a rotary module's own."""
-UNWATCHED = torch.no_grad()(_nothing).__code__  # type: ignore[attr-defined]
+UNWATCHED = torch.no_grad()(_nothing).__code__
