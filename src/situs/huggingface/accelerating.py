@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from torch import nn
+from transformers import PreTrainedModel
 
 from situs.huggingface.checking import AccelerationError, answers_before, require_same
 from situs.huggingface.classes import original
 from situs.huggingface.families.borrowing import HELD
 from situs.huggingface.interface import NAME
 from situs.huggingface.planning import plan
+from situs.huggingface.rotating import NAME as ROTATING
 
 Model = TypeVar("Model", bound=nn.Module)
 BEFORE = "situs_before"
@@ -23,11 +25,13 @@ BEFORE = "situs_before"
 def accelerate(model: Model, *, check: bool = True) -> Model:
     """Run the attention of a model on ``situs.attend``, in place; give the model itself.
 
-    Weights and their names stay as they are, and ``restore`` undoes it. ``check`` compares a small input before and
-    after, and restores the model and raises if they differ. ``describe`` tells what was replaced and what was left.
+    Queries and keys of rotary models are rotated in float32 by exact angles, whatever the model's dtype. Weights and
+    their names stay as they are, and ``restore`` undoes it. ``check`` compares a small input before and after, and
+    restores the model and raises if they differ. ``describe`` tells what was replaced and what was left.
     """
     if BEFORE in vars(model):
         return model
+    _refuse_bands(model)
     found = plan(model)
     if not (found.replaced or found.asking):
         kept = f" {found}." if found.left else ""
@@ -41,7 +45,7 @@ def accelerate(model: Model, *, check: bool = True) -> Model:
     vars(model)[BEFORE] = [(config, config._attn_implementation) for config in found.configurations]
     for config in found.configurations:
         config._attn_implementation_internal = NAME  # the setter refuses models that do not ask the interface
-    for module, made in found.replaced:
+    for module, made in (*found.replaced, *found.rotating):
         module.__class__ = made
     if before is not None:
         try:
@@ -67,6 +71,7 @@ def restore(model: Model) -> Model:
                 f"{type(model).__name__} that is a part of it."
             )
         return model
+    _refuse_bands(model)
     for module in model.modules():
         before = original(module)
         if before is not None:
@@ -75,6 +80,16 @@ def restore(model: Model) -> Model:
     for config, implementation in vars(model).pop(BEFORE):
         config._attn_implementation_internal = implementation
     return model
+
+
+def _refuse_bands(model: nn.Module) -> None:
+    """Raise within ``rotated_in_bands``, which names the attention of configurations too."""
+    configs = [each.config for each in model.modules() if isinstance(each, PreTrainedModel)]
+    if any(each._attn_implementation == ROTATING for each in configs):
+        raise ValueError(
+            f"model must be accelerated or restored outside of rotated_in_bands(), since both set its attention; got a "
+            f"{type(model).__name__} within such a block."
+        )
 
 
 def describe(model: nn.Module) -> str:

@@ -1,9 +1,12 @@
-"""The classes that stand in for attention classes of transformers.
+"""The classes that stand in for classes of transformers.
 
 A module is accelerated by giving it a class of Situs', which is its own class with some methods replaced. Nothing else
 about it changes: parameters, hooks and names of weights stay, copies and pickles are accelerated too, and giving it its
 own class back restores it. Each such class is made from the original and a family's methods (``families``) when it is
 first asked for, and is an attribute of this module under its name, by which pickles find it.
+
+    deberta_v2_DisentangledSelfAttention    a class of the table of families
+    llama__LlamaAttention                   a class that rotates, of which there are too many for a table
 """
 
 from __future__ import annotations
@@ -16,7 +19,10 @@ from typing import Any, cast
 from torch import nn
 
 from situs.huggingface.families import FAMILIES, Family, Known
-from situs.huggingface.origin import folder_of
+from situs.huggingface.origin import ROTARY, folder_of
+
+SEPARATED = "__"
+"""Between folder and class in names of classes that rotate."""
 
 
 class TransformersChangedError(RuntimeError):
@@ -26,6 +32,12 @@ class TransformersChangedError(RuntimeError):
 def stand_in(module: nn.Module) -> type[nn.Module]:
     """The class that accelerates a module of a known family, or has."""
     return _made(_name(original(module) or type(module)))
+
+
+def rotating_stand_in(module: nn.Module) -> type[nn.Module]:
+    """The class that rotates exactly for a module, or gives it exact cosines; the module was found to take it."""
+    cls = original(module) or type(module)
+    return _made(f"{folder_of(cls)}{SEPARATED}{cls.__name__}")
 
 
 def original(module: nn.Module) -> type[nn.Module] | None:
@@ -50,9 +62,16 @@ def _family(known: Known) -> type[Family]:
     return found
 
 
+def _known(name: str) -> Known:
+    if name in FAMILIES:
+        return FAMILIES[name]
+    folder, _, cls = name.partition(SEPARATED)
+    return Known(folder, cls, "rotary", "ExactAngles" if ROTARY in cls else "ExactRotation")
+
+
 @cache
 def _made(name: str) -> type[nn.Module]:
-    known = FAMILIES[name]
+    known = _known(name)
     before = getattr(import_module(f"transformers.models.{known.model}.modeling_{known.model}"), known.cls)
     family = _family(known)
     for method, expected in family.expects.items():
@@ -65,12 +84,13 @@ def _made(name: str) -> type[nn.Module]:
                 f"it; got ({', '.join(found)}) in transformers {transformers.__version__}. Install a version that "
                 'Situs was tested with: pip install "situs[huggingface]".'
             )
-    made = type(name, (family, before), {"original": before, "__module__": __name__, "__qualname__": name})
-    return cast("type[nn.Module]", made)
+    own = {"original": before, "__module__": __name__, "__qualname__": name}
+    return cast("type[nn.Module]", type(name, (family, before), {**family.methods(before), **own}))
 
 
 def __getattr__(name: str) -> Any:
     """Find a class by its name, as pickles do."""
-    if name in FAMILIES:
+    folder, separated, cls = name.partition(SEPARATED)
+    if name in FAMILIES or (folder and separated and cls):
         return _made(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,14 +13,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from situs import models
+from situs.huggingface.origin import ROTARY
 from situs.models.extendable import Method
 from situs.models.extending import Extension, main_path, main_settings
 from situs.models.numbers import rotation_of
 from situs.models.positions import ModelPositions
 
 LENGTHS = ("max_position_embeddings", "original_max_position_embeddings")
-ROTARY = "RotaryEmbedding"
-"""In the name of every class of transformers that makes cosines and sines."""
 CLOSE = 1e-5  # of frequencies, which transformers computes in float32
 
 
@@ -111,12 +110,14 @@ def _undone_on_error(objects: list[Any]) -> Iterator[None]:
 
 
 def _restoring(objects: list[Any]) -> Callable[[], None]:
-    """Note the attributes and buffers of objects, and give the function that restores them."""
-    held = [(each, dict(vars(each))) for each in objects]
+    """Note the classes, attributes and buffers of objects, and give the function that restores them."""
+    held = [(each, type(each), dict(vars(each))) for each in objects]
     buffers = [(each, dict(each._buffers)) for each in objects if isinstance(each, nn.Module)]
 
     def restore() -> None:
-        for each, attributes in held:
+        for each, cls, attributes in held:
+            if type(each) is not cls:  # accelerated since, or restored
+                each.__class__ = cls
             vars(each).clear()
             vars(each).update(attributes)
         for module, own in buffers:

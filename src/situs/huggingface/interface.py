@@ -83,6 +83,13 @@ def attended(
     placed = None if bias is None or isinstance(bias, Tensor) else bias
     encoding = None if placed is None else placed.encoding
     told: dict[str, Any]
+    plain = encoding is None and options.get("softcap") is None and options.get("sinks") is None
+    if plain and not isinstance(bias, Tensor) and isinstance(mask, Sight) and mask.is_open:
+        # nothing but products and a softmax, for which even a look at what may be hidden would be felt
+        return scaled_dot_product_attention(
+            query, key, value, scale=options.get("scale"), dropout_p=options.get("dropout", 0.0),
+            enable_gqa=query.shape[1] != key.shape[1],
+        ).transpose(1, 2)  # fmt: skip
     if isinstance(mask, Sight):
         told = mask.arguments(by_row=encoding is None, every_query=every_query)
     else:

@@ -1,4 +1,7 @@
-"""Where a class of transformers comes from."""
+"""Where a class of transformers comes from, and what its name tells."""
+
+ROTARY = "RotaryEmbedding"
+"""In the name of every class of transformers that makes cosines and sines."""
 
 
 def folder_of(cls: type) -> str:

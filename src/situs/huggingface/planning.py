@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -11,8 +12,9 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from situs.huggingface.classes import family_of, original, stand_in
+from situs.huggingface.classes import family_of, original, rotating_stand_in, stand_in
 from situs.huggingface.origin import folder_of
+from situs.huggingface.planning_rotation import plan_rotations
 
 
 @dataclass(frozen=True)
@@ -27,26 +29,45 @@ class Plan:
     """Classes of modules that keep their own code, and why."""
     configurations: list[Any]
     """Configurations that name the attention of those modules."""
+    rotating: list[tuple[nn.Module, type[nn.Module]]]
+    """Rotary modules, and those of the asking that rotate, with the class that they get."""
+    rotated_by_own: dict[str, str]
+    """Classes of rotary modules that keep their own code, and why."""
 
     def __str__(self) -> str:
         """A line for each class."""
-        lines = [f"{count} x {name}: on situs.attend, its class replaced" for name, count in self._counted().items()]
-        lines += [
-            f"{count} x {name}: on situs.attend, by transformers' interface"
-            for name, count in Counter(type(each).__name__ for each in self.asking).items()
+        lines = [
+            f"{count} x {name}: on situs.attend, its class replaced"
+            for name, count in _counted(each for each, _ in self.replaced).items()
         ]
-        lines += [f"{name}: left as it is, since {why}" for name, why in self.left.items()]
+        exact = {id(each) for each, _ in self.rotating}
+        for ending, modules in (
+            ("", [each for each in self.asking if id(each) not in exact]),
+            (", rotated in float32", [each for each in self.asking if id(each) in exact]),
+        ):
+            lines += [
+                f"{count} x {name}: on situs.attend, by transformers' interface{ending}"
+                for name, count in _counted(modules).items()
+            ]
+        asking = set(map(id, self.asking))
+        lines += [
+            f"{count} x {name}: exact angles, cosines in float32, its class replaced"
+            for name, count in _counted(each for each, _ in self.rotating if id(each) not in asking).items()
+        ]
+        lines += [f"{name}: left as it is, since {why}" for name, why in (self.left | self.rotated_by_own).items()]
         return "\n".join(lines)
 
-    def _counted(self) -> Counter[str]:
-        return Counter((original(each) or type(each)).__name__ for each, _ in self.replaced)
+
+def _counted(modules: Iterable[nn.Module]) -> Counter[str]:
+    """How many modules are of each class, by its name in transformers."""
+    return Counter((original(each) or type(each)).__name__ for each in modules)
 
 
 def plan(model: nn.Module) -> Plan:
     """Look what Situs can take over; nothing is changed."""
     replaced, asking, left = [], [], {}
     for module in model.modules():
-        family, cls = family_of(module), type(module)
+        family, cls = family_of(module), original(module) or type(module)
         if family is not None and (reason := family.cannot(module)):
             left[cls.__name__] = reason
         elif family is not None:
@@ -55,9 +76,10 @@ def plan(model: nn.Module) -> Plan:
             asking.append(module)
         elif _is_attention(cls):
             left[cls.__name__] = "Situs does not know it"
-    return Plan(
-        replaced, asking, left, _configurations(model, {id(each) for each, _ in replaced} | set(map(id, asking)))
-    )
+    served = {id(each) for each, _ in replaced} | set(map(id, asking))
+    rotations = plan_rotations(model, asking)
+    rotating = [(each, rotating_stand_in(each)) for each in rotations.served]
+    return Plan(replaced, asking, left, _configurations(model, served), rotating, rotations.left)
 
 
 def _configurations(model: nn.Module, served: set[int]) -> list[Any]:

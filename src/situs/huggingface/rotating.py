@@ -24,9 +24,9 @@ from situs import models
 from situs.encodings.bands import Bands
 from situs.encodings.base import Encoding
 from situs.huggingface.checking import TOLERANCE
-from situs.huggingface.extending import ROTARY
 from situs.huggingface.families.borrowing import HELD
 from situs.huggingface.interface import PlacedBias, situs_attention
+from situs.huggingface.origin import ROTARY
 from situs.huggingface.planning import plan
 from situs.huggingface.seeing import situs_mask
 from situs.models.extendable import far_layers, full_rotation, why_not

@@ -107,6 +107,13 @@ class Sight:
         """Which keys are real, as a mask."""
         return None if self.real is None else self.real[:, None, None]
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is one query, at the last key, and it sees every key: a decode step."""
+        last = self.queries == 1 and self.first_query == self.first_key + self.keys - 1
+        near = self.rules.window is None or self.keys <= self.rules.window
+        return last and near and self.real is None and self.rules.documents is None
+
     def arguments(self, *, by_row: bool = False, every_query: bool = False) -> dict[str, Any]:
         """What ``attend`` takes. ``by_row`` tells real keys by a mask of one row, which costs nothing where nothing
         else is added; else positions tell them, which leaves padding out: that of keys alone with ``every_query``."""

@@ -21,11 +21,18 @@ class Family(nn.Module):
 
     expects: ClassVar[Expects]
     """Methods of the original that are replaced or called."""
+    rotates: ClassVar[bool] = False
+    """Whether queries and keys are rotated in float32, by cosines that are float32 in any model."""
 
     @classmethod
     def cannot(cls, module: Any) -> str | None:
         """Why a module must keep its own code; None if it need not."""
         return None
+
+    @classmethod
+    def methods(cls, before: type[nn.Module]) -> dict[str, Any]:
+        """Make attributes of the class that stands in from the original."""
+        return {}
 
 
 class Known(NamedTuple):

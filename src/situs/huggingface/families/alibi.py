@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from situs.encodings.bias import OffsetBias, Rule
 from situs.huggingface.families import Expects, Family
 from situs.huggingface.families.common import dropout_of
+from situs.huggingface.families.rotary import rotation_like
 from situs.huggingface.interface import PlacedBias, attended, refuse_weights
 
 
@@ -133,6 +134,14 @@ class Falcon(Family):
         ),
         "_split_heads": ("self", "fused_qkv"),
     }  # fmt: skip
+    rotates: ClassVar[bool] = True
+
+    @classmethod
+    def methods(cls, before: type[nn.Module]) -> dict[str, Any]:
+        """Rotate as the file of the original does."""
+        from transformers.models.falcon import modeling_falcon
+
+        return {"rotated": staticmethod(rotation_like(modeling_falcon.apply_rotary_pos_emb))}
 
     def forward(
         self: Any,
@@ -147,14 +156,12 @@ class Falcon(Family):
         **kwargs: Any,
     ) -> tuple[Tensor, None]:
         """Attend without forming weights."""
-        from transformers.models.falcon.modeling_falcon import apply_rotary_pos_emb
-
         refuse_weights(output_attentions)
         batch, queries, _ = hidden_states.shape
         query, key, value = (each.transpose(1, 2) for each in self._split_heads(self.query_key_value(hidden_states)))
         if alibi is None:
             assert position_embeddings is not None
-            query, key = apply_rotary_pos_emb(query, key, *position_embeddings)  # type: ignore[no-untyped-call]
+            query, key = self.rotated(query, key, *position_embeddings)
         if layer_past is not None:
             key, value = layer_past.update(key, value, self.layer_idx)
         row = None if alibi is None else alibi.view(batch, self.num_heads, 1, -1) * self.inv_norm_factor
