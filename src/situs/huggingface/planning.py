@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from situs.huggingface.classes import family_of, original, stand_in
+from situs.huggingface.classes import family_of, original, stand_in, why_left
 from situs.huggingface.origin import folder_of
 
 
@@ -54,7 +54,7 @@ def plan(model: nn.Module) -> Plan:
         elif _is_attention(cls) and _asks(cls):
             asking.append(module)
         elif _is_attention(cls):
-            left[cls.__name__] = "Situs does not know it"
+            left[cls.__name__] = why_left(module)
     return Plan(
         replaced, asking, left, _configurations(model, {id(each) for each, _ in replaced} | set(map(id, asking)))
     )
