@@ -44,7 +44,6 @@ IMAGES: dict[str, Callable[[], Any]] = {
     "beit, one table": lambda: hf.BeitModel(
         hf.BeitConfig(**{**BEIT, "use_relative_position_bias": False}, use_shared_relative_position_bias=True)
     ),
-    "data2vec": lambda: hf.Data2VecVisionModel(hf.Data2VecVisionConfig(**BEIT)),
     "sam": lambda: sam("sdpa"),
     "sam, eager": lambda: sam("eager"),
     "sam hq": lambda: hf.SamHQVisionModel(hf.SamHQVisionConfig(**SAM)),

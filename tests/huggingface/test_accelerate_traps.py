@@ -102,7 +102,9 @@ def test_udop_sees_patches_of_the_page_beside_its_words() -> None:
     ids=["one axis", "a prefix", "many buckets"],
 )
 def test_udop_may_have_other_axes_and_buckets(axes: list[dict[str, Any]]) -> None:
-    config = hf.UdopConfig(**SEQ2SEQ, max_2d_position_embeddings=64, relative_bias_args=axes)
+    buckets = axes[0].get("relative_attention_num_buckets", 32)  # the decoder shares the table of the text
+    sizes = {**SEQ2SEQ, "max_2d_position_embeddings": 64, "relative_attention_num_buckets": buckets}
+    config = hf.UdopConfig(**sizes, relative_bias_args=axes)
     model, ids = randomised(lambda: hf.UdopForConditionalGeneration(config)), texts(2, 20)
     expect_same(model, **given(model, ids, padding(ids, "right")))
 

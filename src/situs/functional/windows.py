@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float64, Int
 from torch import Tensor
 
 
@@ -37,19 +37,3 @@ def log_coordinates(window: tuple[int, int], trained_window: tuple[int, int]) ->
     edges = torch.tensor([max(size - 1, 1) for size in trained_window], dtype=torch.float64, device="cpu")
     shares = -window_offsets(window).double() * 8 / edges
     return shares.sign() * torch.log2(shares.abs() + 1) / math.log2(8)
-
-
-def bias_of_cells(
-    by_offset: Float[Tensor, "heads down across"],
-) -> Float[Tensor, "heads cells cells"]:
-    """Form the bias of all pairs of cells, row by row, from that of all offsets, query minus key.
-
-    Runs are copied instead of looked up for each pair:
-
-        across   (heads, 2 height - 1, width, width)             offset down, column of the query, column of the key
-        rows     height times (heads, width, height, width)      one for each row of queries
-    """
-    height, width = (by_offset.shape[1] + 1) // 2, (by_offset.shape[2] + 1) // 2
-    across = by_offset.flip(-2, -1).unfold(-1, width, 1).flip(-2)
-    rows = [across[:, height - 1 - row : 2 * height - 1 - row].transpose(1, 2) for row in range(height)]
-    return torch.stack(rows, 1).reshape(len(by_offset), height * width, height * width)

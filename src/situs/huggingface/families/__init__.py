@@ -97,8 +97,6 @@ _KNOWN = (
     Known("slanext", "SLANeXtVisionAttention", "sam", "Sam"),
     Known("seggpt", "SegGptAttention", "sam", "Sam"),
     Known("vitdet", "VitDetAttention", "sam", "VitDet"),
-    Known("beit", "BeitRelativePositionBias", "beit", "WindowTable"),
-    Known("data2vec", "Data2VecVisionRelativePositionBias", "beit", "WindowTable", "data2vec_vision"),
     Known("swinv2", "Swinv2SelfAttention", "swin", "SwinV2"),
     Known("swin2sr", "Swin2SRSelfAttention", "swin", "SwinV2"),
     Known("donut", "DonutSwinSelfAttention", "swin", "Swin", "donut_swin"),

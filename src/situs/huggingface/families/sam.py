@@ -21,7 +21,7 @@ from situs.huggingface.families import Expects, Family
 from situs.huggingface.interface import PlacedBias, attended, dropout_of, refuse_weights
 from situs.positions import PositionsLike
 
-DENSE_UP_TO = 400
+DENSE_UP_TO = 640
 """Cells of a window or an image up to which the layers' own code is the faster way, as measured on the processor."""
 
 
@@ -30,18 +30,15 @@ class RowsAndColumns(ScoreEncoding):
 
     whole = True
     by_features_alone = True
-    num_heads: int
-    head_dim: int
+    heads_apart = True
 
-    def __init__(self, height: int, width: int, *, num_heads: int, head_dim: int) -> None:
+    def __init__(self, height: int, width: int) -> None:
         """
         height: rows of the image.
         width: its columns.
-        num_heads: heads of the queries.
-        head_dim: channels of a head.
         """
         super().__init__()
-        self.height, self.width, self.num_heads, self.head_dim = height, width, num_heads, head_dim
+        self.height, self.width = height, width
         self.features = {"rows": Feature(width=height), "columns": Feature(width=width)}
 
     @without_autocast
@@ -91,8 +88,7 @@ class Cells(Family):
             cells = query.unflatten(2, (height, width))
             rows = torch.einsum("bnhwc,hkc->bnhwk", cells, self.vectors(height, self.rel_pos_h)).flatten(2, 3)
             columns = torch.einsum("bnhwc,wkc->bnhwk", cells, self.vectors(width, self.rel_pos_w)).flatten(2, 3)
-            encoding = RowsAndColumns(height, width, num_heads=num_heads, head_dim=query.shape[-1])
-            bias = PlacedBias(encoding, 0, {"rows": rows, "columns": columns})
+            bias = PlacedBias(RowsAndColumns(height, width), 0, {"rows": rows, "columns": columns})
         out = attended(query, key, value, None, bias=bias, scale=self.scale)
         found: Tensor = self.proj(out.reshape(batch, height, width, -1))
         return found

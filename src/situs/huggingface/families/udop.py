@@ -8,11 +8,10 @@ Here the tables are added up before, for all buckets of all axes together, so th
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int, Num
 from torch import Tensor
 
 from situs.functional.buckets import t5_rows
@@ -67,7 +66,7 @@ def _is_plain(bias: Any, bbox: Tensor | None) -> bool:
     )
 
 
-def _positions(bias: Any, mask: Tensor, bbox: Tensor | None) -> Float[Tensor, "batch sequence"] | Int[Tensor, "1 sequence"]:
+def _positions(bias: Any, mask: Tensor, bbox: Tensor | None) -> Num[Tensor, "batch sequence"]:
     """Where tokens are on a bias' axis, in the dtype of boxes."""
     edges = AXES[type(bias).__name__]
     if edges is None:
@@ -80,10 +79,5 @@ def _rows(bias: Any, positions: Tensor) -> Int[Tensor, "batch query key"]:
     """The bucket of each pair on one axis; steps are counted in float32, as the model counts them."""
     far = bias.max_distance
     offsets = (positions[:, None, :] - positions[:, :, None]).float().mul_(bias.scaling_factor).long()
-    by_offset = _by_offset(bias.relative_attention_num_buckets, far).to(offsets.device)
+    by_offset = t5_rows(bias.relative_attention_num_buckets, far, True).to(offsets.device)
     return by_offset[offsets.clamp_(-far, far).add_(far)]
-
-
-@cache
-def _by_offset(num_buckets: int, max_distance: int) -> Int[Tensor, "offsets"]:
-    return t5_rows(num_buckets, max_distance, True)
