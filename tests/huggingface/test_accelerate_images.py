@@ -178,7 +178,9 @@ def test_data2vec_gains_nothing_and_is_left_with_a_reason() -> None:
 
 
 def test_inputs_that_the_self_test_cannot_make_are_named() -> None:
-    model = randomised(lambda: hf.Pix2StructVisionModel(hf.Pix2StructVisionConfig(**SIZES, d_kv=8, d_ff=48, seq_len=64)))
+    model = randomised(
+        lambda: hf.Pix2StructVisionModel(hf.Pix2StructVisionConfig(**SIZES, d_kv=8, d_ff=48, seq_len=64))
+    )
     message = (
         r"^check must be False for Pix2StructVisionModel, since it does not take the texts, sounds, features of sounds "
         r"or images that the self-test makes \(ValueError: its main input is flattened_patches\); got True\.$"

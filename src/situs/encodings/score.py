@@ -54,7 +54,7 @@ class ScoreEncoding(Encoding):
     """Whether it computes with neither queries nor keys, so that these may be rotated before they are cached."""
 
     heads_apart: bool = False
-    """Whether it forms its term for some of the heads, given these alone; kernels then take as many as a cache holds."""
+    """Whether it forms its term for some of the heads, given these alone; kernels take as many as a cache holds."""
 
     @property
     def borrowed(self) -> tuple[nn.Module, ...]:

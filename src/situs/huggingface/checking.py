@@ -20,8 +20,8 @@ class AccelerationError(RuntimeError):
 
 
 def answers(model: nn.Module) -> dict[str, Tensor]:
-    """What a model gives for a text alone, padded on either side, and behind a cache, for sounds or for images, and what
-    layers give that are tested by themselves; none of it is random."""
+    """What a model gives for a text alone, padded on either side, and behind a cache, for sounds or for images, and
+    what layers give that are tested by themselves; none of it is random."""
     training, device = model.training, next(model.parameters()).device
     model.eval()
     try:

@@ -55,7 +55,7 @@ class LongT5Local(Family):
 class LongT5Global(Family):
     """A layer of LongT5's encoder that sees summaries of blocks beside what is near.
 
-    It has its queries in blocks already, each with the keys of three blocks and all summaries, and one bias for the two.
+    It has its queries in blocks already, each with the keys of three blocks and all summaries, and one bias for both.
     That stays; scores and weights are not formed.
     """
 
@@ -108,4 +108,4 @@ class LongT5Global(Family):
 
     def heads(self: Any, states: Tensor) -> Tensor:
         """Channels by head, (batch x blocks, heads, sequence, head_dim)."""
-        return states.flatten(0, 1).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+        return states.reshape(-1, states.shape[2], self.n_heads, self.key_value_proj_dim).transpose(1, 2)

@@ -132,5 +132,5 @@ class VitDet(Cells):
         """The vector of each pair of rows or of columns, (size, size, head_dim)."""
         from transformers.models.vitdet.modeling_vitdet import get_rel_pos
 
-        found: Tensor = get_rel_pos(size, size, table)  # type: ignore[no-untyped-call]
+        found: Tensor = get_rel_pos(size, size, table)
         return found

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 

@@ -1,8 +1,8 @@
 """UDOP's encoder: T5's buckets of offsets in the text, and of offsets of boxes across and down the page.
 
 Boxes lie anywhere, so that the bias stays one of all pairs, which the encoder makes once for all layers. Its own code
-looks each axis up for itself, adds the three up, and lays them out with heads last, which every layer then turns round.
-Here the tables are added up before, for all buckets of all axes together, so that a pair is looked up once, heads first.
+looks each axis up for itself, adds the three up and leaves heads last, which every layer then turns round. Here the
+tables are added up before, for all buckets of all axes together, so that a pair is looked up once, heads first.
 """
 
 from __future__ import annotations
