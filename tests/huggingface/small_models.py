@@ -41,6 +41,11 @@ REPLACED: dict[str, Callable[[], Any]] = {
         hf.SwitchTransformersConfig(**SEQ2SEQ, num_experts=2, expert_capacity=3000)
     ),
     "longt5": lambda: hf.LongT5ForConditionalGeneration(hf.LongT5Config(**SEQ2SEQ, local_radius=5)),
+    "longt5, summaries": lambda: hf.LongT5ForConditionalGeneration(
+        hf.LongT5Config(
+            **SEQ2SEQ, local_radius=5, encoder_attention_type="transient-global", global_block_size=4
+        )
+    ),
     "udop": lambda: hf.UdopForConditionalGeneration(hf.UdopConfig(**SEQ2SEQ, max_2d_position_embeddings=64)),
     "pix2struct text": lambda: hf.Pix2StructTextModel(
         hf.Pix2StructTextConfig(
@@ -116,7 +121,7 @@ EVERY = {**REPLACED, **ASKING}
 DECODERS = [name for name in EVERY if name.startswith(
     ("bloom", "mpt", "falcon", "llama", "mistral", "qwen", "gemma", "gpt", "phi", "opt", "inkling", "codegen")
 )]  # fmt: skip
-PAIRED = ["t5", "mt5", "umt5", "switch", "longt5", "udop", "bart"]
+PAIRED = ["t5", "mt5", "umt5", "switch", "longt5", "longt5, summaries", "udop", "bart"]
 """With an encoder and a decoder."""
 
 

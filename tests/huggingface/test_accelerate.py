@@ -285,10 +285,16 @@ def test_packed_documents_do_not_see_each_other(name: str) -> None:
     expect_close(found, expected, 1e-5)
 
 
+COMPILED = ["t5", "bloom", "deberta v3", "llama"]
+COMPILED_LATER = [
+    "inkling", "longt5", "longt5, summaries", "pix2struct text", "udop", "layoutlmv3", "gpt-j", "codegen",
+]  # fmt: skip
+
+
 @pytest.mark.thin(2)
 @pytest.mark.compiled
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # BLOOM's own GELU, under dynamo
-@pytest.mark.parametrize("name", ["t5", "bloom", "deberta v3", "llama"])
+@pytest.mark.parametrize("name", [*COMPILED, *(pytest.param(name, marks=pytest.mark.heavy) for name in COMPILED_LATER)])
 def test_compiled_models_give_the_same(name: str) -> None:
     model, ids = made(name), texts(2, 20)
     mask = padding(ids, "left")

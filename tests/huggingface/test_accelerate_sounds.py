@@ -202,3 +202,16 @@ def test_conformers_are_described() -> None:
         "1 x SeamlessM4Tv2ConformerEncoder: on situs.attend, its class replaced\n"
         "3 x SeamlessM4Tv2ConformerSelfAttention: on situs.attend, its class replaced"
     )
+
+
+@pytest.mark.heavy
+@pytest.mark.compiled
+@pytest.mark.parametrize(
+    "name", ["wav2vec2-conformer", "wav2vec2-bert", "seamless", "seamless v2", "parakeet", "speecht5", "wavlm"]
+)
+def test_compiled_models_of_sounds_give_the_same(name: str) -> None:
+    model, given = made_sound(name), sounds(name, 20, padded=True)
+    expected = heard(model, name, given)
+    compiled = torch.compile(accelerate(model), backend="aot_eager")
+    for found, wanted in zip(heard(compiled, name, given), expected, strict=True):
+        expect_close(found, wanted, 1e-5)

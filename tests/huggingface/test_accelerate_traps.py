@@ -1,5 +1,6 @@
 """What models of transformers do otherwise than their papers or settings say, accelerated as they do it."""
 
+import random
 from typing import Any
 
 import pytest
@@ -84,13 +85,40 @@ def test_xlnet_remembers_earlier_segments() -> None:
     expect_same(model, input_ids=ids[:, 14:], mems=memories, use_mems=True)
 
 
-@pytest.mark.filterwarnings("ignore:Some attention of LongT5ForConditionalGeneration keeps its own code")
-def test_longt5_with_summaries_of_blocks_keeps_its_own_encoder() -> None:
-    config = hf.LongT5Config(**SEQ2SEQ, local_radius=5, encoder_attention_type="transient-global", global_block_size=4)
-    model, ids = randomised(lambda: hf.LongT5ForConditionalGeneration(config)), texts(2, 30)
+def test_udop_sees_patches_of_the_page_beside_its_words() -> None:
+    config = hf.UdopConfig(**SEQ2SEQ, max_2d_position_embeddings=64, image_size=32, patch_size=8)
+    model, ids = randomised(lambda: hf.UdopForConditionalGeneration(config)), texts(2, 20)
+    pixels = torch.randn(2, 3, 32, 32)
+    expect_same(model, **given(model, ids, padding(ids, "right")), pixel_values=pixels)
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        [{"type": "vertical"}],
+        [{"type": "1d"}, {"type": "horizontal", "prefix_bucket": True}],
+        [{"type": each, "relative_attention_num_buckets": 64} for each in ("1d", "horizontal", "vertical")],
+    ],
+    ids=["one axis", "a prefix", "many buckets"],
+)
+def test_udop_may_have_other_axes_and_buckets(axes: list[dict[str, Any]]) -> None:
+    buckets = axes[0].get("relative_attention_num_buckets", 32)  # the decoder shares the table of the text
+    sizes = {**SEQ2SEQ, "max_2d_position_embeddings": 64, "relative_attention_num_buckets": buckets}
+    config = hf.UdopConfig(**sizes, relative_bias_args=axes)
+    model, ids = randomised(lambda: hf.UdopForConditionalGeneration(config)), texts(2, 20)
     expect_same(model, **given(model, ids, padding(ids, "right")))
-    with pytest.warns(UserWarning, match="LongT5TransientGlobalAttention: left as it is, since Situs does not know it"):
-        accelerate(model)
+
+
+def test_udop_stretches_boxes_at_random_while_it_learns() -> None:
+    axes = [{"type": "1d"}, {"type": "horizontal", "augmentation": True}]
+    config = hf.UdopConfig(**SEQ2SEQ, max_2d_position_embeddings=64, relative_bias_args=axes)
+    model, ids = randomised(lambda: hf.UdopForConditionalGeneration(config)).train(), texts(2, 20)
+    found = []
+    for _ in range(2):
+        random.seed(3)
+        found.append(model.encoder.relative_bias(torch.ones(2, 20), given(model, ids)["bbox"]))
+        accelerate(model, check=False)
+    assert torch.equal(*found)
 
 
 def test_pages_of_a_cache_are_refused() -> None:

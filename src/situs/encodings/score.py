@@ -53,6 +53,9 @@ class ScoreEncoding(Encoding):
     by_features_alone: bool = False
     """Whether it computes with neither queries nor keys, so that these may be rotated before they are cached."""
 
+    heads_apart: bool = False
+    """Whether it forms its term for some of the heads, given these alone; kernels take as many as a cache holds."""
+
     @property
     def borrowed(self) -> tuple[nn.Module, ...]:
         """Modules that are another's and that the term is computed with, such as the attention's own projections. Their

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-TOKENS, SEEN, PADDING, SAMPLES, FRAMES = 9, 6, 3, 8000, 96
+from situs.huggingface.classes import family_of
+
+TOKENS, SEEN, PADDING, SAMPLES, FRAMES, PIXELS = 9, 6, 3, 8000, 96, 512
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 """Of the largest output: what sums in another order may change, and wrong positions exceed."""
 
@@ -18,14 +20,17 @@ class AccelerationError(RuntimeError):
 
 
 def answers(model: nn.Module) -> dict[str, Tensor]:
-    """What a model gives for a text alone, padded on either side, and behind a cache, or for sounds; none of it is
-    random."""
+    """What a model gives for a text alone, padded on either side, and behind a cache, for sounds or for images, and
+    what layers give that are tested by themselves; none of it is random."""
     training, device = model.training, next(model.parameters()).device
     model.eval()
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            return _answers(model, device)
+            of_layers = _of_layers(model)
+            if of_layers and model.main_input_name == "pixel_values":
+                return of_layers
+            return _answers(model, device) | of_layers
     finally:
         model.train(training)
 
@@ -36,8 +41,8 @@ def answers_before(model: nn.Module) -> dict[str, Tensor]:
         return answers(model)
     except Exception as problem:
         raise ValueError(
-            f"check must be False for {type(model).__name__}, since it does not take the texts, sounds or features of "
-            f"sounds that the self-test makes ({type(problem).__name__}: {problem}); got True."
+            f"check must be False for {type(model).__name__}, since it does not take the texts, sounds, features of "
+            f"sounds or images that the self-test makes ({type(problem).__name__}: {problem}); got True."
         ) from problem
 
 
@@ -49,6 +54,8 @@ def _answers(model: Any, device: torch.device) -> dict[str, Tensor]:
             return _of_sounds(model, device, (SAMPLES,))
         case "input_features":
             return _of_sounds(model, device, (FRAMES, _width(model.config)))
+        case "pixel_values":
+            return _of_images(model, device)
         case other:
             raise ValueError(f"its main input is {other}")
 
@@ -84,6 +91,32 @@ def _of_sounds(model: Any, device: torch.device, shape: tuple[int, ...]) -> dict
         "a sound beside a shorter one": padded[0],
         "a shorter sound": padded[1, : padded.shape[1] // 3],
     }
+
+
+def _of_images(model: Any, device: torch.device) -> dict[str, Tensor]:
+    """Of images as large as the model takes them."""
+    size = getattr(model.config, "image_size", None)
+    if size is None:
+        raise ValueError("its configuration does not tell how large its images are")
+    height, width = size if isinstance(size, (tuple, list)) else (size, size)
+    if max(height, width) > PIXELS:
+        raise ValueError(f"its images are of {height} x {width} pixels")
+    images = torch.randn(2, getattr(model.config, "num_channels", 3), height, width, device=device)
+    return {"images": _first(model(pixel_values=images.to(next(model.parameters()).dtype)))}
+
+
+def _of_layers(model: nn.Module) -> dict[str, Tensor]:
+    """Of layers that are tested by themselves, one of each size."""
+    found: dict[str, Tensor] = {}
+    known = set()
+    for name, module in model.named_modules():
+        family = family_of(module)
+        states = None if family is None else family.sample(module)
+        sizes = (type(module), *(each.shape for each in module.parameters()))
+        if states is not None and sizes not in known:
+            known.add(sizes)
+            found[f"states of {name}"] = _first(module(states))
+    return found
 
 
 def _width(config: Any) -> int:

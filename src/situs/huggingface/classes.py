@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from torch import nn
 
-from situs.huggingface.families import FAMILIES, Family, Known
+from situs.huggingface.families import FAMILIES, LEFT, Family, Known
 from situs.huggingface.origin import ROTARY, folder_of
 
 SEPARATED = "__"
@@ -57,6 +57,11 @@ def family_of(module: nn.Module) -> type[Family] | None:
     return None if known is None else _family(known)
 
 
+def why_left(module: nn.Module) -> str:
+    """Why attention that belongs to no family keeps its own code."""
+    return LEFT.get(_name(type(module)), "Situs does not know it")
+
+
 def _family(known: Known) -> type[Family]:
     found: type[Family] = getattr(import_module(f"situs.huggingface.families.{known.file}"), known.family)
     return found
@@ -72,7 +77,8 @@ def _known(name: str) -> Known:
 @cache
 def _made(name: str) -> type[nn.Module]:
     known = _known(name)
-    before = getattr(import_module(f"transformers.models.{known.model}.modeling_{known.model}"), known.cls)
+    file = f"modeling_{known.modelling or known.model}"
+    before = getattr(import_module(f"transformers.models.{known.model}.{file}"), known.cls)
     family = _family(known)
     for method, expected in family.expects.items():
         found = tuple(inspect.signature(getattr(before, method)).parameters) if hasattr(before, method) else ()

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.utils import output_capturing
 
 from situs.attention import attend
 from situs.encodings.base import Encoding
@@ -134,13 +135,29 @@ def _adds_to_pairs_alone(
     )
 
 
+def dropout_of(module: nn.Module, dropout: Any) -> float:
+    """The dropout of weights that is in force in a module: a number, torch's module, or SEW-D's own."""
+    if not module.training:
+        return 0.0
+    return float(getattr(dropout, "p", getattr(dropout, "drop_prob", dropout)))
+
+
 def refuse_weights(output_attentions: object) -> None:
-    """Raise if weights are asked for."""
-    if output_attentions:
+    """Raise if weights are asked for, of this layer or, where layers are not told, of the model."""
+    if output_attentions or _are_recorded():
         raise ValueError(
             "output_attentions must be False while a model is accelerated, since no weights are formed; got True. Call "
             "situs.huggingface.restore(model) first."
         )
+
+
+def _are_recorded() -> bool:
+    """Whether transformers records what layers give as their weights; not told inside a compiled graph."""
+    if torch.compiler.is_compiling():
+        return False
+    recorded = getattr(output_capturing, "_active_collector", None)
+    names = None if recorded is None else recorded.get()
+    return any(name.endswith("attentions") for name in names or ())
 
 
 def register() -> None:

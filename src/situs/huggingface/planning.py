@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from situs.huggingface.classes import family_of, original, rotating_stand_in, stand_in
+from situs.huggingface.classes import family_of, original, rotating_stand_in, stand_in, why_left
 from situs.huggingface.origin import folder_of
 from situs.huggingface.planning_rotation import plan_rotations
 
@@ -75,7 +75,7 @@ def plan(model: nn.Module) -> Plan:
         elif _is_attention(cls) and _asks(cls):
             asking.append(module)
         elif _is_attention(cls):
-            left[cls.__name__] = "Situs does not know it"
+            left[cls.__name__] = why_left(module)
     served = {id(each) for each, _ in replaced} | set(map(id, asking))
     rotations = plan_rotations(model, asking)
     rotating = [(each, rotating_stand_in(each)) for each in rotations.served]

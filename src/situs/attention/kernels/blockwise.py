@@ -32,6 +32,7 @@ from situs.positions import Positions, query_slots
 from situs.rotation.watching import is_differentiated, is_plain
 
 FEW_QUERIES = 64  # of a tile, where a term by content passes through many tensors of its size on the way
+MANY_QUERIES = 512  # of a tile of few heads, whose term is formed for these alone
 KEPT = 1 << 18  # so few scores in all are not formed again
 INPUTS = len(Inputs._fields)
 LONG = 256  # keys, below which finding far ones costs more than it saves
@@ -136,12 +137,12 @@ def _as_it_is(tensor: Tensor) -> Tensor:
 class AskedTerm(Term, Tails):
     """The sum of what encodings say of a tile, and of the caller's mask."""
 
-    heads_apart = False
-
     def __init__(self, request: Request, tensors: Sequence[Tensor]) -> None:
         self.request, self.tensors = request, tensors
         self.gathers = bool(request.values)
-        self.queries = FEW_QUERIES if request.contents else self.queries
+        self.heads_apart = _has_heads_apart(request)
+        if request.contents:
+            self.queries = MANY_QUERIES if self.heads_apart else FEW_QUERIES
         self.gradients: list[Tensor | None] = [None] * len(tensors)
         self.traced = False
         self.tails = self if _has_tails(request) else None
@@ -281,6 +282,12 @@ class AskedTerm(Term, Tails):
 
 def _sum(term: Tensor | None, added: Tensor) -> Tensor:
     return added if term is None else term + added
+
+
+def _has_heads_apart(request: Request) -> bool:
+    """Whether terms alone that take some heads by themselves are added."""
+    alone = not (request.biases or request.values or request.cumulated) and request.mask is None
+    return alone and bool(request.contents) and all(each.heads_apart for each in request.contents)
 
 
 def _has_tails(request: Request) -> bool:

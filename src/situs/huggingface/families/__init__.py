@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from torch import nn
+from torch import Tensor, nn
 
 Expects: TypeAlias = Mapping[str, tuple[str, ...]]
 """Methods, with the parameters that they must begin with."""
@@ -34,6 +34,12 @@ class Family(nn.Module):
         """Make attributes of the class that stands in from the original."""
         return {}
 
+    @classmethod
+    def sample(cls, module: Any) -> Tensor | None:
+        """What the self-test runs a module on by itself, where inputs of its model are too large for a test; None where
+        the model is run."""
+        return None
+
 
 class Known(NamedTuple):
     """A class of transformers, and the methods that it gets."""
@@ -42,6 +48,8 @@ class Known(NamedTuple):
     cls: str
     file: str
     family: str
+    modelling: str | None = None
+    """The file of transformers that has it, where that is not called like the model."""
 
 
 _KNOWN = (
@@ -51,9 +59,11 @@ _KNOWN = (
     Known("switch_transformers", "SwitchTransformersAttention", "t5", "T5"),
     Known("umt5", "UMT5Attention", "t5", "UMT5"),
     Known("longt5", "LongT5Attention", "t5", "T5"),
-    Known("longt5", "LongT5LocalAttention", "t5", "LongT5Local"),
+    Known("longt5", "LongT5LocalAttention", "longt5", "LongT5Local"),
+    Known("longt5", "LongT5TransientGlobalAttention", "longt5", "LongT5Global"),
     Known("pix2struct", "Pix2StructTextAttention", "t5", "Pix2Struct"),
     Known("udop", "UdopAttention", "t5", "T5"),
+    Known("udop", "RelativePositionBiasAggregated", "udop", "UdopBias"),
     Known("bloom", "BloomAttention", "alibi", "Bloom"),
     Known("mpt", "MptAttention", "alibi", "Mpt"),
     Known("mpt", "MptBlock", "alibi", "MptBlock"),
@@ -81,6 +91,29 @@ _KNOWN = (
     Known("wavlm", "WavLMAttention", "wavlm", "WavLM"),
     Known("layoutlmv3", "LayoutLMv3SelfAttention", "layoutlmv3", "LayoutLMv3"),
     Known("layoutlmv3", "LayoutLMv3Encoder", "layoutlmv3", "LayoutLMv3Encoder"),
+    Known("sam", "SamVisionAttention", "sam", "Sam"),
+    Known("sam", "SamVisionSdpaAttention", "sam", "Sam"),
+    Known("sam_hq", "SamHQVisionAttention", "sam", "Sam"),
+    Known("sam_hq", "SamHQVisionSdpaAttention", "sam", "Sam"),
+    Known("got_ocr2", "GotOcr2VisionAttention", "sam", "Sam"),
+    Known("deepseek_ocr2", "DeepseekOcr2SamVisionAttention", "sam", "Sam"),
+    Known("deepseek_ocr2", "DeepseekOcr2SamVisionSdpaAttention", "sam", "Sam"),
+    Known("unlimited_ocr", "UnlimitedOcrSamVisionAttention", "sam", "Sam"),
+    Known("unlimited_ocr", "UnlimitedOcrSamVisionSdpaAttention", "sam", "Sam"),
+    Known("pp_formulanet", "PPFormulaNetVisionAttention", "sam", "Sam"),
+    Known("slanext", "SLANeXtVisionAttention", "sam", "Sam"),
+    Known("seggpt", "SegGptAttention", "sam", "Sam"),
+    Known("vitdet", "VitDetAttention", "sam", "VitDet"),
+    Known("swinv2", "Swinv2SelfAttention", "swin", "SwinV2"),
+    Known("swin2sr", "Swin2SRSelfAttention", "swin", "SwinV2"),
+    Known("donut", "DonutSwinSelfAttention", "swin", "Swin", "donut_swin"),
+    Known("maskformer", "MaskFormerSwinSelfAttention", "swin", "Swin", "maskformer_swin"),
+    Known("clap", "ClapAudioSelfAttention", "swin", "Swin"),
 )
 FAMILIES: Mapping[str, Known] = MappingProxyType({f"{each.model}_{each.cls}": each for each in _KNOWN})
 """By the name of the class that stands in."""
+LEFT: Mapping[str, str] = MappingProxyType({
+    "data2vec_Data2VecVisionSdpaSelfAttention": "torch's own attention takes its bias of all pairs as it is",
+    "data2vec_Data2VecVisionSelfAttention": 'attn_implementation="sdpa" forms no weights',
+})  # fmt: skip
+"""Attention classes that would gain nothing, and why; by model and name, as in the table."""

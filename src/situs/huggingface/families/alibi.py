@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from situs.encodings.bias import OffsetBias, Rule
 from situs.huggingface.families import Expects, Family
-from situs.huggingface.families.common import dropout_of
 from situs.huggingface.families.rotary import rotation_like
-from situs.huggingface.interface import PlacedBias, attended, refuse_weights
+from situs.huggingface.interface import PlacedBias, attended, dropout_of, refuse_weights
 
 
 class Bloom(Family):

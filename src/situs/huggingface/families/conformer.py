@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from situs.huggingface.families import Expects, Family
-from situs.huggingface.families.common import dropout_of
 from situs.huggingface.families.rows import RowScore, transformer_xl
-from situs.huggingface.interface import PlacedBias, attended, refuse_weights
+from situs.huggingface.interface import PlacedBias, attended, dropout_of, refuse_weights
 from situs.huggingface.seeing import Rules, Sight
 
 DENSE_UP_TO = {"relative": 640, "relative_key": 160}

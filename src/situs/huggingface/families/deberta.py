@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from situs.functional.buckets import deberta_rows
 from situs.huggingface.families import Expects, Family
-from situs.huggingface.families.common import dropout_of
 from situs.huggingface.families.rows import RowScore
-from situs.huggingface.interface import PlacedBias, attended, refuse_weights
+from situs.huggingface.interface import PlacedBias, attended, dropout_of, refuse_weights
 from situs.huggingface.seeing import Rules, Sight
 
 

@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from situs.huggingface.families import Expects, Family
-from situs.huggingface.families.common import dropout_of
-from situs.huggingface.interface import attended, refuse_weights
+from situs.huggingface.interface import attended, dropout_of, refuse_weights
 
 
 class LayoutLMv3Encoder(Family):

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from situs.huggingface.families import Expects, Family
 from situs.huggingface.families.borrowing import t5_bias
-from situs.huggingface.families.common import dropout_of
-from situs.huggingface.interface import PlacedBias, attended, refuse_weights
+from situs.huggingface.interface import PlacedBias, attended, dropout_of, refuse_weights
 
 BUCKETS, FARTHEST = 32, 128  # whatever a configuration says
 

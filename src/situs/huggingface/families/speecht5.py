@@ -9,9 +9,8 @@ from torch import Tensor
 from transformers import EncoderDecoderCache
 
 from situs.huggingface.families import Expects, Family
-from situs.huggingface.families.common import dropout_of
 from situs.huggingface.families.rows import RowScore
-from situs.huggingface.interface import PlacedBias, attended, refuse_weights
+from situs.huggingface.interface import PlacedBias, attended, dropout_of, refuse_weights
 
 DENSE_UP_TO = 160
 """Frames of a sound up to which a bias of all pairs is the faster way, as measured on the processor."""

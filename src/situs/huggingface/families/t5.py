@@ -2,21 +2,16 @@
 
 Their layers ask transformers' interface and hand a dense bias to it. Here ``compute_bias`` gives an encoding instead,
 which reads the model's own table; nothing between the two does arithmetic on it. Cross-attention of the first block
-would make a bias of zeros for all pairs, and is told that there is none. LongT5's encoder has code of its own for the
-keys that are near.
+would make a bias of zeros for all pairs, and is told that there is none.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from torch import Tensor
-
 from situs.huggingface.families import Expects, Family
 from situs.huggingface.families.borrowing import t5_bias
-from situs.huggingface.families.common import dropout_of
-from situs.huggingface.interface import PlacedBias, attended, refuse_weights
-from situs.huggingface.seeing import Rules, Sight
+from situs.huggingface.interface import PlacedBias
 
 
 class UMT5(Family):
@@ -76,37 +71,3 @@ class Pix2Struct(T5):
     def tells_ahead(self) -> bool:
         """Count keys ahead as distance 0."""
         return False
-
-
-class LongT5Local(Family):
-    """A layer of LongT5's encoder that sees ``local_radius`` keys on either side."""
-
-    expects: ClassVar[Expects] = {"forward": ("self", "hidden_states", "mask", "position_bias", "output_attentions")}
-
-    def forward(
-        self: Any,
-        hidden_states: Tensor,
-        mask: Tensor | None = None,
-        position_bias: PlacedBias | None = None,
-        output_attentions: bool = False,
-    ) -> Any:
-        """Attend in a window; the mask has blocks of queries with the keys of three blocks, and hides by distance."""
-        refuse_weights(output_attentions)
-        if mask is None:
-            raise ValueError(
-                "mask must be given while a model is accelerated, since LongT5 hides far keys by it; got None. Call "
-                "situs.huggingface.restore(model) first."
-            )
-        batch, tokens, _ = hidden_states.shape
-        if position_bias is None:
-            tabled = self.has_relative_attention_bias
-            position_bias = PlacedBias(buckets_of(self, bidirectional=not self.is_decoder) if tabled else None)
-        query, key, value = (
-            each(hidden_states).view(batch, tokens, self.n_heads, -1).transpose(1, 2)
-            for each in (self.q, self.k, self.v)
-        )
-        # a token sees itself where it is real: (batch, 1, block, query, 3 blocks of keys) -> (batch, token)
-        real = mask[:, 0].diagonal(self.block_len, dim1=-2, dim2=-1).flatten(1)[:, :tokens].bool()
-        near = Sight(Rules(window=self.block_len), tokens, tokens, 0, 0, None if bool(real.all()) else real)
-        out = attended(query, key, value, near, bias=position_bias, scale=1.0, dropout=dropout_of(self, self.dropout))
-        return self.o(out.reshape(batch, tokens, -1)), position_bias

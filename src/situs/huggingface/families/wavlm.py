@@ -10,8 +10,7 @@ from torch import Tensor
 from situs.encodings.gated import GatedBias
 from situs.huggingface.families import Expects, Family
 from situs.huggingface.families.borrowing import borrowing
-from situs.huggingface.families.common import dropout_of
-from situs.huggingface.interface import PlacedBias, attended, refuse_weights
+from situs.huggingface.interface import PlacedBias, attended, dropout_of, refuse_weights
 from situs.huggingface.seeing import Rules, Sight
 from situs.positions import Positions
 

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from situs.huggingface.families import Expects, Family
-from situs.huggingface.families.common import dropout_of
 from situs.huggingface.families.rows import transformer_xl
-from situs.huggingface.interface import PlacedBias, attended, refuse_weights
+from situs.huggingface.interface import PlacedBias, attended, dropout_of, refuse_weights
 
 
 class XLNet(Family):
