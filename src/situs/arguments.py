@@ -198,10 +198,13 @@ def require_tensor(name: str, given: object, reason: str) -> Tensor:
 
 
 def require_floating(name: str, given: object, reason: str) -> Tensor:
-    """A tensor of a real floating-point dtype."""
-    if isinstance(given, Tensor) and given.is_floating_point():
+    """A tensor of a real floating-point dtype of 16 bits or more."""
+    if isinstance(given, Tensor) and given.is_floating_point() and given.dtype.itemsize > 1:
         return given
     tensor = require_tensor(name, given, reason)
+    if tensor.is_floating_point():
+        cure = f"Convert it with {name}.to(torch.bfloat16)."
+        refuse(TypeError, name, "have 16 bits or more per number", reason, str(tensor.dtype), cure)
     cure = f"Use torch.view_as_real({name})." if tensor.is_complex() else f"Convert it with {name}.float()."
     refuse(TypeError, name, "be of a real floating-point dtype", reason, str(tensor.dtype), cure)
 

@@ -151,6 +151,24 @@ def test_a_scale_that_learns_is_refused() -> None:
         attend(*tensors(4, 4), scale=torch.tensor(0.5, requires_grad=True))  # type: ignore[arg-type]
 
 
+def test_a_scale_by_which_float32_cannot_be_divided_is_refused() -> None:
+    with raises_exactly(
+        ValueError,
+        "scale must be 0 or at least 1e-30 in size, since what is not scaled is divided by it; got 1e-38.",
+    ):
+        attend(*tensors(4, 4), scale=1e-38)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_numbers_of_eight_bits_are_refused(dtype: torch.dtype) -> None:
+    with raises_exactly(
+        TypeError,
+        f"query must have 16 bits or more per number, since attention computes with fractions; got {dtype}. Convert it "
+        "with query.to(torch.bfloat16).",
+    ):
+        attend(*(each.to(dtype) for each in tensors(4, 4)))
+
+
 def test_heads_must_be_there() -> None:
     with raises_exactly(
         ValueError, "query heads must be a multiple of key heads, since each key head serves as many; got 0 and 0."

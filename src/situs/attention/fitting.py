@@ -26,6 +26,8 @@ from situs.encodings.value_map import ValueMap
 from situs.functional.heads import require_shared
 from situs.positions import Positions
 
+SMALLEST = 1e-30  # of a scale: numbers divided by a smaller one are past what float32 holds
+
 
 def require_tensors(query: Any, key: Any, value: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values that belong together; under autocast those of several dtypes are cast, as torch casts
@@ -33,7 +35,7 @@ def require_tensors(query: Any, key: Any, value: Any) -> tuple[Tensor, Tensor, T
     if (
         isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)
         and query.ndim == key.ndim == value.ndim == 4
-        and query.dtype == key.dtype == value.dtype and query.is_floating_point()
+        and query.dtype == key.dtype == value.dtype and query.is_floating_point() and query.dtype.itemsize > 1
         and query.device == key.device == value.device
         and query.shape[0] == key.shape[0] and key.shape[:3] == value.shape[:3]
         and query.shape[3] == key.shape[3] and query.shape[3] and key.shape[1]
@@ -194,7 +196,11 @@ def require_scale(scale: Any) -> float:
             TypeError, "scale", "be a number that does not learn", "kernels take a plain one", told(scale),
             "Multiply the queries by it.",
         )  # fmt: skip
-    return require_number("scale", scale, "it multiplies q . k")
+    number = require_number("scale", scale, "it multiplies q . k")
+    if 0 < abs(number) < SMALLEST:
+        rule = f"be 0 or at least {SMALLEST} in size"
+        refuse(ValueError, "scale", rule, "what is not scaled is divided by it", told(number))
+    return number
 
 
 def require_softmax(query: Tensor, chunk: object, softcap: object, sinks: Any) -> float | None:
