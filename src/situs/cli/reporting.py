@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from situs.cli.interrupting import stop_printing
 
 if TYPE_CHECKING:
-    from situs.lab.running.store import Finished, Whole, Written
+    from situs.lab.running.store import Sound, Written
 
-W = TypeVar("W", bound="Whole")
+W = TypeVar("W", bound="Sound")
 KEPT = ("--report", "--out", "--json")
 """Options that a report goes with."""
 
@@ -29,7 +29,7 @@ class Reported(Generic[W]):
     does: str
     """What a report does not do: train, say, as one says of the report that it trains nothing."""
     whole: type[W]
-    kind: type[Finished]
+    kind: type[Sound]
 
     def require_alone(self, options: argparse.Namespace) -> None:
         """Raise if options are given that a report of finished trials would ignore."""
