@@ -98,9 +98,9 @@ def add_commands(commands: Commands) -> None:
 def cure(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
     """Say what may have been meant by arguments that the command does not know."""
     word = unknown[0].partition("=")[0]
-    if not word.startswith("-"):
-        return f". Encodings are given with --encodings {word}"
     known = [option for action in parser._actions for option in action.option_strings if option.startswith("--")]
+    if not word.startswith("-"):
+        return f". Encodings are given with --encodings {word}" if "--encodings" in known else ""
     near = [option for option in known if option.startswith(word)] or difflib.get_close_matches(word, known, n=1)
     return f". Did you mean {near[0]}?" if near else ""
 

@@ -7,14 +7,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from situs.cli.interrupting import stop_printing
 
-if TYPE_CHECKING:
-    from situs.lab.running.store import Finished, Whole, Written
-
-W = TypeVar("W", bound="Whole")
+W = TypeVar("W")
 KEPT = ("--report", "--out", "--json")
 """Options that a report goes with."""
 
@@ -29,7 +26,9 @@ class Reported(Generic[W]):
     does: str
     """What a report does not do: train, say, as one says of the report that it trains nothing."""
     whole: type[W]
-    kind: type[Finished]
+    """The kind of records.json and plan.json."""
+    kind: type[Any]
+    """Of the records of trials."""
 
     def require_alone(self, options: argparse.Namespace) -> None:
         """Raise if options are given that a report of finished trials would ignore."""
@@ -50,13 +49,16 @@ class Reported(Generic[W]):
 
         named = path.name == RECORDS
         folder = path.parent if named else path
-        stopped: Written[W] = Written(None) if named else read_stopped(folder, self.whole, self.kind)
+        whole: Any = self.whole
+        stopped = Written[Any](None) if named else read_stopped(folder, whole, self.kind)
         for name, reason in stopped.unread.items():
             print(f"situs {self.command}: {folder / name} cannot be read: {reason}. It is left out.", file=sys.stderr)
         if stopped.records is not None:
-            return stopped.records, folder
+            found: W = stopped.records
+            return found, folder
         try:
-            return read_record(self.whole, folder / RECORDS), folder
+            found = read_record(whole, folder / RECORDS)
+            return found, folder
         except DamagedError as problem:
             raise ValueError(f"{problem} Run the {self.run} again: finished trials are kept.") from problem
         except OSError as problem:

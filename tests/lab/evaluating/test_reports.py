@@ -208,3 +208,18 @@ def test_trials_without_a_plan_say_how_to_go_on(tmp_path: Path, capsys: pytest.C
         f"got {folder}, where 2 trials are finished and the others are not. Run the same command again: it goes on "
         "from there.\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--timeout=3"], "unrecognized arguments: --timeout=3. Did you mean --trial-timeout?"),
+        (["model", "another"], "unrecognized arguments: another"),
+    ],
+)
+def test_unknown_arguments_are_refused_with_what_may_have_been_meant(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["evaluate", *arguments])
+    assert capsys.readouterr().err.endswith(f"error: {message}\n")

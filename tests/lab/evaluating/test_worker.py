@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any, ClassVar, Literal, final
 
 import pytest
 
 from situs.cli import main
 from situs.lab.evaluating.engines import run_here
 from situs.lab.evaluating.evaluate import plan
-from situs.lab.evaluating.jobs import EvaluateWork, Planned, Planning
+from situs.lab.evaluating.jobs import Answer, EvaluateWork, Job, Planned, Planning
 from situs.lab.evaluating.plan import make_plan
 from situs.lab.evaluating.records import Evaluation, Trial, TrialRecord
 from situs.lab.evaluating.source import Source
@@ -29,6 +31,7 @@ from situs.lab.records import Progress
 from situs.lab.running.completion import complete
 from situs.lab.running.store import Store
 from situs.lab.running.team import Team
+from situs.lab.running.work import Held, Work
 from tests.lab.evaluating.small_models import llama, saved
 from tests.lab.test_kills import processes
 from tests.raising import raises_exactly
@@ -36,7 +39,6 @@ from tests.raising import raises_exactly
 pytestmark = [pytest.mark.once, pytest.mark.skipif(sys.platform != "linux", reason="sends signals")]
 
 PLANNING = Planning(lengths=(1, 2), scalings="none,yarn", windows=2)
-Tell = Callable[[int, Trial, Progress], None]
 
 
 @pytest.fixture(scope="module")
@@ -73,31 +75,67 @@ def numbers(record: TrialRecord) -> str:
     return to_json(replace(record, seconds=[], bytes=None))
 
 
-def run(
-    team: Team, source: Source, asked: Evaluation, folder: Path, tell: Tell, timeout: float = 300.0
-) -> list[TrialRecord]:
-    """The records of all trials, in their order."""
-    store, engine = Store(folder, TrialRecord), partial(run_here, team=team, timeout=timeout)
-    found = complete(list(asked.planned.values()), store, engine, source=source, tell=tell)
+@final
+@dataclass(frozen=True)
+class Faulty(Work[Job, Answer]):
+    """Do the jobs of an evaluation, and in the middle of one trial something that ends or hangs the worker.
+
+    place: a folder that counts how often that was done.
+    """
+
+    killed: ClassVar[str] = EvaluateWork.killed
+    left: ClassVar[str] = EvaluateWork.left
+
+    work: EvaluateWork
+    struck: str
+    fault: Literal["kill", "hang"]
+    times: int
+    place: Path
+
+    def own_code(self, job: Job) -> frozenset[str]:
+        return self.work.own_code(job)
+
+    def prepare(self, job: Job, held: Held, number: int) -> None:
+        self.work.prepare(job, held, number)
+
+    def answer(self, job: Job, held: Held, tell: Callable[[Progress], None], keep: Callable[[Answer], None]) -> Answer:
+        def strike(progress: Progress) -> None:
+            tell(progress)
+            if isinstance(job, Trial) and job.key == self.struck and progress.done == 1:
+                before = len(list(self.place.iterdir()))
+                if before < self.times:
+                    (self.place / str(before)).touch()
+                    if self.fault == "kill":
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    time.sleep(600)
+
+        return self.work.answer(job, held, strike, keep)
+
+    def problem(self, job: Job, error: BaseException) -> Problem:
+        return self.work.problem(job, error)
+
+    def failed(self, job: Job, problem: Problem, seconds: float = 0.0, so_far: Answer | None = None) -> Answer:
+        return self.work.failed(job, problem, seconds, so_far)
+
+    def read(self, job: Job, text: str) -> Answer:
+        return self.work.read(job, text)
+
+
+def struck(
+    team: Team, source: Source, asked: Evaluation, folder: Path, fault: Literal["kill", "hang"], times: int
+) -> dict[str, TrialRecord]:
+    """The records of all trials, during the second of which the worker is struck so many times."""
+    (folder / "place").mkdir()
+    work = Faulty(EvaluateWork(source), list(asked.planned)[1], fault, times, folder / "place")
+    store = Store(folder, TrialRecord)
+
+    def engine(trials: list[Job], *, done: Callable[[Any], None], claim: Callable[[Any], bool]) -> None:
+        team.run(trials, work, done=lambda job, answer: done(answer), claim=claim, timeout=4.0)
+
+    found = complete(list(asked.planned.values()), store, engine)
     assert store.load() == found
-    return [found[key] for key in asked.planned]
-
-
-class Blow:
-    """Send a signal to the worker in the middle of its second trial, so many times."""
-
-    def __init__(self, team: Team, number: signal.Signals, times: int) -> None:
-        self.team, self.number, self.left = team, number, times
-        self.seen: list[str] = []
-        self.struck = ""
-
-    def __call__(self, worker: int, trial: Trial, progress: Progress) -> None:
-        if trial.key not in self.seen:
-            self.seen.append(trial.key)
-        if len(self.seen) >= 2 and trial.key == (self.struck or self.seen[1]) and self.left and progress.done == 0:
-            self.left, self.struck = self.left - 1, trial.key
-            os.kill(self.team.members[worker].process.pid or 0, signal.SIGSTOP)  # in the middle of it
-            os.kill(self.team.members[worker].process.pid or 0, self.number)
+    assert len(list((folder / "place").iterdir())) == times
+    return found
 
 
 def test_the_worker_that_planned_holds_the_model_for_all_trials(
@@ -105,10 +143,16 @@ def test_the_worker_that_planned_holds_the_model_for_all_trials(
 ) -> None:
     before = team.members[0].process.pid
     went: list[tuple[str, int]] = []
-    records = run(team, source, asked, tmp_path, lambda worker, trial, progress: went.append((trial.key, worker)))
+    records = complete(
+        list(asked.planned.values()),
+        Store(tmp_path, TrialRecord),
+        partial(run_here, team=team),
+        source=source,
+        tell=lambda worker, trial, progress: went.append((trial.key, worker)),
+    )
     assert team.members[0].process.pid == before
-    assert {key for key, _ in went} == asked.planned.keys()
-    assert {record.key: numbers(record) for record in records} == undisturbed
+    assert set(went) == {(key, 0) for key in asked.planned}
+    assert {key: numbers(record) for key, record in records.items()} == undisturbed
     assert asked.trials == []
     assert len(asked.planned) == 8
 
@@ -116,45 +160,42 @@ def test_the_worker_that_planned_holds_the_model_for_all_trials(
 def test_a_worker_that_is_killed_in_the_middle_of_a_trial_costs_nothing(
     team: Team, source: Source, asked: Evaluation, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
-    blow = Blow(team, signal.SIGKILL, times=1)
-    records = run(team, source, asked, tmp_path, blow)
-    assert blow.left == 0
-    assert {record.key: numbers(record) for record in records} == undisturbed
+    before = team.members[0].process.pid
+    records = struck(team, source, asked, tmp_path, "kill", times=1)
+    assert team.members[0].process.pid != before
+    assert {key: numbers(record) for key, record in records.items()} == undisturbed
 
 
 @pytest.mark.heavy
 def test_a_trial_that_kills_its_workers_fails_alone_with_the_reason(
     team: Team, source: Source, asked: Evaluation, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
-    blow = Blow(team, signal.SIGKILL, times=2)
-    records = run(team, source, asked, tmp_path, blow)
-    (failed,) = [record for record in records if record.status == "failed"]
-    assert failed.key == blow.struck
+    records = struck(team, source, asked, tmp_path, "kill", times=2)
+    failed = records.pop(list(asked.planned)[1])
+    assert failed.status == "failed"
     assert failed.outcome.error == (
         "ChildProcessError: the worker must live to the end of its job; got SIGKILL in the middle of it, 2 times. If "
         "memory ran out, test shorter lengths, or use --dtype bfloat16."
     )
     failed.require_sound()
-    others = {record.key: numbers(record) for record in records if record is not failed}
-    assert others == {key: each for key, each in undisturbed.items() if key != failed.key}
+    assert {key: numbers(record) for key, record in records.items()} == {
+        key: each for key, each in undisturbed.items() if key != failed.key
+    }
 
 
 def test_a_trial_over_its_time_fails_alone_and_loading_the_model_again_does_not_count(
     team: Team, source: Source, asked: Evaluation, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
-    stopped: list[str] = []
-
-    def stop(worker: int, trial: Trial, progress: Progress) -> None:
-        if not stopped:
-            stopped.append(trial.key)
-            os.kill(team.members[worker].process.pid or 0, signal.SIGSTOP)  # as if it hung
-
-    records = run(team, source, asked, tmp_path, stop, timeout=1.5)  # starting Python and torch takes longer
-    (failed,) = [record for record in records if record.status == "failed"]
-    assert failed.key == stopped[0]
-    assert failed.outcome.error == "TimeoutError: timed out after 1.5 s. Allow more with --trial-timeout."
-    others = {record.key: numbers(record) for record in records if record is not failed}
-    assert others == {key: each for key, each in undisturbed.items() if key != failed.key}
+    records = struck(team, source, asked, tmp_path, "hang", times=1)
+    failed = records.pop(list(asked.planned)[1])
+    assert failed.outcome.error is not None
+    assert re.fullmatch(
+        r"TimeoutError: timed out after 4 s(, at \S*test_worker\.py:\d+)?\. Allow more with --trial-timeout\.",
+        failed.outcome.error,
+    )
+    assert {key: numbers(record) for key, record in records.items()} == {
+        key: each for key, each in undisturbed.items() if key != failed.key
+    }
 
 
 def test_what_cannot_be_planned_is_the_same_sentence_as_without_a_worker(team: Team, source: Source) -> None:

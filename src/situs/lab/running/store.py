@@ -18,7 +18,7 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, cast, final, runtime_checkable
@@ -47,18 +47,11 @@ class Finished(Sound, Protocol):
         """What tells its trial from every other."""
 
 
-@runtime_checkable
-class Whole(Sound, Protocol):
-    """Be all that came of a run, with the trials that were planned where it has not ended."""
-
-    @property
-    def planned(self) -> Mapping[str, Any]:
-        """By keys, all trials of a run that has not ended; none of one that has."""
-
-
 S = TypeVar("S", bound=Sound)
-R = TypeVar("R", bound=Finished)
-W = TypeVar("W", bound=Whole)
+# Of classes, only methods can be asked for when types are checked at run time: that records have keys, and whole ones
+# what is planned, is known of their instances.
+R = TypeVar("R", bound=Sound)
+W = TypeVar("W", bound=Sound)
 
 
 class StoreError(ValueError):
@@ -102,6 +95,7 @@ class Store(Generic[R]):
     def save(self, record: R) -> None:
         """Store a finished trial."""
         record.require_sound()
+        assert isinstance(record, Finished)
         self._write(self.trials / f"{record.key}.json", to_json(record).encode())
 
     def tell_damaged(self, tell: Callable[[str], None]) -> None:
@@ -191,7 +185,7 @@ class Written(Generic[W]):
     unread: dict[str, str] = field(default_factory=dict)
 
 
-def read_stopped(folder: Path, whole: type[W], kind: type[Finished]) -> Written[W]:
+def read_stopped(folder: Path, whole: type[W], kind: type[Sound]) -> Written[W]:
     """Read a run that has not ended, with the trials that are finished; without records where there is none. Changes
     nothing: what cannot be read is left out, and named.
 
@@ -214,7 +208,7 @@ def read_stopped(folder: Path, whole: type[W], kind: type[Finished]) -> Written[
     plan = read(PLAN, whole)
     if plan is None:
         return Written(None, unread)
-    found = [read(f"trials/{key}.json", kind, key) for key in plan.planned]
+    found = [read(f"trials/{key}.json", kind, key) for key in cast(Any, plan).planned]
     there = [record for record in found if record is not None]
     return Written(cast(W, replace(cast(Any, plan), trials=there)), unread)
 
