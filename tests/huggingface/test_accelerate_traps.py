@@ -11,6 +11,7 @@ from tests.huggingface.small_models import (
     DEBERTA,
     ENCODER,
     FALCON,
+    GROUPED,
     SEQ2SEQ,
     WORDS,
     expect_close,
@@ -91,6 +92,11 @@ def test_longt5_with_summaries_of_blocks_keeps_its_own_encoder() -> None:
     expect_same(model, **given(model, ids, padding(ids, "right")))
     with pytest.warns(UserWarning, match="LongT5TransientGlobalAttention: left as it is, since Situs does not know it"):
         accelerate(model)
+
+
+def test_afmoe_views_what_attention_gives() -> None:
+    sizes = {**GROUPED, "num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16, "sliding_window": 8}
+    expect_same(randomised(lambda: hf.AfmoeForCausalLM(hf.AfmoeConfig(**sizes))), input_ids=texts(2, 30))
 
 
 def test_pages_of_a_cache_are_refused() -> None:
