@@ -12,6 +12,7 @@ from tests.huggingface.small_models import (
     DEBERTA,
     ENCODER,
     FALCON,
+    GROUPED,
     SEQ2SEQ,
     WORDS,
     expect_close,
@@ -119,6 +120,11 @@ def test_udop_stretches_boxes_at_random_while_it_learns() -> None:
         found.append(model.encoder.relative_bias(torch.ones(2, 20), given(model, ids)["bbox"]))
         accelerate(model, check=False)
     assert torch.equal(*found)
+
+
+def test_afmoe_views_what_attention_gives() -> None:
+    sizes = {**GROUPED, "num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16, "sliding_window": 8}
+    expect_same(randomised(lambda: hf.AfmoeForCausalLM(hf.AfmoeConfig(**sizes))), input_ids=texts(2, 30))
 
 
 def test_pages_of_a_cache_are_refused() -> None:

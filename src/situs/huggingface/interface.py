@@ -61,7 +61,7 @@ def situs_attention(
         query, key, value, attention_mask, bias=position_bias, causal=is_causal, scale=scaling, dropout=dropout,
         softcap=softcap, sinks=s_aux,
     )  # fmt: skip
-    return out, None
+    return out.contiguous(), None  # as transformers' own is, which some models view
 
 
 def attended(
