@@ -225,7 +225,7 @@ def test_texts_of_images_are_the_same(way: dict[str, Any]) -> None:
         assert torch.equal(model.generate(**given, **options), expected)
 
 
-@pytest.mark.thin(2)
+@pytest.mark.heavy
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", ["sam", "beit", "swin v2"])
 def test_compiled_models_of_images_give_the_same(name: str) -> None:

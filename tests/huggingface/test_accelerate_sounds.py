@@ -206,6 +206,7 @@ def test_conformers_are_described() -> None:
 
 @pytest.mark.heavy
 @pytest.mark.compiled
+@pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning")  # transformers' own
 @pytest.mark.parametrize(
     "name", ["wav2vec2-conformer", "wav2vec2-bert", "seamless", "seamless v2", "parakeet", "speecht5", "wavlm"]
 )

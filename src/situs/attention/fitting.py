@@ -184,7 +184,8 @@ def require_numbers(causal: object, window: object, scale: Any, dropout: object)
         require_window(window)
     if type(dropout) is not float or dropout:
         require_dropout(dropout)
-    if scale is None or (type(scale) is float and scale - scale == 0):  # finite; a graph has no other word for it
+    # finite, in the only words that a graph has for it, and large enough or 0
+    if scale is None or (type(scale) is float and scale - scale == 0 and (abs(scale) >= SMALLEST or not scale)):
         return scale
     return require_scale(scale)
 
