@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -103,7 +104,12 @@ class SkewedTerm(OffsetTerm, Tails):
         self.tiling, self.span, self.unbiased = tiling, span, unbiased
         self.tails = None if span is None else self
         self._bias_of = tiling.masked(added.bias, lowest)
-        self._descending = None if added.for_key is None else added.for_key.flip(1)
+
+    @cached_property
+    def _descending(self) -> Tensor:
+        """Vectors that keys meet, from the last offset to the first; a step of decoding does without."""
+        assert self.added.for_key is not None
+        return self.added.for_key.flip(1)
 
     def is_causal_square(self, tile: Tile) -> bool:
         return self.tiling.is_causal_square(tile)
@@ -170,7 +176,6 @@ class SkewedTerm(OffsetTerm, Tails):
         """Some keys at a time, with the vectors of their offsets to all queries, descending: so a key's products go up
         with the queries, and are read along a slant as those of a query are. Each key meets as many offsets as there
         are queries, so that one product with all offsets would be mostly waste."""
-        assert self._descending is not None
         vectors = tile.of_heads(self._descending)
         past = vectors.shape[1] - offsets_of(tile, self.lowest).start
         for first in range(0, tile.keys, KEYS):
@@ -193,7 +198,7 @@ class SkewedTerm(OffsetTerm, Tails):
             if vectors is not None:
                 dq.add_(times(by_offset, vectors), alpha=self.scale)
                 add_products(gradients.for_query, tile, by_offset, q.to(scratch.dtype), self.scale, window)
-            if self._descending is not None:
+            if self.added.for_key is not None:
                 for keys, some, near in self._by_keys(tile, k.to(scratch.dtype)):
                     slanted = scratch.take("products of keys", (*some.shape[:3], near.shape[1])).zero_()
                     skew(slanted, tile.queries).copy_(change[..., keys].transpose(-2, -1))
