@@ -142,3 +142,10 @@ def test_a_whole_model_beside_an_adapter_is_left_out(tmp_path: Path) -> None:
     source = adapter(tmp_path / "lora", base)
     save_file(weights_of(base), source / "model.safetensors")
     assert convert(source, tmp_path / "b", pairing="interleaved").left_out == ("model.safetensors",)
+
+
+def test_an_adapter_whose_rows_are_columns_is_refused(tmp_path: Path) -> None:
+    source = adapter(tmp_path / "lora", checkpoint(tmp_path / "a"))
+    file = source / "adapter_config.json"
+    file.write_text(json.dumps({**settings(source), "fan_in_fan_out": True}))
+    refused(source, f"fan_in_fan_out of {file} must be false, since rows are reordered; got true.")
