@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from situs import models
@@ -149,6 +149,7 @@ def test_shards_and_their_index_go_along(tmp_path: Path) -> None:
     (tmp_path / "a" / "tokenizer.json").write_text("{}")
     (tmp_path / "a" / "pytorch_model.bin").write_bytes(b"")
     (tmp_path / "a" / "original").mkdir()
+    (tmp_path / "a" / "original" / "consolidated.00.pth").write_bytes(b"")
     seen: list[tuple[str, int, int]] = []
     made = convert(tmp_path / "a", tmp_path / "b", pairing="interleaved", progress=lambda *each: seen.append(each))
     files = sorted(each.name for each in (tmp_path / "a").glob("*.safetensors"))
@@ -161,32 +162,6 @@ def test_shards_and_their_index_go_along(tmp_path: Path) -> None:
     convert(tmp_path / "b", tmp_path / "c", pairing="halves")
     before, after = weights(tmp_path / "a"), weights(tmp_path / "c")
     assert all(torch.equal(before[name], after[name]) for name in before)
-
-
-def test_an_adapter_is_converted_as_its_model(tmp_path: Path) -> None:
-    saved("llama", tmp_path / "a")
-    base = weights(tmp_path / "a")
-    torch.manual_seed(1)
-    name = "layers.1.self_attn.{}_proj"
-    adapter = {
-        f"base_model.model.model.{name.format(part)}.lora_{side}.weight": torch.randn(shape)
-        for part, rows in (("q", 64), ("k", 32), ("v", 32))
-        for side, shape in (("A", (4, 64)), ("B", (rows, 4)))
-    }
-    (tmp_path / "lora").mkdir()
-    save_file(adapter, tmp_path / "lora" / "adapter_model.safetensors")
-    (tmp_path / "lora" / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(tmp_path / "a")}))
-    convert(tmp_path / "a", tmp_path / "b", pairing="interleaved")
-    made = convert(tmp_path / "lora", tmp_path / "other", pairing="interleaved")
-    assert made.reordered == 2
-    moved, plain = weights(tmp_path / "other"), weights(tmp_path / "b")
-    for part in "qkv":
-        key, low = f"{name.format(part)}.weight", f"base_model.model.model.{name.format(part)}.lora_"
-        joined = base[key] + adapter[f"{low}B.weight"] @ adapter[f"{low}A.weight"]
-        save_file({**base, key: joined}, tmp_path / "a" / "model.safetensors", metadata={"format": "pt"})
-        convert(tmp_path / "a", tmp_path / f"joined-{part}", pairing="interleaved")
-        expected = weights(tmp_path / f"joined-{part}")[key]
-        torch.testing.assert_close(plain[key] + moved[f"{low}B.weight"] @ moved[f"{low}A.weight"], expected)
 
 
 KILLED = """

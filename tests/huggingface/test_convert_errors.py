@@ -2,41 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from situs.cli import main
 from situs.huggingface import convert
+from tests.huggingface.small_checkpoints import NAME, checkpoint, refused
 from tests.raising import raises_exactly
-
-LLAMA = {"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "head_dim": 4}
-NAME = "model.layers.0.self_attn."
-
-
-def checkpoint(
-    folder: Path, config: dict[str, Any] | None = None, weights: Mapping[str, torch.Tensor | None] | None = None
-) -> Path:
-    """A checkpoint of one layer; weights may be added, or left out where they are None."""
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(LLAMA if config is None else config))
-    all_weights = {f"{part}_proj.weight": torch.randn(8, 8) for part in "qkvo"} | dict(weights or {})
-    there = {NAME + name: each for name, each in all_weights.items() if each is not None}
-    save_file(there, folder / "model.safetensors")
-    return folder
-
-
-def refused(source: Path, message: str, **options: Any) -> None:
-    with raises_exactly(ValueError, message):
-        convert(source, source.parent / "new", **{"pairing": "interleaved", **options})
-    assert not (source.parent / "new").exists()
-    assert not list(source.parent.glob(".*"))
 
 
 def test_pairings_have_two_names(tmp_path: Path) -> None:
@@ -63,6 +39,36 @@ def test_pickles_are_refused_with_the_reason(tmp_path: Path) -> None:
     refused(source, f"source must have safetensors; got {str(source)!r} without any.")
     gone = tmp_path / "gone"
     refused(gone, f"source must be a folder with a checkpoint; got {str(gone)!r}, which is none.")
+
+
+def test_a_source_that_is_no_folder_with_a_configuration_is_told_what_to_give(tmp_path: Path) -> None:
+    source = checkpoint(tmp_path / "a")
+    file = source / "model.safetensors"
+    told = (
+        "source must be a folder with a checkpoint, since its configuration is needed too; got "
+        f"{str(file)!r}, which is a file. Give the folder that it is in: {str(source)!r}."
+    )
+    refused(file, told)
+    config = (source / "config.json").rename(tmp_path / "config.json")
+    told = (
+        f"source must have config.json, since it says the number and width of heads; got {str(source)!r} without it. "
+        "Give the file as config (--config) where it is elsewhere."
+    )
+    refused(source, told)
+    convert(source, tmp_path / "b", pairing="interleaved", config=config)
+    assert (tmp_path / "b" / "config.json").is_file()
+
+
+@pytest.mark.parametrize("name", ["source", "target"])
+def test_folders_are_given_as_text_or_paths(name: str, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"source": checkpoint(tmp_path / "a"), "target": tmp_path / "b", "pairing": "interleaved"}
+    for wrong in (None, 3, b"folder"):
+        with raises_exactly(TypeError, f"{name} must be text or a path, since it names a folder; got {wrong!r}."):
+            convert(**{**given, name: wrong})
+    for unnamed in ("", "a\0b"):
+        told = f"{name} must be a name that a folder can have, since files are looked up by it; got {unnamed!r}."
+        with raises_exactly(ValueError, told):
+            convert(**{**given, name: unnamed})
 
 
 def test_a_folder_that_is_there_is_never_written_over(tmp_path: Path) -> None:
@@ -116,16 +122,6 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     ):
         convert(source, tmp_path / "new", pairing="interleaved")
     assert not (tmp_path / "new").exists()
-
-
-def test_an_adapter_needs_the_configuration_of_its_model(tmp_path: Path) -> None:
-    source = checkpoint(tmp_path / "a")
-    (source / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "some/model"}))
-    told = (
-        "config must be given for an adapter, since its heads stand in the base model's configuration; got none, and "
-        "'some/model' is no folder here."
-    )
-    refused(source, told)
 
 
 def test_the_command_tells_what_it_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

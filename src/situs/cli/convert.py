@@ -28,7 +28,12 @@ def add_commands(commands: Commands) -> None:
     convert.add_argument(
         "--source-pairing", choices=PAIRINGS, help="that of the source, if it is not what its configuration says"
     )
-    convert.add_argument("--config", type=Path, metavar="FILE", help="the base model's config.json, for an adapter")
+    convert.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="the configuration where the folder has none; for an adapter, its base model's",
+    )
     convert.set_defaults(run=run_convert)
 
 

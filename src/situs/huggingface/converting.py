@@ -3,8 +3,8 @@
 A conversion only reorders rows, so every file keeps its size, header and metadata: it is copied, and the rows of
 queries and keys are written over in the copy, a weight at a time. Going there and back gives the same bytes.
 
-The new checkpoint is made in a folder beside the target, which gets its name when everything is written: whatever
-happens before leaves no target at all.
+Which rows those are is decided from the headers of all files, before anything is written: a norm may lie in another
+shard than its projection.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
-from situs.functional.rotation import PAIRINGS, Pairing
+from situs.arguments import refuse, told
+from situs.functional.rotation import Pairing
+from situs.huggingface.checkpoint_files import ADAPTER, Checkpoint, Header, read_checkpoint
+from situs.huggingface.pairing_settings import PAIRING_KEY, read_model, require_pairing
 from situs.huggingface.query_key_weights import (
     FUSED_NAMES,
     KEY,
@@ -33,19 +34,8 @@ from situs.huggingface.query_key_weights import (
     reorderings,
     rotated_layers,
 )
-from situs.models.extending import main_settings
+from situs.huggingface.target_folder import made, require_new, require_room, telling_failures
 from situs.models.positions import ModelPositions, spans
-from situs.models.readers.families import family_of
-from situs.models.reading import read
-from situs.models.sources.strict import parse
-from situs.registry.spelling import did_you_mean
-
-PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-WEIGHTS = (*PICKLES, ".gguf", ".onnx", ".h5", ".msgpack", ".npz")
-"""Files of weights that are not converted, and so do not go along."""
-CONFIG, ADAPTER = "config.json", "adapter_config.json"
-PAIRING_KEY = "situs_pairing"
-"""The setting that says a pairing which the model type does not have; Situs reads it, other programs do not."""
 
 Progress = Callable[[str, int, int], object]
 
@@ -61,19 +51,30 @@ class Conversion:
     reordered: int
     """How many weights were."""
     left_out: tuple[str, ...]
-    """Files and folders of the source that did not go along, since they hold weights in the old pairing."""
+    """Files and folders of the source that did not go along, since they may hold weights in the old pairing."""
     own_pairing: bool
     """Whether transformers reads the new pairing from the configuration, or its model type has it."""
+    marked: str | None = None
+    """The file that says the new pairing to Situs, where nothing else in the target says it."""
 
     def __str__(self) -> str:
-        lines = [f"{self.target}: {self.pairing}, {self.reordered} weights of {_named(self.layers)} reordered."]
+        weights = f"{self.reordered} weight{'s' * (self.reordered > 1)}"
+        lines = [f"{self.target}: {self.pairing}, {weights} of {_named(self.layers)} reordered."]
+        said = []
         if not self.own_pairing:
-            lines.append(
+            said.append(
                 f"transformers has no {self.pairing} for this model type, and would run these weights wrong: they are "
-                f"for programs that pair so. {PAIRING_KEY} in {CONFIG} says it to Situs."
+                f"for programs that pair so."
             )
+        if self.marked == ADAPTER:
+            said.append("The adapter needs a base model of the same pairing.")
+        if self.marked is not None:
+            said.append(f"{PAIRING_KEY} in {self.marked} says it to Situs.")
+        if said:
+            lines.append(" ".join(said))
         if self.left_out:
-            lines.append(f"Left out, with weights of the old pairing: {', '.join(self.left_out)}.")
+            names = ", ".join(self.left_out)
+            lines.append(f"Left out, since they may hold or list weights of the old pairing: {names}.")
         return "\n".join(lines)
 
 
@@ -99,90 +100,44 @@ def convert(
     config: what ``situs.models.read`` takes, where it does not stand in the folder, as for an adapter.
     progress: is told file, number and count as files are begun.
 
-    Weights of queries and keys are reordered, with biases, norms and adapters; all other files go along.
+    Weights of queries and keys are reordered, with biases, norms and adapters. Files and folders without weights go
+    along; weights that are not of this checkpoint are left out.
     """
     require_pairing("pairing", pairing)
     if source_pairing is not None:
         require_pairing("source_pairing", source_pairing)
-    old, new = Path(source), Path(target)
-    files = require_weights(old)
-    _require_new(new)
-    adapter = (old / ADAPTER).is_file()
-    model = read(_base(old, config) if adapter else old / CONFIG if config is None else config)
-    layers = _require_rotated(model, source_pairing, pairing)
-    headers = {file: _header(file) for file in files}
-    found = {
-        file: reorderings({name: each["shape"] for name, each in header.weights.items()}, model, layers, pairing)
-        for file, header in headers.items()
-    }
-    names = [name for each in found.values() for name in each]
-    if not adapter:
-        _require_whole(names, layers)
-    elif not names:
+    old, new = _as_folder("source", source), _as_folder("target", target)
+    checkpoint = read_checkpoint(old)
+    require_new(new)
+    model = read_model(checkpoint, config)
+    layers = _require_rotated(model.positions, source_pairing or model.marked, pairing)
+    reordered = reorderings(checkpoint.shapes, model.positions, layers, pairing)
+    if not checkpoint.adapter:
+        _require_whole(reordered, layers)
+    elif not reordered:
         raise ValueError(f"source must adapt queries or keys, since nothing else is reordered; got {str(old)!r}.")
-    others, left_out = _others(old, set(files))
-    _require_room(new, [*files, *others])
-    settings, own = _settings(model, pairing)
-    with _made(new) as folder:
-        for number, file in enumerate(files):
+    require_room(new, [*checkpoint.headers, *checkpoint.others])
+    converted = model.converted(pairing)
+    with made(new) as folder:
+        for number, (file, header) in enumerate(checkpoint.headers.items()):
             if progress is not None:
-                progress(file.name, number, len(files))
-            shutil.copyfile(file, folder / file.name)
-            _reorder(file, folder / file.name, headers[file], found[file])
-        for file in others:
-            shutil.copyfile(file, folder / file.name)
-        if not adapter:
-            (folder / CONFIG).write_text(json.dumps(settings, indent=2) + "\n")
-        _settle(folder)
-    return Conversion(new, pairing, tuple(layers), len(names), left_out, own)
+                progress(file.name, number, len(checkpoint.headers))
+            with telling_failures():
+                _write_reordered(file, folder / file.name, header, reordered)
+        with telling_failures():
+            _copy_others(checkpoint, folder)
+            (folder / checkpoint.config).write_text(json.dumps(converted.settings, indent=2) + "\n")
+    marked = checkpoint.config if converted.marked else None
+    return Conversion(new, pairing, tuple(layers), len(reordered), checkpoint.left_out, converted.own, marked)
 
 
-def require_pairing(name: str, value: object) -> None:
-    """Raise unless a value is a pairing."""
-    if value not in PAIRINGS:
-        raise ValueError(
-            f"{name} must be {' or '.join(map(repr, PAIRINGS))}, since channels are paired one way or the other; got "
-            f"{value!r}.{did_you_mean(str(value), PAIRINGS)}"
-        )
-
-
-def require_weights(folder: Path, source: str = "source") -> list[Path]:
-    """The safetensors of a folder; ``source`` is what errors call it."""
-    if not folder.is_dir():
-        raise ValueError(f"{source} must be a folder with a checkpoint; got {str(folder)!r}, which is none.")
-    files = sorted(folder.glob("*.safetensors"))
-    if files:
-        return files
-    pickles = sorted(each.name for each in folder.iterdir() if each.suffix in PICKLES)
-    if pickles:
-        raise ValueError(
-            f"{source} must have safetensors, since a pickle runs whatever code is in it when it is read; got "
-            f"{', '.join(pickles[:3])}. Load the model where you trust it, and save it with save_pretrained."
-        )
-    raise ValueError(f"{source} must have safetensors; got {str(folder)!r} without any.")
-
-
-def _require_new(folder: Path) -> None:
-    if folder.exists() or folder.is_symlink():
-        raise ValueError(f"target must be a new folder, since {str(folder)!r} would be lost. Choose another name.")
-    if not folder.parent.is_dir() or not os.access(folder.parent, os.W_OK):
-        raise ValueError(f"target must be in a folder that exists and can be written to; got {str(folder)!r}.")
-
-
-def _base(folder: Path, config: object) -> object:
-    """The configuration of the model that an adapter belongs to."""
-    settings = parse((folder / ADAPTER).read_bytes(), str(folder / ADAPTER))
-    if settings.get("fan_in_fan_out"):
-        raise ValueError(f"fan_in_fan_out of {folder / ADAPTER} must be false, since rows are reordered; got true.")
-    if config is not None:
-        return config
-    base = settings.get("base_model_name_or_path")
-    if isinstance(base, str) and (Path(base) / CONFIG).is_file():
-        return Path(base) / CONFIG
-    raise ValueError(
-        f"config must be given for an adapter, since its heads stand in the base model's configuration; got none, and "
-        f"{base!r} is no folder here."
-    )
+def _as_folder(name: str, given: object) -> Path:
+    if not isinstance(given, (str, os.PathLike)) or isinstance(os.fspath(given), bytes):
+        refuse(TypeError, name, "be text or a path", "it names a folder", told(given))
+    text = os.fspath(given)
+    if not text or "\0" in text:
+        refuse(ValueError, name, "be a name that a folder can have", "files are looked up by it", told(text))
+    return Path(text)
 
 
 def _require_rotated(model: ModelPositions, source: Pairing | None, target: Pairing) -> dict[int, Rotated]:
@@ -199,28 +154,7 @@ def _require_rotated(model: ModelPositions, source: Pairing | None, target: Pair
     return found
 
 
-@dataclass(frozen=True)
-class _Header:
-    """Hold what a file of safetensors says of its weights, and where they begin."""
-
-    weights: Mapping[str, Any]
-    start: int
-
-
-def _header(file: Path) -> _Header:
-    try:
-        with safe_open(file, framework="pt"), file.open("rb") as opened:  # which checks all sizes
-            size = int.from_bytes(opened.read(8), "little")
-            weights = json.loads(opened.read(size))
-    except (SafetensorError, OSError) as problem:
-        raise ValueError(
-            f"{file} must be a whole file of safetensors; got one that cannot be read: {problem}."
-        ) from None
-    weights.pop("__metadata__", None)
-    return _Header(weights, 8 + size)
-
-
-def _require_whole(names: list[str], layers: Mapping[int, Rotated]) -> None:
+def _require_whole(names: Iterable[str], layers: Mapping[int, Rotated]) -> None:
     """Raise unless queries and keys of every layer were found."""
     seen: dict[int, set[str]] = {number: set() for number in layers}
     for name in names:
@@ -238,76 +172,22 @@ def _require_whole(names: list[str], layers: Mapping[int, Rotated]) -> None:
             )
 
 
-def _others(folder: Path, weights: set[Path]) -> tuple[list[Path], tuple[str, ...]]:
-    """The files that go along as they are, and the names of those that do not."""
-    others, left = [], []
-    for each in sorted(folder.iterdir()):
-        if each.is_dir() or each.suffix in WEIGHTS:
-            left.append(each.name + "/" * each.is_dir())
-        elif each not in weights and each.name != CONFIG:
-            others.append(each)
-    return others, tuple(left)
-
-
-def _require_room(folder: Path, files: list[Path]) -> None:
-    needed, free = sum(each.stat().st_size for each in files), shutil.disk_usage(folder.parent).free
-    if needed > free:
-        raise ValueError(
-            f"target must lie on a disk with {needed:,} bytes free, since the checkpoint has as many; got {free:,}."
-        )
-
-
-def _settings(model: ModelPositions, pairing: Pairing) -> tuple[dict[str, Any], bool]:
-    """The configuration of the target, and whether transformers runs it with that pairing."""
-    config: dict[str, Any] = json.loads(json.dumps(model.config, default=dict))
-    part = main_settings(config, model)
-    part.pop(PAIRING_KEY, None)
-    flag = family_of(model.main.model_type).interleaved
-    if isinstance(flag, str):
-        part[flag] = pairing == "interleaved"
-    own = {each.pairing for each in rotated_layers(read(config), source=None).values()}
-    if own == {pairing}:
-        return config, True
-    part[PAIRING_KEY] = pairing
-    return config, False
-
-
-@contextmanager
-def _made(target: Path) -> Iterator[Path]:
-    """A folder that becomes the target at the end, and nothing where anything goes wrong."""
-    for stale in target.parent.glob(f".{target.name}.partial-*"):
-        if not _runs(stale.name.rpartition("-")[2]):
-            shutil.rmtree(stale, ignore_errors=True)  # of a conversion that was killed
-    folder = target.parent / f".{target.name}.partial-{os.getpid()}"
-    folder.mkdir()
-    try:
-        yield folder
-        folder.rename(target)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _runs(process: str) -> bool:
-    try:
-        os.kill(int(process), 0)
-    except (ProcessLookupError, ValueError):
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _reorder(source: Path, copy: Path, header: _Header, reordered: Mapping[str, Reordering]) -> None:
-    """Write the rows of queries and keys over those of a copy."""
+def _write_reordered(source: Path, copy: Path, header: Header, reordered: Mapping[str, Reordering]) -> None:
+    """Copy a file of weights, and write the rows of queries and keys over those of the copy."""
+    shutil.copyfile(source, copy)
     with safe_open(source, framework="pt") as weights, copy.open("r+b") as opened:
-        for name, each in reordered.items():
-            made = weights.get_tensor(name).index_select(each.axis, each.order).contiguous()
+        for name in header.weights:
+            each = reordered.get(name)
+            if each is None:
+                continue
+            rows = weights.get_tensor(name).index_select(each.axis, each.order).contiguous()
             opened.seek(header.start + header.weights[name]["data_offsets"][0])
-            opened.write(made.view(torch.uint8).numpy().data)
+            opened.write(rows.view(torch.uint8).numpy().data)
 
 
-def _settle(folder: Path) -> None:
-    """Wait until files are on the disk, before the folder gets its name."""
-    for file in folder.iterdir():
-        with file.open("rb") as opened:
-            os.fsync(opened.fileno())
+def _copy_others(checkpoint: Checkpoint, folder: Path) -> None:
+    """Copy the files without weights, within their folders."""
+    for file in checkpoint.others:
+        copy = folder / file.relative_to(checkpoint.folder)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, copy)

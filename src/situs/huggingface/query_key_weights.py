@@ -108,6 +108,8 @@ def reorderings(
 ) -> dict[str, Reordering]:
     """Find the weights of queries and keys that a conversion reorders.
 
+    shapes: of all weights of the checkpoint; a norm belongs to the projections beside it, whatever shard has them.
+
     Raises ConfigError for a weight within attention that is not known, or does not have the shape of its heads.
     """
     modules = _attention_modules(shapes, layers, len(model.main.layers), parts=bool(model.submodels))

@@ -61,7 +61,7 @@ class Loaded:
 
 def read_positions(folder: Path) -> ModelPositions:
     """Read the configuration of a folder that holds a checkpoint, before anything large is loaded."""
-    from situs.huggingface.converting import require_weights
+    from situs.huggingface.checkpoint_files import require_weights
 
     require_weights(folder, FOLDER)
     if not (folder / "config.json").is_file():
