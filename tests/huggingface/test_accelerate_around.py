@@ -305,7 +305,7 @@ def test_a_folder_is_no_model(call: Any) -> None:
 
 
 def test_what_has_no_attention_is_described_in_a_sentence() -> None:
-    said = "Linear, not accelerated, since it has no attention that Situs knows."
+    said = "Linear, not accelerated, since it has no attention that Situs can take over."
     assert describe(nn.Linear(2, 2)) == said
 
 

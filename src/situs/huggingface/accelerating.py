@@ -180,7 +180,7 @@ def describe(model: nn.Module) -> str:
     elif found.replaced or found.asking:
         state = "not accelerated. accelerate() would give:"
     else:
-        state = "not accelerated, since it has no attention that Situs knows."
+        state = "not accelerated, since it has no attention that Situs can take over."
     return f"{type(model).__name__}, {state}\n{found}".rstrip()
 
 
