@@ -161,7 +161,7 @@ def test_weights_of_images_are_refused(name: str) -> None:
 
 def test_images_are_described() -> None:
     assert describe(made_image("sam")) == (
-        "SamVisionModel, not accelerated; accelerate() would put\n"
+        "SamVisionModel, not accelerated. accelerate() would give:\n"
         "2 x SamVisionSdpaAttention: on situs.attend, its class replaced"
     )
 

@@ -196,9 +196,28 @@ def test_weights_of_sounds_are_refused(name: str) -> None:
         model(**sounds(name, 7), output_attentions=True)
 
 
+@pytest.mark.parametrize("name", ["wavlm", "speecht5", "wav2vec2-bert", "seamless v2"])
+def test_hooked_tables_are_read_as_they_are_used(name: str) -> None:
+    model, given = made_sound(name), sounds(name, 30)
+    tables = [
+        each
+        for path, each in model.named_modules()
+        if path.rpartition(".")[2] in ("rel_attn_embed", "pe_k", "distance_embedding")
+    ]
+    assert tables
+    plain = heard(model, name, given)
+    for table in tables:
+        table.register_forward_hook(lambda module, rows, found: 3 * found)
+    expected = heard(model, name, given)
+    assert not torch.equal(plain[-1], expected[-1])
+    with accelerated(model):
+        for found, wanted in zip(heard(model, name, given), expected, strict=True):
+            expect_close(found, wanted, 1e-5)
+
+
 def test_conformers_are_described() -> None:
     assert describe(made_sound("seamless v2")) == (
-        "SeamlessM4Tv2SpeechEncoder, not accelerated; accelerate() would put\n"
+        "SeamlessM4Tv2SpeechEncoder, not accelerated. accelerate() would give:\n"
         "1 x SeamlessM4Tv2ConformerEncoder: on situs.attend, its class replaced\n"
         "3 x SeamlessM4Tv2ConformerSelfAttention: on situs.attend, its class replaced"
     )

@@ -57,6 +57,11 @@ def family_of(module: nn.Module) -> type[Family] | None:
     return None if known is None else _family(known)
 
 
+def is_known(cls: type) -> bool:
+    """Whether a class of transformers is one of a family."""
+    return _name(cls) in FAMILIES
+
+
 def why_left(module: nn.Module) -> str:
     """Why attention that belongs to no family keeps its own code."""
     return LEFT.get(_name(type(module)), "Situs does not know it")

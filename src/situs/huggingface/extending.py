@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from situs import models
+from situs.huggingface.configurations import configurations_of
 from situs.huggingface.origin import ROTARY
 from situs.models.extendable import Method
 from situs.models.extending import Extension, main_path, main_settings
@@ -90,8 +91,7 @@ def extended(
     Scalings that follow the text (dynamic) leave the frequencies of the longest text in a model; a new block begins
     without them.
     """
-    configs = {id(config): config for each in model.modules() if (config := getattr(each, "config", None)) is not None}
-    restore = _restoring([*configs.values(), *model.modules()])
+    restore = _restoring([*configurations_of(model), *model.modules()])
     try:
         yield extend(model, target, method, factor=factor, original=original, factors=factors)
     finally:

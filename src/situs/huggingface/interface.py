@@ -19,9 +19,12 @@ from transformers.utils import output_capturing
 
 from situs.attention import attend
 from situs.encodings.base import Encoding
-from situs.huggingface.seeing import Rules, Sight, situs_mask
+from situs.huggingface.seeing import Rules, Sight, named_mask, situs_mask
 
 NAME = "situs"
+"""What transformers calls Situs' attention."""
+TAKEN = "situs_accelerated"
+"""What it calls that of accelerated models, whose layers all take what Situs' mask function gives."""
 
 
 class PlacedBias(NamedTuple):
@@ -92,6 +95,7 @@ def attended(
             enable_gqa=query.shape[1] != key.shape[1],
         ).transpose(1, 2)  # fmt: skip
     if isinstance(mask, Sight):
+        mask = mask.over(key.shape[2])
         told = mask.arguments(by_row=encoding is None, every_query=every_query)
     else:
         told = {"mask": mask, "causal": causal and mask is None and query.shape[2] > 1}
@@ -161,6 +165,7 @@ def _are_recorded() -> bool:
 
 
 def register() -> None:
-    """Make the name known to transformers, with its mask."""
-    AttentionInterface.register(NAME, situs_attention)
-    AttentionMaskInterface.register(NAME, situs_mask)
+    """Make the names known to transformers, with their masks."""
+    for name, mask in ((NAME, named_mask), (TAKEN, situs_mask)):
+        AttentionInterface.register(name, situs_attention)
+        AttentionMaskInterface.register(name, mask)

@@ -12,8 +12,8 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from situs.huggingface.classes import family_of, original, rotating_stand_in, stand_in, why_left
-from situs.huggingface.origin import folder_of
+from situs.huggingface.classes import family_of, is_known, original, rotating_stand_in, stand_in, why_left
+from situs.huggingface.origin import ancestor_of, folder_of
 from situs.huggingface.planning_rotation import plan_rotations
 
 
@@ -66,13 +66,18 @@ def _counted(modules: Iterable[nn.Module]) -> Counter[str]:
 def plan(model: nn.Module) -> Plan:
     """Look what Situs can take over; nothing is changed."""
     replaced, asking, left = [], [], {}
+    others = _of_other_code(model)
     for module in model.modules():
         family, cls = family_of(module), original(module) or type(module)
-        if family is not None and (reason := family.cannot(module)):
+        if (other := others.get(folder_of(ancestor_of(cls)))) is not None and (
+            family is not None or _is_attention(cls)
+        ):
+            left[cls.__name__] = f"{other} inherits from an attention class with code that Situs does not know"
+        elif family is not None and (reason := family.cannot(module)):
             left[cls.__name__] = reason
         elif family is not None:
             replaced.append((module, stand_in(module)))
-        elif _is_attention(cls) and _asks(cls):
+        elif _is_attention(cls) and _asks(ancestor_of(cls)):
             asking.append(module)
         elif _is_attention(cls):
             left[cls.__name__] = why_left(module)
@@ -96,8 +101,26 @@ def _configurations(model: nn.Module, served: set[int]) -> list[Any]:
 
 
 def _is_attention(cls: type) -> bool:
-    """Whether a class of transformers forms scores itself."""
-    return bool(folder_of(cls)) and "Attention" in cls.__name__ and _forms_scores(cls)
+    """Whether a class of transformers forms scores itself, or one that inherits from it."""
+    ancestor = ancestor_of(cls)
+    return bool(folder_of(ancestor)) and "Attention" in ancestor.__name__ and _forms_scores(ancestor)
+
+
+def _of_other_code(model: nn.Module) -> dict[str, str]:
+    """Find classes that inherit from an attention class and do not ask transformers' interface as it does, by its
+    folder. Layers of a model share masks and biases, so that the others of the folder keep their own code too."""
+    found = {}
+    for module in model.modules():
+        cls = original(module) or type(module)
+        ancestor = ancestor_of(cls)
+        if ancestor is not cls and _is_attention(cls) and (is_known(ancestor) or not _asks(_with_forward(cls))):
+            found[folder_of(ancestor)] = cls.__name__
+    return found
+
+
+def _with_forward(cls: type) -> type:
+    """The class that a class has its forward from."""
+    return next(each for each in cls.__mro__ if "forward" in vars(each))
 
 
 @cache

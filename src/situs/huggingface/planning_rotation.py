@@ -18,7 +18,7 @@ from torch import nn
 
 from situs.huggingface.classes import family_of, original
 from situs.huggingface.families.rotary_forms import APPLY, form_of, layout_of
-from situs.huggingface.origin import ROTARY, folder_of
+from situs.huggingface.origin import ROTARY, ancestor_of, folder_of
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ def plan_rotations(model: nn.Module, asking: Collection[nn.Module]) -> Rotations
     interface for attention."""
     files: dict[str, list[nn.Module]] = defaultdict(list)
     for module in model.modules():
-        cls = _class(module)
+        cls = ancestor_of(_class(module))
         if cls.__module__.endswith(f".{folder_of(cls)}.modeling_{folder_of(cls)}"):
             files[cls.__module__].append(module)
     served: list[nn.Module] = []
     left: dict[str, str] = {}
     known = {id(each) for each in asking}
     for modules in files.values():
-        rotary = [each for each in modules if ROTARY in _class(each).__name__]
+        rotary = [each for each in modules if ROTARY in ancestor_of(_class(each)).__name__]
         if not rotary:
             continue
         layers = [each for each in modules if each not in rotary and _has_cosines(_class(each))]
@@ -61,6 +61,8 @@ def _class(module: nn.Module) -> Any:
 def _why_not(rotary: list[nn.Module], layers: list[nn.Module], asking: Collection[int]) -> str | None:
     """Why the modules of a file must keep their own code; None if they need not."""
     for module in (*rotary, *layers):
+        if not folder_of(_class(module)):
+            return f"{_class(module).__name__} is none of transformers' classes"
         if "forward" in vars(module):
             return f"forward of {_class(module).__name__} was replaced"
     layouts = set()

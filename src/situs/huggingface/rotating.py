@@ -23,7 +23,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from situs import models
 from situs.encodings.bands import Bands
 from situs.encodings.base import Encoding
-from situs.huggingface.checking import TOLERANCE
+from situs.huggingface.checking import tolerance
 from situs.huggingface.families.borrowing import HELD
 from situs.huggingface.interface import PlacedBias, situs_attention
 from situs.huggingface.origin import ROTARY
@@ -187,7 +187,7 @@ def _require_same(model: nn.Module, before: Tensor) -> None:
     """Raise unless a model gives what it gave before."""
     now = _answer(model)
     largest, apart = float(before.abs().max()), float((now - before).abs().max())
-    if not apart <= TOLERANCE[before.dtype] * max(largest, 1e-3):
+    if not apart <= tolerance(model, before.dtype) * max(largest, 1e-3):
         raise ValueError(
             f"model must give the same when situs.attend rotates its queries and keys, since only then can bands be "
             f"measured; the outputs of {type(model).__name__} differ by up to {apart:.2g}, of up to {largest:.2g}."

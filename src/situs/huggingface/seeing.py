@@ -7,8 +7,11 @@ which kernels skip what is hidden; any other is evaluated to a mask of all pairs
 from __future__ import annotations
 
 import inspect
+import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -25,6 +28,8 @@ TOUCHED = frozenset({
     "sam3_lite_text",
 })  # fmt: skip
 """Models whose layers do arithmetic on their masks, or look into them: they get the masks that they expect."""
+HIDING = "mpt"
+"""The model whose layers hide where a mask is true: it casts masks to add, of which 0 is seen."""
 
 COMPOSED = "and_masks.<locals>.and_mask"
 WINDOW = "sliding_window_overlay.<locals>.inner_mask"
@@ -114,6 +119,13 @@ class Sight:
         near = self.rules.window is None or self.keys <= self.rules.window
         return last and near and self.real is None and self.rules.documents is None
 
+    def over(self, keys: int) -> Sight:
+        """Tell the same of all keys where one was told of and there are more, as masks of pairs are broadcast: that of
+        an encoder is cut like the text where ``generate`` reads that in chunks."""
+        if self.keys == keys or self.keys != 1 or self.rules != Rules():
+            return self
+        return replace(self, keys=keys, real=None if self.real is None else self.real.expand(-1, keys), made={})
+
     def arguments(self, *, by_row: bool = False, every_query: bool = False) -> dict[str, Any]:
         """What ``attend`` takes. ``by_row`` tells real keys by a mask of one row, which costs nothing where nothing
         else is added; else positions tell them, which leaves padding out: that of keys alone with ``every_query``."""
@@ -158,18 +170,42 @@ def situs_mask(
     """Tell which keys queries see, for attention by the name "situs"."""
     if isinstance(attention_mask, Sight):  # made ahead by ``generate``
         return attention_mask
-    touched = folder_of(type(kwargs.get("config"))) in TOUCHED
+    folder = folder_of(type(kwargs.get("config")))
+    touched = folder in TOUCHED
     # a static cache counts in tensors, and its masks are made ahead, as tensors, and handed to the model
     fixed = touched or torch.compiler.is_compiling() or isinstance(q_offset, Tensor)
     rules = None if fixed else rules_of(mask_function)
     if rules is None:
         if not touched:
             kwargs.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
-        return masking_utils.sdpa_mask(
-            batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, **kwargs
-        )
+        made = masking_utils.eager_mask if folder == HIDING else masking_utils.sdpa_mask
+        return made(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, **kwargs)
     real = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
     real = None if real is None else real[:, kv_offset : kv_offset + kv_length].bool()
     if real is not None and bool(real.all()):
         real = None
     return Sight(rules, q_length, kv_length, q_offset, kv_offset, real)
+
+
+def named_mask(*args: Any, **kwargs: Any) -> Sight | Tensor | None:
+    """Tell which keys queries see where a model was loaded by the name "situs"; layers that do not ask for attention by
+    it get the masks that they expect, with a warning."""
+    folder = folder_of(type(kwargs.get("config")))
+    if not folder or _asks_for_attention(folder):
+        return situs_mask(*args, **kwargs)
+    if not torch.compiler.is_compiling():
+        warnings.warn(
+            f'attn_implementation="situs" changes nothing for models of {folder}, since their layers do not ask '
+            "transformers' interface for attention. Call situs.huggingface.accelerate(model) instead.",
+            stacklevel=2,
+        )
+    return masking_utils.eager_mask(*args, **kwargs)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@cache
+def _asks_for_attention(folder: str) -> bool:
+    """Whether any layer of a model's files, which are imported where it runs, asks transformers' interface."""
+    start = f"transformers.models.{folder}.modeling_"
+    files = [module for name, module in sys.modules.items() if name.startswith(start)]
+    return not files or any("ALL_ATTENTION_FUNCTIONS" in inspect.getsource(each) for each in files)

@@ -84,6 +84,8 @@ class Mpt(Family):
         bias = None
         if position_bias is not None:  # (heads, 1, max_seq_len), 0 at the last key
             bias = PlacedBias(Slopes(position_bias[:, 0, -1] - position_bias[:, 0, -2]), key.shape[2] - queries)
+        if isinstance(attention_mask, Tensor):
+            attention_mask = ~attention_mask.bool()  # true where it hides
         out = attended(
             query, key, value, attention_mask, bias=bias, scale=self.softmax_scale,
             dropout=dropout_of(self, self.attn_dropout_p),

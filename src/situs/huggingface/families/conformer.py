@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from situs.huggingface.families import Expects, Family
+from situs.huggingface.families.borrowing import table_of
 from situs.huggingface.families.rows import RowScore, transformer_xl
 from situs.huggingface.interface import PlacedBias, attended, dropout_of, refuse_weights
 from situs.huggingface.seeing import Rules, Sight
@@ -59,7 +60,8 @@ class Conformer(Family):
             behind, ahead = self.left_max_position_embeddings, self.right_max_position_embeddings
             span = max(behind, ahead)
             rows = torch.arange(-span, span + 1, device="cpu").clamp(-behind, ahead) + behind
-            return RowScore(rows, for_query=self.distance_embedding.weight.unsqueeze(0), num_heads=self.num_heads)
+            vectors = table_of(self.distance_embedding, behind + ahead + 1)
+            return RowScore(rows, for_query=vectors.unsqueeze(0), num_heads=self.num_heads)
         if self.position_embeddings_type != "relative" or sinusoids is None:
             return None
         projected = self.linear_pos(sinusoids[0]).view(-1, self.num_heads, self.head_size).transpose(0, 1)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from situs.huggingface.families import Expects, Family
-from situs.huggingface.families.borrowing import t5_bias
+from situs.huggingface.families.borrowing import t5_bias, table_of
 from situs.huggingface.interface import PlacedBias, attended, dropout_of, refuse_weights
 
 BUCKETS, FARTHEST = 32, 128  # whatever a configuration says
@@ -26,7 +26,7 @@ class MPNetTable(Family):
         if position_ids is not None:
             return super().compute_position_bias(x, position_ids, num_buckets)  # type: ignore[misc, no-any-return]
         sizes = {"num_heads": self.n_heads, "num_buckets": num_buckets, "max_distance": FARTHEST}
-        return PlacedBias(t5_bias(self, self.relative_attention_bias.weight, **sizes), 0)
+        return PlacedBias(t5_bias(self, table_of(self.relative_attention_bias, num_buckets), **sizes), 0)
 
 
 class MPNetLayer(Family):

@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import EncoderDecoderCache
 
 from situs.huggingface.families import Expects, Family
+from situs.huggingface.families.borrowing import table_of
 from situs.huggingface.families.rows import RowScore
 from situs.huggingface.interface import PlacedBias, attended, dropout_of, refuse_weights
 
@@ -23,7 +24,7 @@ class SpeechT5Table(Family):
 
     def forward(self: Any, hidden_states: Tensor) -> PlacedBias:
         """Give the term of the table; its rows run from the farthest key ahead to the farthest behind."""
-        span, vectors = self.max_length, self.pe_k.weight
+        span, vectors = self.max_length, table_of(self.pe_k, 2 * self.max_length)
         distances = torch.arange(span, -span - 1, -1, device="cpu")  # query minus key
         rows = distances.clamp(max=span - 1) + span
         heads = hidden_states.shape[-1] // self.dim

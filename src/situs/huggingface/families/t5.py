@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from situs.huggingface.families import Expects, Family
-from situs.huggingface.families.borrowing import t5_bias
+from situs.huggingface.families.borrowing import t5_bias, table_of
 from situs.huggingface.interface import PlacedBias
 
 
@@ -36,7 +36,7 @@ class UMT5(Family):
 def buckets_of(module: Any, *, bidirectional: bool) -> Any:
     """The encoding of a module's own table."""
     return t5_bias(
-        module, module.relative_attention_bias.weight,
+        module, table_of(module.relative_attention_bias, module.relative_attention_num_buckets),
         num_heads=module.n_heads, num_buckets=module.relative_attention_num_buckets,
         max_distance=module.relative_attention_max_distance, bidirectional=bidirectional,
     )  # fmt: skip

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from situs.functional.buckets import t5_rows
 from situs.huggingface.families import Expects, Family
+from situs.huggingface.families.borrowing import is_plain
 
 COMBINED = 1 << 17
 """Buckets of all axes together, up to which a table of them stays in the processor's cache."""
@@ -58,6 +59,7 @@ def _is_plain(bias: Any, bbox: Tensor | None) -> bool:
     name = type(bias).__name__
     return (
         name in AXES
+        and is_plain(bias.relative_attention_bias)
         and (AXES[name] is None or bbox is not None)
         and (bias.scaling_factor == 1 if AXES[name] is None else bias.scaling_factor > 1)
         and bias.bidirectional

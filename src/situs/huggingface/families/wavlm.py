@@ -9,7 +9,7 @@ from torch import Tensor
 
 from situs.encodings.gated import GatedBias
 from situs.huggingface.families import Expects, Family
-from situs.huggingface.families.borrowing import borrowing
+from situs.huggingface.families.borrowing import borrowing, table_of
 from situs.huggingface.interface import PlacedBias, attended, dropout_of, refuse_weights
 from situs.huggingface.seeing import Rules, Sight
 from situs.positions import Positions
@@ -58,7 +58,7 @@ class WavLM(Family):
         encoding = borrowing(
             self,
             lambda: GatedBias(num_heads=self.num_heads, options=sizes),
-            {"bias_by_offset.table": self.rel_attn_embed.weight},
+            {"bias_by_offset.table": table_of(self.rel_attn_embed, self.num_buckets)},
         )
         if frames > DENSE_UP_TO:
             return PlacedBias(encoding)

@@ -35,6 +35,8 @@ class XLNet(Family):
         refuse_weights(output_attentions)
         query, key, value = (each.permute(1, 2, 0, 3) for each in (q_head, k_head_h, v_head_h))
         mask = None if attn_mask is None else torch.einsum("ijbn->bnij", attn_mask) == 0
+        if mask is not None and not bool(mask.any(-1).all()):  # a query that sees nothing takes the mean of all values
+            return super().rel_attn_core(q_head, k_head_h, v_head_h, k_head_r, seg_mat, attn_mask)  # type: ignore[misc, no-any-return]
         if seg_mat is not None:
             of_segments = torch.einsum("ibnd,snd->ibns", q_head + self.r_s_bias, self.seg_embed)
             added = torch.einsum("ijbs,ibns->bnij", seg_mat, of_segments) * self.scale
