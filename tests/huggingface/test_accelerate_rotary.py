@@ -54,7 +54,7 @@ def test_the_whole_description_of_a_llama() -> None:
     )
 
 
-@pytest.mark.thin(2)
+@pytest.mark.thin(4)
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("tokens", [1, 7, 130, pytest.param(2049, marks=pytest.mark.heavy)])
 def test_outputs_are_the_same_in_float32(name: str, tokens: int) -> None:
@@ -76,7 +76,7 @@ def test_outputs_are_the_same_in_float32(name: str, tokens: int) -> None:
     assert all(map(torch.equal, outputs(), expected))
 
 
-@pytest.mark.thin(2)
+@pytest.mark.thin(4)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_gradients_are_the_same_in_float32(name: str) -> None:
     model, ids = made(name), texts(2, 30)
@@ -87,7 +87,7 @@ def test_gradients_are_the_same_in_float32(name: str) -> None:
         expect_same_gradients(gradients(model, given, mask.bool()), before)
 
 
-@pytest.mark.thin(2)
+@pytest.mark.thin(4)
 @pytest.mark.parametrize("name", DECODERS)
 @pytest.mark.parametrize("way", [{}, STATIC], ids=["dynamic", "static"])
 def test_greedy_texts_are_the_same_in_float32(name: str, way: dict[str, Any]) -> None:
@@ -110,7 +110,7 @@ def errors(name: str, offset: int, sharper: float) -> tuple[float, float]:
     return now, before
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(5)
 @pytest.mark.parametrize("name", ROUNDING)
 @pytest.mark.parametrize("offset", [4_200, 65_536])
 def test_logits_in_bfloat16_err_less_at_far_positions(name: str, offset: int) -> None:

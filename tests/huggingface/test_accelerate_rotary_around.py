@@ -50,6 +50,7 @@ def test_half_precision_by_autocast_gives_what_it_gave() -> None:
             assert float((logits(model, ids) - expected).abs().mean()) <= 1.5 * before
 
 
+@pytest.mark.thin(3)
 @pytest.mark.compiled
 @pytest.mark.parametrize(
     ("name", "dtype"), [("llama", torch.bfloat16), ("gemma 3", torch.float32), ("cohere", torch.bfloat16)], ids=str
