@@ -72,8 +72,7 @@ def add_commands(commands: Commands) -> None:
     add("--seeds", type=int, metavar="N", help="repetitions, each with other random weights and batches")
     add("--workers", type=int, metavar="N", help="trials at the same time; one per core if left out")
     add("--engine", choices=("local", "ray"), default="local", help="processes here, or a Ray cluster")
-    add("--address", metavar="HOST:PORT", help="address of the Ray cluster; a new one on this machine if left out")
-    add("--gpus-per-trial", type=float, default=0.0, metavar="N", help="GPUs, or a share of one, for each trial on Ray")
+    add_cluster(compare)
     add("--device", default="cpu", help="cpu, cuda, cuda:1, mps (default cpu)")
     add(
         "--trial-timeout",
@@ -82,9 +81,7 @@ def add_commands(commands: Commands) -> None:
         help="how long a trial or a measurement may take (default "
         "3600; inf for any time); it is then stopped and reported as failed. Trying an encoding out may take 300",
     )
-    add("--out", type=Path, metavar="DIR", help=f"where everything is written (default {OUT})")
-    add("--fresh", action="store_true", help="run every trial again, also those whose results are in the folder")
-    add("--json", action="store_true", help="print the rows as JSON, for programs")
+    add_outcome(compare, OUT)
     add(
         "--report",
         type=Path,
@@ -225,6 +222,25 @@ def _require_engine(options: argparse.Namespace) -> None:
     if options.engine == "ray" and options.workers is not None:
         raise ValueError("--workers must go with --engine local, since Ray runs as many as its cluster has room for.")
     require_cluster(options)
+
+
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a Ray cluster, which ``require_cluster`` judges."""
+    parser.add_argument(
+        "--address", metavar="HOST:PORT", help="address of the Ray cluster; a new one on this machine if left out"
+    )
+    parser.add_argument(
+        "--gpus-per-trial", type=float, default=0.0, metavar="N", help="GPUs, or a share of one, for each trial on Ray"
+    )
+
+
+def add_outcome(parser: argparse.ArgumentParser, folder: str) -> None:
+    """Add what becomes of results: the folder they go to unless told, whether old ones count, and how they are told."""
+    parser.add_argument("--out", type=Path, metavar="DIR", help=f"where everything is written (default {folder})")
+    parser.add_argument(
+        "--fresh", action="store_true", help="run every trial again, also those whose results are in the folder"
+    )
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON, for programs")
 
 
 def require_cluster(options: argparse.Namespace) -> None:

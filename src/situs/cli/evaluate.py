@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from situs.cli.compare import changed, cure, require_cluster, whole_numbers
+from situs.cli.compare import add_cluster, add_outcome, changed, cure, require_cluster, whole_numbers
 from situs.cli.interrupting import TerminatedError, leaving_at_ctrl_c
 from situs.cli.reporting import Reported, deliver
 
@@ -73,8 +73,7 @@ def add_commands(commands: Commands) -> None:
     add("--dtype", default="auto", help="auto, float32, bfloat16, float16 (default auto: as the weights are stored)")
     add("--device", default="cpu", help="cpu, cuda, cuda:1, mps (default cpu)")
     add("--engine", choices=("local", "ray"), default="local", help="a process here, or a Ray cluster")
-    add("--address", metavar="HOST:PORT", help="address of the Ray cluster; a new one on this machine if left out")
-    add("--gpus-per-trial", type=float, default=0.0, metavar="N", help="GPUs, or a share of one, for each trial on Ray")
+    add_cluster(evaluate)
     add(
         "--trial-timeout",
         type=float,
@@ -82,9 +81,7 @@ def add_commands(commands: Commands) -> None:
         help="how long a trial, a scaling at a length on a task, may take (default 14400, four hours; inf for any "
         "time); it is then stopped and reported as failed. Loading the model does not count",
     )
-    add("--out", type=Path, metavar="DIR", help=f"where everything is written (default {OUT})")
-    add("--fresh", action="store_true", help="run every trial again, also those whose results are in the folder")
-    add("--json", action="store_true", help="print the rows as JSON, for programs")
+    add_outcome(evaluate, OUT)
     add(
         "--report",
         type=Path,

@@ -76,15 +76,12 @@ def _why_not(rotary: list[nn.Module], layers: list[nn.Module], asking: Collectio
         cls, family = _class(module), family_of(module)
         if id(module) not in asking and not (family is not None and family.rotates):
             return f"{cls.__name__} does not ask transformers' interface for attention"
-        form = form_of(getattr(inspect.getmodule(cls), APPLY, _absent))
+        rotating = getattr(inspect.getmodule(cls), APPLY, None)
+        form = None if rotating is None else form_of(rotating)
         if form is None or not _calls_it_alone(cls):
             return f"{cls.__name__} rotates in a way of its own"
         layouts.add(form.layout)
     return None if len(layouts) == 1 else "cosines are laid out in several ways"
-
-
-def _absent() -> None:
-    """Stand for a function that a file does not have."""
 
 
 @cache
