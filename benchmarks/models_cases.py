@@ -29,7 +29,8 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     # three matrices instead of two, so a third less of each
     LLAMA: lambda: hf.LlamaModel(hf.LlamaConfig(**{**TEXT, "intermediate_size": 1376})),
     "t5": lambda: hf.T5EncoderModel(hf.T5Config(**T5)),
-    "mt5": lambda: hf.MT5EncoderModel(hf.MT5Config(**T5)),
+    # three matrices instead of two, as Llama has
+    "mt5": lambda: hf.MT5EncoderModel(hf.MT5Config(**{**T5, "d_ff": 1376})),
     "bloom": lambda: hf.BloomModel(hf.BloomConfig(vocab_size=1000, hidden_size=512, n_head=8, n_layer=2)),
     "mpt": lambda: hf.MptModel(hf.MptConfig(vocab_size=1000, d_model=512, n_heads=8, n_layers=2, max_seq_len=4100)),
     "falcon": lambda: hf.FalconModel(

@@ -8,8 +8,17 @@ from typing import Any
 import pytest
 import torch
 
-from situs.huggingface import TransformersChangedError, accelerate, accelerated, describe, restore
+from situs.huggingface import (
+    AccelerationError,
+    TransformersChangedError,
+    accelerate,
+    accelerated,
+    describe,
+    interface,
+    restore,
+)
 from situs.huggingface.classes import _made
+from situs.huggingface.seeing import Sight
 from tests.huggingface.small_models import (
     DECODERS,
     EVERY,
@@ -48,6 +57,46 @@ def test_outputs_are_the_same(name: str, tokens: int) -> None:
         for mask, before in zip(masks, expected, strict=True):
             expect_close(outputs(model, ids, mask), before, 1e-5)
     assert torch.equal(outputs(model, ids, masks[-1]), expected[-1])
+
+
+@pytest.mark.short
+@pytest.mark.thin(2)
+@pytest.mark.parametrize("name", [name for name in EVERY if not name.startswith("inkling")])
+@pytest.mark.parametrize("tokens", [7, 150])
+def test_short_texts_give_the_same(name: str, tokens: int) -> None:
+    model, ids = made(name), texts(2, tokens)
+    masks = [None, padding(ids, "left"), padding(ids, "right")]
+    expected = [outputs(model, ids, mask) for mask in masks]
+    with accelerated(model, check=False):
+        for mask, before in zip(masks, expected, strict=True):
+            expect_close(outputs(model, ids, mask), before, 1e-5)
+
+
+@pytest.mark.short
+@pytest.mark.parametrize("name", ["t5 encoder", "mpnet", "bloom", "falcon", "mpt"])
+def test_layers_share_the_bias_of_a_short_text(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, ids = made(name), texts(2, 9)
+    made_of: list[torch.Tensor] = []
+    hiding = Sight.added_to
+
+    def counted(sight: Sight, bias: torch.Tensor) -> torch.Tensor:
+        made_of.append(bias)
+        return hiding(sight, bias)
+
+    monkeypatch.setattr(Sight, "added_to", counted)
+    with accelerated(model):
+        made_of.clear()
+        outputs(model, ids)
+        once = len(made_of)
+        outputs(model, ids)
+    assert (once, len(made_of)) == (1, 2)  # for two layers, and anew for the next text
+
+
+@pytest.mark.short
+def test_a_short_text_is_tested_as_a_long_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interface, "attend", lambda query, key, value, **asked: torch.zeros_like(query))
+    with pytest.raises(AccelerationError, match=r"^T5EncoderModel must give the same accelerated"):
+        accelerate(made("t5 encoder"))
 
 
 # experts are chosen by whatever is larger, and those of GPT-OSS take no float64
@@ -244,6 +293,14 @@ def test_it_tells_what_it_replaced() -> None:
         "T5ForConditionalGeneration, accelerated\n6 x T5Attention: on situs.attend, its class replaced"
     )
     assert "2 x LlamaAttention: on situs.attend, by transformers' interface" in describe(made("llama"))
+
+
+def test_the_activation_of_bloom_is_described_as_what_it_is() -> None:
+    with accelerated(made("bloom")) as model:
+        assert describe(model) == (
+            "BloomForCausalLM, accelerated\n2 x BloomAttention: on situs.attend, its class replaced\n"
+            "2 x BloomGelu: in one pass over memory, its class replaced"
+        )
 
 
 def test_nothing_is_said_where_all_is_served() -> None:

@@ -68,6 +68,7 @@ def test_sounds_give_the_same(name: str, frames: int) -> None:
     assert all(map(torch.equal, heard(model, name, several[-1]), expected[-1]))
 
 
+@pytest.mark.short
 @pytest.mark.parametrize("name", ["wav2vec2-conformer", "wav2vec2-bert", "seamless", "parakeet", "speecht5", "wavlm"])
 def test_short_sounds_give_the_same_by_a_bias_of_pairs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conformer, "DENSE_UP_TO", {"relative": 40, "relative_key": 40})

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from situs.huggingface.classes import family_of, original
+from situs.huggingface.short import as_long
 
 TOKENS, SEEN, PADDING, SAMPLES, FRAMES, PIXELS = 9, 6, 3, 8000, 96, 512
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
@@ -148,10 +149,18 @@ def _first(output: Any) -> Tensor:
 
 def require_same(model: nn.Module, before: dict[str, Tensor]) -> None:
     """Raise unless a model gives what it gave before, where that was a number: float64 models that
-    hide by the least float64 and take a softmax in float32 give none for padding."""
+    hide by the least float64 and take a softmax in float32 give none for padding. Inputs that are short for a layer are
+    run as long ones too."""
+    with as_long() as short:
+        _require_same(model, before, answers(model))
+    if short:
+        _require_same(model, before, answers(model))
+
+
+def _require_same(model: nn.Module, before: dict[str, Tensor], after: dict[str, Tensor]) -> None:
     known = {words: then.isfinite() for words, then in before.items()}
     some = any(bool(each.any()) for each in known.values())
-    for words, now in answers(model).items():
+    for words, now in after.items():
         then = before[words]
         if some:
             now, then = now[known[words]], then[known[words]]

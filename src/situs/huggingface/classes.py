@@ -29,12 +29,12 @@ class TransformersChangedError(RuntimeError):
     """Tell that a class of transformers is not the one that Situs knows."""
 
 
-def stand_in(module: nn.Module) -> type[nn.Module]:
+def stand_in(module: nn.Module) -> type[Family]:
     """The class that accelerates a module of a known family, or has."""
     return _made(_name(original(module) or type(module)))
 
 
-def rotating_stand_in(module: nn.Module) -> type[nn.Module]:
+def rotating_stand_in(module: nn.Module) -> type[Family]:
     """The class that rotates exactly for a module, or gives it exact cosines; the module was found to take it."""
     cls = original(module) or type(module)
     return _made(f"{folder_of(cls)}{SEPARATED}{cls.__name__}")
@@ -80,7 +80,7 @@ def _known(name: str) -> Known:
 
 
 @cache
-def _made(name: str) -> type[nn.Module]:
+def _made(name: str) -> type[Family]:
     known = _known(name)
     file = f"modeling_{known.modelling or known.model}"
     before = getattr(import_module(f"transformers.models.{known.model}.{file}"), known.cls)
@@ -96,7 +96,7 @@ def _made(name: str) -> type[nn.Module]:
                 'Situs was tested with: pip install "situs[huggingface]".'
             )
     own = {"original": before, "__module__": __name__, "__qualname__": name}
-    return cast("type[nn.Module]", type(name, (family, before), {**family.methods(before), **own}))
+    return cast("type[Family]", type(name, (family, before), {**family.methods(before), **own}))
 
 
 def __getattr__(name: str) -> Any:

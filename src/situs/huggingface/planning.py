@@ -13,6 +13,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from situs.huggingface.classes import family_of, is_known, original, rotating_stand_in, stand_in, why_left
+from situs.huggingface.families import Family
 from situs.huggingface.origin import ancestor_of, folder_of
 from situs.huggingface.planning_rotation import plan_rotations
 
@@ -21,7 +22,7 @@ from situs.huggingface.planning_rotation import plan_rotations
 class Plan:
     """Say what becomes of a model's attention."""
 
-    replaced: list[tuple[nn.Module, type[nn.Module]]]
+    replaced: list[tuple[nn.Module, type[Family]]]
     """Modules, with the class that they get."""
     asking: list[nn.Module]
     """Modules that ask transformers' interface for attention."""
@@ -29,15 +30,16 @@ class Plan:
     """Classes of modules that keep their own code, and why."""
     configurations: list[Any]
     """Configurations that name the attention of those modules."""
-    rotating: list[tuple[nn.Module, type[nn.Module]]]
+    rotating: list[tuple[nn.Module, type[Family]]]
     """Rotary modules, and those of the asking that rotate, with the class that they get."""
     rotated_by_own: dict[str, str]
     """Classes of rotary modules that keep their own code, and why."""
 
     def __str__(self) -> str:
         """A line for each class."""
+        runs = {_class_name(module): made.runs for module, made in self.replaced}
         lines = [
-            f"{count} x {name}: on situs.attend, its class replaced"
+            f"{count} x {name}: {runs[name]}, its class replaced"
             for name, count in _counted(each for each, _ in self.replaced).items()
         ]
         exact = {id(each) for each, _ in self.rotating}
@@ -60,7 +62,11 @@ class Plan:
 
 def _counted(modules: Iterable[nn.Module]) -> Counter[str]:
     """How many modules are of each class, by its name in transformers."""
-    return Counter((original(each) or type(each)).__name__ for each in modules)
+    return Counter(map(_class_name, modules))
+
+
+def _class_name(module: nn.Module) -> str:
+    return (original(module) or type(module)).__name__
 
 
 def plan(model: nn.Module) -> Plan:

@@ -15,10 +15,11 @@ from functools import cache
 from typing import Any
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 from transformers import masking_utils
 
+from situs.attention.visibility import visibility
 from situs.huggingface.origin import folder_of
 from situs.positions import Positions
 
@@ -90,7 +91,8 @@ class Sight:
     first_key: int
     real: Bool[Tensor, "batch key"] | None
     """None where all keys are."""
-    made: dict[bool, Positions] = field(default_factory=dict, compare=False)
+    made: dict[object, Any] = field(default_factory=dict, compare=False)
+    """What layers share that see alike."""
 
     ndim = 2
     """That of a mask of keys: models that do arithmetic on masks of pairs leave this alone."""
@@ -114,10 +116,38 @@ class Sight:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is one query, at the last key, and it sees every key: a decode step."""
+        """Whether every query sees every key, as a decode step does."""
+        if self.real is not None or self.rules.documents is not None:
+            return False
         last = self.queries == 1 and self.first_query == self.first_key + self.keys - 1
-        near = self.rules.window is None or self.keys <= self.rules.window
-        return last and near and self.real is None and self.rules.documents is None
+        near = self.rules.window is None or (last and self.keys <= self.rules.window)
+        return near and (last or not self.rules.causal)
+
+    @property
+    def is_causal_square(self) -> bool:
+        """Whether the causal rule alone hides, between queries and keys that begin together."""
+        alike = self.first_query == self.first_key and self.queries == self.keys
+        return alike and self.real is None and self.rules == Rules(causal=True)
+
+    @property
+    def pairs(self) -> int:
+        """How many numbers say for all pairs what is seen."""
+        told = [len(each) for each in (self.real, self.rules.documents) if each is not None]
+        return max([1, *told]) * self.queries * self.keys
+
+    def added_to(self, bias: Float[Tensor, "#batch heads #query key"]) -> Float[Tensor, "#batch heads #query key"]:
+        """Hide pairs in a bias, by its lowest number: queries that see nothing, such as padding, stay finite."""
+        told = self.arguments(every_query=True)
+        seen = visibility(told["positions"], told["key_positions"], causal=told["causal"], window=told["window"])
+        return bias if seen is None else torch.where(seen[:, None], bias, torch.finfo(bias.dtype).min)
+
+    def shared(self, source: object, make: Callable[[], Tensor]) -> Tensor:
+        """Make something once for all layers of a forward pass that have it from the same source."""
+        held = self.made.get(id(source))
+        if held is None or held[0] is not source:
+            held = self.made[id(source)] = source, make()
+        made: Tensor = held[1]
+        return made
 
     def over(self, keys: int) -> Sight:
         """Tell the same of all keys where one was told of and there are more, as masks of pairs are broadcast: that of
@@ -145,16 +175,18 @@ class Sight:
 
     def _keys(self, *, by_row: bool) -> Positions:
         """Slots of keys as positions, made once for all layers."""
-        if by_row not in self.made:
+        name = "keys", by_row
+        if name not in self.made:
             documents, real = self.rules.documents, None if by_row else self.real
             known = [each for each in (documents, real) if each is not None]
             if known:
                 ids = torch.arange(self.first_key, self.first_key + self.keys, device=known[0].device)
                 ids = ids.expand(max(map(len, known)), -1)
-                self.made[by_row] = replace(Positions.explicit(ids, documents=documents, valid=real), given_slots=ids)
+                self.made[name] = replace(Positions.explicit(ids, documents=documents, valid=real), given_slots=ids)
             else:
-                self.made[by_row] = Positions.range(self.keys, start=self.first_key)
-        return self.made[by_row]
+                self.made[name] = Positions.range(self.keys, start=self.first_key)
+        keys: Positions = self.made[name]
+        return keys
 
 
 def situs_mask(

@@ -21,6 +21,8 @@ class Family(nn.Module):
 
     expects: ClassVar[Expects]
     """Methods of the original that are replaced or called."""
+    runs: ClassVar[str] = "on situs.attend"
+    """How a module runs with these."""
     rotates: ClassVar[bool] = False
     """Whether queries and keys are rotated in float32, by cosines that are float32 in any model."""
 
@@ -65,6 +67,7 @@ _KNOWN = (
     Known("udop", "UdopAttention", "t5", "T5"),
     Known("udop", "RelativePositionBiasAggregated", "udop", "UdopBias"),
     Known("bloom", "BloomAttention", "alibi", "Bloom"),
+    Known("bloom", "BloomGelu", "alibi", "BloomGelu"),
     Known("mpt", "MptAttention", "alibi", "Mpt"),
     Known("mpt", "MptBlock", "alibi", "MptBlock"),
     Known("falcon", "FalconAttention", "alibi", "Falcon"),

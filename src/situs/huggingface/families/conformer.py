@@ -16,6 +16,7 @@ from situs.huggingface.families.borrowing import table_of
 from situs.huggingface.families.rows import RowScore, transformer_xl
 from situs.huggingface.interface import PlacedBias, attended, dropout_of, refuse_weights
 from situs.huggingface.seeing import Rules, Sight
+from situs.huggingface.short import is_short
 
 DENSE_UP_TO = {"relative": 640, "relative_key": 160}
 """Frames of a sound up to which a bias of all pairs is the faster way, as measured on the processor."""
@@ -36,7 +37,7 @@ class Conformer(Family):
         **kwargs: Any,
     ) -> tuple[Tensor, None]:
         """Attend without forming weights."""
-        few = hidden_states.shape[1] <= DENSE_UP_TO.get(self.position_embeddings_type, 0)
+        few = is_short(hidden_states.shape[1], DENSE_UP_TO.get(self.position_embeddings_type, 0))
         score = None if few else self.score(relative_position_embeddings)
         if score is None:  # as also with rotary, or nothing: the original asks the interface
             if relative_position_embeddings is not None:
@@ -101,7 +102,7 @@ class Parakeet(Family):
         **kwargs: Any,
     ) -> tuple[Tensor, None]:
         """Attend without forming weights; sinusoids run from the farthest key behind to the farthest ahead."""
-        if hidden_states.shape[1] <= DENSE_UP_TO["relative"]:  # the original asks the interface
+        if is_short(hidden_states.shape[1], DENSE_UP_TO["relative"]):  # the original asks the interface
             return super().forward(  # type: ignore[no-any-return]
                 hidden_states, position_embeddings=position_embeddings, attention_mask=attention_mask, **kwargs
             )

@@ -12,6 +12,7 @@ from situs.huggingface.families import Expects, Family
 from situs.huggingface.families.borrowing import table_of
 from situs.huggingface.families.rows import RowScore
 from situs.huggingface.interface import PlacedBias, attended, dropout_of, refuse_weights
+from situs.huggingface.short import is_short
 
 DENSE_UP_TO = 160
 """Frames of a sound up to which a bias of all pairs is the faster way, as measured on the processor."""
@@ -54,7 +55,7 @@ class SpeechT5(Family):
         query = self.heads(self.q_proj(hidden_states))
         key, value = self.keys_and_values(hidden_states, key_value_states, past_key_values)
         bias: PlacedBias | Tensor | None = position_bias
-        if position_bias is not None and key.shape[2] <= DENSE_UP_TO:
+        if position_bias is not None and is_short(key.shape[2], DENSE_UP_TO):
             assert position_bias.encoding is not None
             bias = position_bias.encoding(query, key, scale=self.scaling).to(query.dtype)
         out = attended(

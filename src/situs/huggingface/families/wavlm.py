@@ -12,6 +12,7 @@ from situs.huggingface.families import Expects, Family
 from situs.huggingface.families.borrowing import borrowing, table_of
 from situs.huggingface.interface import PlacedBias, attended, dropout_of, refuse_weights
 from situs.huggingface.seeing import Rules, Sight
+from situs.huggingface.short import is_short
 from situs.positions import Positions
 
 DENSE_UP_TO = 160
@@ -60,7 +61,7 @@ class WavLM(Family):
             lambda: GatedBias(num_heads=self.num_heads, options=sizes),
             {"bias_by_offset.table": table_of(self.rel_attn_embed, self.num_buckets)},
         )
-        if frames > DENSE_UP_TO:
+        if not is_short(frames, DENSE_UP_TO):
             return PlacedBias(encoding)
         by_pair: Tensor = encoding.bias_by_offset(Positions.range(frames, device=hidden_states.device))
         return by_pair.to(hidden_states.dtype)

@@ -10,6 +10,10 @@ from torch import Tensor
 from situs.huggingface.families import Expects, Family
 from situs.huggingface.families.rows import transformer_xl
 from situs.huggingface.interface import PlacedBias, attended, dropout_of, refuse_weights
+from situs.huggingface.short import is_short
+
+FEW = 224
+"""Tokens up to which the layer's own code, which forms all weights, is the faster way, as measured on the processor."""
 
 
 class XLNet(Family):
@@ -33,6 +37,8 @@ class XLNet(Family):
     ) -> Tensor:
         """Attend without forming weights; tensors are (sequence, batch, heads, head_dim)."""
         refuse_weights(output_attentions)
+        if is_short(len(k_head_h), FEW):
+            return super().rel_attn_core(q_head, k_head_h, v_head_h, k_head_r, seg_mat, attn_mask)  # type: ignore[misc, no-any-return]
         query, key, value = (each.permute(1, 2, 0, 3) for each in (q_head, k_head_h, v_head_h))
         mask = None if attn_mask is None else torch.einsum("ijbn->bnij", attn_mask) == 0
         if mask is not None and not bool(mask.any(-1).all()):  # a query that sees nothing takes the mean of all values
