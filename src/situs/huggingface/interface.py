@@ -19,18 +19,13 @@ from transformers.utils import output_capturing
 
 from situs.attention import attend
 from situs.encodings.base import Encoding
-from situs.encodings.bias import OffsetBias
+from situs.huggingface.at_once import at_once
 from situs.huggingface.seeing import Rules, Sight, named_mask, situs_mask
-from situs.huggingface.short import is_short
 
 NAME = "situs"
 """What transformers calls Situs' attention."""
 TAKEN = "situs_accelerated"
 """What it calls that of accelerated models, whose layers all take what Situs' mask function gives."""
-
-
-FEW_PAIRS = 65_536
-"""Pairs of tokens up to which a bias of all of them, once for all layers, is faster than one by offsets in each."""
 
 
 class PlacedBias(NamedTuple):
@@ -83,6 +78,7 @@ def attended(
     causal: bool = False,
     every_query: bool = False,
     source: object = None,
+    rounded: bool = False,
     **options: Any,
 ) -> Tensor:
     """Attend as a layer's own code would; give (batch, query, heads, value_dim).
@@ -90,7 +86,7 @@ def attended(
     ``mask`` is what the mask function gave: rules, a mask of pairs that says it all, or nothing, where ``causal`` alone
     hides. ``bias`` may be an encoding, a bias of pairs, or a row that all queries share; ``source`` is what layers that
     have the same one make it of, if not its encoding. ``every_query`` attends for padding too: convolutions read what
-    it gets.
+    it gets. ``rounded`` says that own code rounds scores to the dtype of queries.
     """
     placed = None if bias is None or isinstance(bias, Tensor) else bias
     encoding = None if placed is None else placed.encoding
@@ -98,8 +94,11 @@ def attended(
     if isinstance(mask, Sight):
         mask = mask.over(key.shape[2])
         if options.get("softcap") is None and options.get("sinks") is None:
-            # short texts and decode steps, in which even a look at what may be hidden would be felt
-            found = _at_once(query, key, value, mask, bias, source, **options)
+            row = bias if isinstance(bias, Tensor) else None
+            found = at_once(
+                query, key, value, mask, encoding=encoding, row=row, source=source, scale=options.get("scale"),
+                dropout=options.get("dropout", 0.0), rounded=rounded,
+            )  # fmt: skip
             if found is not None:
                 return found.transpose(1, 2)
         told = mask.arguments(by_row=encoding is None, every_query=every_query)
@@ -118,54 +117,6 @@ def attended(
         told["features"] = placed.features
     out: Tensor = attend(query, key, value, encoding=encoding, **told, **options)
     return out.transpose(1, 2)
-
-
-def _at_once(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Sight,
-    bias: PlacedBias | Tensor | None,
-    source: object,
-    *,
-    scale: float | None = None,
-    dropout: float = 0.0,
-    **rest: object,
-) -> Tensor | None:
-    """Attend by torch's own function where nothing but products and a softmax is left, or where a bias of all pairs is
-    small enough to be made and shared by all layers; None elsewhere."""
-    if isinstance(bias, Tensor) or (bias is not None and bias.encoding is not None):
-        pairs = None if dropout else _few_pairs(query, key, mask, bias, source)
-        return None if pairs is None else scaled_dot_product_attention(query, key, value, pairs, scale=scale)
-    options: dict[str, Any] = {"scale": scale, "dropout_p": dropout}
-    if query.shape[2] == 1:
-        shared = query.shape[1] != key.shape[1]
-        return scaled_dot_product_attention(query, key, value, enable_gqa=shared, **options) if mask.is_open else None
-    if dropout or query.shape[1] != key.shape[1] or query.shape[3] != value.shape[3]:
-        return None  # for which torch would form all weights
-    if mask.is_causal_square:
-        return scaled_dot_product_attention(query, key, value, is_causal=True, **options)
-    return scaled_dot_product_attention(query, key, value, **options) if mask.is_open else None
-
-
-def _few_pairs(query: Tensor, key: Tensor, mask: Sight, bias: PlacedBias | Tensor, source: object) -> Tensor | None:
-    """A bias of all pairs with what is hidden in it, where a text is short and no gradient is asked for."""
-    if query.dtype != torch.float32 or torch.is_grad_enabled() or torch.compiler.is_compiling():
-        return None
-    if query.shape[2] == 1 or query.shape[1] != key.shape[1] or not is_short(mask.pairs, FEW_PAIRS):
-        return None
-    if isinstance(bias, Tensor):
-        own = bias if source is None else source
-        return mask.shared(own, lambda: mask.added_to(bias)) if bias.shape[-2] == 1 else None
-    encoding = bias.encoding
-    if not isinstance(encoding, OffsetBias) or encoding.axes > 1:
-        return None
-
-    def make() -> Tensor:
-        told = mask.arguments(every_query=True, by_row=True)
-        return mask.added_to(encoding(told["positions"], told["key_positions"]))
-
-    return mask.shared(encoding if source is None else source, make)
 
 
 def _sum(bias: Tensor, mask: Tensor | None) -> Tensor:

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -22,6 +22,8 @@ from transformers import masking_utils
 from situs.attention.visibility import visibility
 from situs.huggingface.origin import folder_of
 from situs.positions import Positions
+
+Made = TypeVar("Made")
 
 TOUCHED = frozenset({
     "axk2", "beit", "data2vec", "decision_transformer", "deepseek_v32", "deepseek_v4", "doge", "glm_moe_dsa",
@@ -137,16 +139,18 @@ class Sight:
 
     def added_to(self, bias: Float[Tensor, "#batch heads #query key"]) -> Float[Tensor, "#batch heads #query key"]:
         """Hide pairs in a bias, by its lowest number: queries that see nothing, such as padding, stay finite."""
+        if self.is_open:
+            return bias
         told = self.arguments(every_query=True)
         seen = visibility(told["positions"], told["key_positions"], causal=told["causal"], window=told["window"])
         return bias if seen is None else torch.where(seen[:, None], bias, torch.finfo(bias.dtype).min)
 
-    def shared(self, source: object, make: Callable[[], Tensor]) -> Tensor:
+    def shared(self, name: str, source: object, make: Callable[[], Made]) -> Made:
         """Make something once for all layers of a forward pass that have it from the same source."""
-        held = self.made.get(id(source))
-        if held is None or held[0] is not source:
-            held = self.made[id(source)] = source, make()
-        made: Tensor = held[1]
+        held = self.made.get((name, id(source)))
+        if held is None:
+            held = self.made[name, id(source)] = source, make()  # the source is held, lest another get its id
+        made: Made = held[1]
         return made
 
     def over(self, keys: int) -> Sight:

@@ -17,6 +17,7 @@ from situs.encodings.bias import OffsetBias, Rule
 from situs.huggingface.families import Expects, Family
 from situs.huggingface.families.rotary import rotation_like
 from situs.huggingface.interface import PlacedBias, attended, dropout_of, refuse_weights
+from situs.huggingface.seeing import Sight
 
 
 class Bloom(Family):
@@ -50,7 +51,7 @@ class Bloom(Family):
             key, value = layer_past.update(key, value, self.layer_idx)
         out = attended(
             query, key, value, attention_mask, bias=alibi.view(batch, self.num_heads, 1, -1), source=alibi,
-            scale=self.inv_norm_factor, dropout=dropout_of(self, self.attention_dropout),
+            scale=self.inv_norm_factor, dropout=dropout_of(self, self.attention_dropout), rounded=True,
         ).reshape(batch, queries, -1)  # fmt: skip
         return residual + nn.functional.dropout(self.dense(out), self.hidden_dropout, self.training), None
 
@@ -93,14 +94,17 @@ class Mpt(Family):
         )
         if past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
-        bias = None
-        if position_bias is not None:  # (heads, 1, max_seq_len), 0 at the last key
-            bias = PlacedBias(Slopes(position_bias[:, 0, -1] - position_bias[:, 0, -2]), key.shape[2] - queries)
+        bias: Tensor | PlacedBias | None = None
+        keys = key.shape[2]
+        if position_bias is not None and queries == 1 and keys <= position_bias.shape[-1]:
+            bias = position_bias[None, :, :, -keys:]  # that of the last query
+        elif position_bias is not None:  # (heads, 1, max_seq_len), 0 at the last key
+            bias = PlacedBias(slopes_of(position_bias, attention_mask), keys - queries)
         if isinstance(attention_mask, Tensor):
             attention_mask = ~attention_mask.bool()  # true where it hides
         out = attended(
             query, key, value, attention_mask, bias=bias, source=position_bias, scale=self.softmax_scale,
-            dropout=dropout_of(self, self.attn_dropout_p),
+            dropout=dropout_of(self, self.attn_dropout_p), rounded=True,
         )  # fmt: skip
         return self.out_proj(out.reshape(batch, queries, -1)), None
 
@@ -135,6 +139,15 @@ class Slopes(OffsetBias):
         """Multiply."""
         slopes = self.slopes.to(device, dtype)
         return lambda offset, head: slopes[head] * offset.to(dtype)
+
+
+def slopes_of(bias: Float[Tensor, "heads 1 keys"], mask: Any) -> Slopes:
+    """The slopes of a bias that MPT makes, made once for all layers."""
+
+    def make() -> Slopes:
+        return Slopes(bias[:, 0, -1] - bias[:, 0, -2])
+
+    return mask.shared("slopes", bias, make) if isinstance(mask, Sight) else make()
 
 
 class Falcon(Family):

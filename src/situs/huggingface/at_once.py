@@ -1,0 +1,114 @@
+"""Attention of short texts and of single queries, at once: layers are so fast there that even a look at what may be
+hidden, or at which kernel serves, would be felt.
+
+Biases of all pairs are small then, or one row, and all layers of a forward pass share them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from situs.encodings.base import Encoding, computing_dtype
+from situs.encodings.bias import OffsetBias
+from situs.huggingface.seeing import Sight
+from situs.huggingface.short import is_short
+
+FEW_PAIRS = 65_536
+"""Pairs of tokens up to which a bias of all of them, once for all layers, is faster than one by offsets in each."""
+HALVES = (torch.bfloat16, torch.float16)
+CONVERTED = 2**19
+"""Numbers of keys that are converted to float32 at a time, which stay in the cache of a processor."""
+
+
+def at_once(
+    query: Float[Tensor, "batch heads query head_dim"],
+    key: Float[Tensor, "batch kv_heads key head_dim"],
+    value: Float[Tensor, "batch kv_heads key value_dim"],
+    mask: Sight,
+    *,
+    encoding: Encoding | None,
+    row: Float[Tensor, "#batch heads #query key"] | None,
+    source: object,
+    scale: float | None,
+    dropout: float,
+    rounded: bool,
+) -> Float[Tensor, "batch heads query value_dim"] | None:
+    """Attend by torch's own functions; None where kernels of Situs serve better.
+
+    encoding, row: what is added to scores; one of them, or nothing.
+    source: what layers that add the same have it from, if not from the encoding or the row itself.
+    rounded: whether scores may be rounded to the dtype of queries, as the layer's own code does.
+    """
+    single, shared = query.shape[2] == 1, query.shape[1] != key.shape[1]
+    added = None
+    if encoding is not None or row is not None or (single and not mask.is_open):
+        if dropout or torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return None
+        if not single and (shared or not is_short(mask.pairs, FEW_PAIRS)):
+            return None
+        added = _added(query, mask, encoding, row, source)
+        if added is None:
+            return None
+    elif not single and (dropout or shared or query.shape[3] != value.shape[3]):
+        return None  # for which torch would form all weights
+    if single and not dropout and query.device.type == "cpu" and (shared or query.dtype in HALVES):
+        return _of_one_query(query, key, value, added, scale, rounded=rounded)
+    causal = added is None and not mask.is_open
+    if causal and not mask.is_causal_square:
+        return None
+    return scaled_dot_product_attention(
+        query, key, value, added, dropout_p=dropout, is_causal=causal, scale=scale, enable_gqa=shared
+    )
+
+
+def _added(
+    query: Tensor, mask: Sight, encoding: Encoding | None, row: Tensor | None, source: object
+) -> Float[Tensor, "#batch #heads query key"] | None:
+    """What is added to the scores of all pairs, with what is hidden in it; None where that is not known so."""
+    dtype = computing_dtype(query.dtype)
+    if encoding is not None:
+        if not isinstance(encoding, OffsetBias) or encoding.axes > 1:
+            return None
+
+        def by_encoding() -> Tensor:
+            told = mask.arguments(every_query=True, by_row=True)
+            return mask.added_to(encoding(told["positions"], told["key_positions"], dtype=dtype))
+
+        return mask.shared("bias", encoding if source is None else source, by_encoding)
+    if row is None:
+        return mask.shared("bias", mask, lambda: mask.added_to(query.new_zeros(1, 1, 1, mask.keys, dtype=dtype)))
+    if row.shape[-2] != 1:
+        return None
+    return mask.shared("bias", row if source is None else source, lambda: mask.added_to(row.to(dtype)))
+
+
+def _of_one_query(
+    query: Tensor, key: Tensor, value: Tensor, added: Tensor | None, scale: float | None, *, rounded: bool
+) -> Tensor:
+    """Attend by products of matrices: torch's kernel for the processor repeats keys that heads share, and takes several
+    times as long for one query in half precision."""
+    (batch, heads, _, width), (kv_heads, keys) = query.shape, key.shape[1:3]
+    of_heads = query.reshape(batch * kv_heads, heads // kv_heads, width)
+    scores = _products(of_heads, key.flatten(0, 1), rounded=rounded)
+    scores.mul_(1 / math.sqrt(width) if scale is None else scale)
+    if added is not None:
+        # (batch or 1, heads or 1, 1, key) -> (batch, heads, key), as scores lie
+        scores.view(batch, heads, keys).add_(added.squeeze(2))
+    return (scores.softmax(-1).to(value.dtype) @ value.flatten(0, 1)).view(batch, heads, 1, -1)
+
+
+def _products(
+    query: Float[Tensor, "rows group head_dim"], key: Float[Tensor, "rows key head_dim"], *, rounded: bool
+) -> Float[Tensor, "rows group key"]:
+    """Products of queries and keys, in float32 or wider."""
+    wide = computing_dtype(query.dtype)
+    if rounded or query.dtype == wide:
+        return (query @ key.transpose(1, 2)).to(wide)
+    size = max(1, CONVERTED // key[0].numel())
+    parts = zip(torch.split(query, size), torch.split(key, size), strict=True)
+    return torch.cat([one.to(wide) @ other.to(wide).transpose(1, 2) for one, other in parts])
