@@ -219,3 +219,19 @@ def test_an_encoding_that_forgets_an_option_is_told_so() -> None:
         "Write self.slope = slope in __init__.",
     ):
         repr(Forgets(num_heads=2))
+
+
+@pytest.mark.parametrize("scale", [1e-4, -1e-6, 1e-30])
+@pytest.mark.parametrize("causal", [True, False])
+def test_products_of_positions_behind_a_small_scale_do_not_overflow_half_precision(scale: float, causal: bool) -> None:
+    encoding = situs.Tupe(dim=DIM, num_heads=HEADS, head_dim=WIDTH, init_std=0.5)
+    q, k, v = (each.half() for each in tensors(40, 40))
+    out = attend(q, k, v, encoding=encoding, causal=causal, scale=scale)
+    exact = attend(q.double(), k.double(), v.double(), encoding=encoding, causal=causal, scale=scale)
+    torch.testing.assert_close(out.double(), exact, atol=2e-3, rtol=0)
+    with raises_exactly(
+        ValueError,
+        'impl="toeplitz" cannot serve this call, since torch.float16 does not hold vectors of positions that are '
+        'divided by so small a scale. Use impl="auto".',
+    ):
+        attend(q, k, v, encoding=encoding, causal=causal, scale=scale, impl="toeplitz")
