@@ -235,3 +235,14 @@ def test_products_of_positions_behind_a_small_scale_do_not_overflow_half_precisi
         'divided by so small a scale. Use impl="auto".',
     ):
         attend(q, k, v, encoding=encoding, causal=causal, scale=scale, impl="toeplitz")
+
+
+def test_a_scale_of_an_encoding_by_which_float32_cannot_be_divided_is_refused() -> None:
+    encoding = situs.ProjectedBias(num_heads=HEADS, rank=2, softmax_scale=1e-38)
+    q, k, v = tensors(4, 4)
+    features = {"relative": torch.ones(len(q), HEADS, 4, 2)}
+    with raises_exactly(
+        ValueError,
+        "softmax_scale must be 0 or at least 1e-30 in size, since what is not scaled is divided by it; got 1e-38.",
+    ):
+        attend(q, k, v, encoding=encoding, features=features)

@@ -197,11 +197,15 @@ def require_scale(scale: Any) -> float:
             TypeError, "scale", "be a number that does not learn", "kernels take a plain one", told(scale),
             "Multiply the queries by it.",
         )  # fmt: skip
-    number = require_number("scale", scale, "it multiplies q . k")
-    if 0 < abs(number) < SMALLEST:
+    return require_divisor("scale", require_number("scale", scale, "it multiplies q . k"))
+
+
+def require_divisor(name: str, scale: float) -> float:
+    """Raise if a scale is too small to divide by; 0 is never divided by."""
+    if 0 < abs(scale) < SMALLEST:
         rule = f"be 0 or at least {SMALLEST} in size"
-        refuse(ValueError, "scale", rule, "what is not scaled is divided by it", told(number))
-    return number
+        refuse(ValueError, name, rule, "what is not scaled is divided by it", told(scale))
+    return scale
 
 
 def require_softmax(query: Tensor, chunk: object, softcap: object, sinks: Any) -> float | None:
