@@ -246,3 +246,11 @@ def test_a_scale_of_an_encoding_by_which_float32_cannot_be_divided_is_refused() 
         "softmax_scale must be 0 or at least 1e-30 in size, since what is not scaled is divided by it; got 1e-38.",
     ):
         attend(q, k, v, encoding=encoding, features=features)
+
+
+def test_a_scale_that_no_float_holds_is_refused() -> None:
+    with raises_exactly(
+        ValueError,
+        "scale must be at most 1.8e308 in size, since it multiplies q . k; got one of about 400 digits.",
+    ):
+        attend(*tensors(4, 4), scale=10**400)
