@@ -287,9 +287,11 @@ def require_device(given: object) -> torch.device:
 
 
 def require_dtype(given: object, reason: str) -> torch.dtype:
-    """A real floating-point dtype."""
+    """A real floating-point dtype of 16 bits or more."""
     if not isinstance(given, torch.dtype) or (given not in WIDE and not given.is_floating_point):
         refuse(TypeError, "dtype", "be a real floating-point dtype such as torch.float32", reason, told(given))
+    if given.itemsize < 2:
+        refuse(TypeError, "dtype", "have 16 bits or more per number", reason, str(given), "Use torch.bfloat16.")
     return given
 
 

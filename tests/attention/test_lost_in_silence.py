@@ -254,3 +254,31 @@ def test_a_scale_that_no_float_holds_is_refused() -> None:
         "scale must be at most 1.8e308 in size, since it multiplies q . k; got one of about 400 digits.",
     ):
         attend(*tensors(4, 4), scale=10**400)
+
+
+def test_masks_inputs_and_caches_of_eight_bits_are_refused() -> None:
+    eight = torch.float8_e5m2
+    with raises_exactly(
+        TypeError,
+        "mask must have 16 bits or more per number, since it is added to the scores; got torch.float8_e5m2. Convert it "
+        "with mask.to(torch.bfloat16).",
+    ):
+        attend(*tensors(4, 4), mask=torch.zeros(4, 4).to(eight))
+    with raises_exactly(
+        TypeError,
+        "x must have 16 bits or more per number, since Sinusoidal computes with real fractions; got torch.float8_e5m2. "
+        "Convert it with x.to(torch.bfloat16).",
+    ):
+        situs.Sinusoidal(dim=8)(torch.zeros(1, 3, 8).to(eight))
+    with raises_exactly(
+        TypeError,
+        "dtype must have 16 bits or more per number, since keys and values hold fractions; got torch.float8_e5m2. Use "
+        "torch.bfloat16.",
+    ):
+        situs.KVCache(batch=1, num_heads=1, head_dim=4, max_length=4, dtype=eight)
+    with raises_exactly(
+        TypeError,
+        "ids must be integers, float32 or float64, since in half precision neighbouring positions collide (bfloat16 "
+        "from 257 on, float16 from 2049 on); got dtype torch.float8_e5m2.",
+    ):
+        Positions.explicit(torch.zeros(3).to(eight))

@@ -162,6 +162,8 @@ def require_mask(mask: Any, scores: tuple[int, ...], device: torch.device) -> No
             f"mask must be bool, true where a query may see a key, or a float to add to the scores; got dtype "
             f"{mask.dtype}. Use mask.bool()."
         )
+    if mask.dtype != torch.bool:
+        require_floating("mask", mask, "it is added to the scores")
     given = tuple(mask.shape)
     from_the_last = zip(reversed(given), reversed(scores), strict=False)
     if len(given) > len(scores) or any(own not in (1, size) for own, size in from_the_last):
