@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, SupportsIndex, TypeVar, cast
 
@@ -58,7 +59,7 @@ def require_count(name: str, given: object, reason: str, *, least: int | None = 
     return number
 
 
-def _digits(number: int) -> str:
+def _digits(number: float | int) -> str:
     """A whole number as an error shows it: one that nobody can read by how long it is."""
     if type(number) is int and number.bit_length() > 200:
         return f"one of about {round(number.bit_length() * math.log10(2)):,} digits"
@@ -84,6 +85,8 @@ def require_number(
     number = as_number(name, given, reason)
     if number - number != 0:  # of what is not finite; a graph has no other word for it
         refuse(ValueError, name, "be finite", reason, str(number))
+    if abs(number) > sys.float_info.max:  # of a whole number
+        refuse(ValueError, name, "be at most 1.8e308 in size", reason, _digits(number))
     low = (least is None or number >= least) and (above is None or number > above)
     high = (most is None or number <= most) and (below is None or number < below)
     if not (low and high):
@@ -284,9 +287,11 @@ def require_device(given: object) -> torch.device:
 
 
 def require_dtype(given: object, reason: str) -> torch.dtype:
-    """A real floating-point dtype."""
+    """A real floating-point dtype of 16 bits or more."""
     if not isinstance(given, torch.dtype) or (given not in WIDE and not given.is_floating_point):
         refuse(TypeError, "dtype", "be a real floating-point dtype such as torch.float32", reason, told(given))
+    if given.itemsize < 2:
+        refuse(TypeError, "dtype", "have 16 bits or more per number", reason, str(given), "Use torch.bfloat16.")
     return given
 
 

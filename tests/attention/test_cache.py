@@ -1,10 +1,15 @@
 """The cache: rows of unequal length, eviction, and which positions may follow."""
 
+import copy
+import pickle
+import threading
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
 
-from situs import Attention, Positions, QueryKeyEncoding
+from situs import Attention, Deberta, KVCache, Positions, QueryKeyEncoding
 from situs.encodings.base import Role
 from situs.positions import PositionsLike
 from tests.attention.layer_cases import DIM, HEADS, LENGTH, NAMES, layer_with, tokens
@@ -147,3 +152,20 @@ def test_keys_turned_for_another_length_are_not_mixed_with_new_ones(name: str, m
     planned = layer.make_cache(batch=2, max_length=LENGTH)
     steps = [layer(x[:, part], Positions.range(LENGTH)[part], cache=planned) for part in (slice(9), slice(9, LENGTH))]
     torch.testing.assert_close(torch.cat(steps, 1), layer(x), atol=1e-11, rtol=0)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))])
+@torch.no_grad()
+def test_copies_of_a_cache_go_on_alike_and_copy_no_encoding(copied: Callable[[KVCache], KVCache]) -> None:
+    encoding = Deberta(dim=8, num_heads=2, head_dim=4, max_distance=9, init_std=1.0)
+    encoding.uncopied = threading.Lock()
+    layer, x = Attention(dim=8, num_heads=2, encoding=encoding), torch.randn(1, 6, 8)
+    cache = layer.make_cache(batch=1, max_length=8)
+    empty = copied(cache)
+    for count in (4, 1):
+        out = layer(x[:, cache.length : cache.length + count], cache=cache)
+        assert torch.equal(layer(x[:, empty.length : empty.length + count], cache=empty), out)
+    other = copied(cache)
+    assert torch.equal(layer(x[:, 5:], cache=other), layer(x[:, 5:], cache=cache))
+    cache.reset()
+    assert copied(cache).length == 0

@@ -219,3 +219,66 @@ def test_an_encoding_that_forgets_an_option_is_told_so() -> None:
         "Write self.slope = slope in __init__.",
     ):
         repr(Forgets(num_heads=2))
+
+
+@pytest.mark.parametrize("scale", [1e-4, -1e-6, 1e-30])
+@pytest.mark.parametrize("causal", [True, False])
+def test_products_of_positions_behind_a_small_scale_do_not_overflow_half_precision(scale: float, causal: bool) -> None:
+    encoding = situs.Tupe(dim=DIM, num_heads=HEADS, head_dim=WIDTH, init_std=0.5)
+    q, k, v = (each.half() for each in tensors(40, 40))
+    out = attend(q, k, v, encoding=encoding, causal=causal, scale=scale)
+    exact = attend(q.double(), k.double(), v.double(), encoding=encoding, causal=causal, scale=scale)
+    torch.testing.assert_close(out.double(), exact, atol=2e-3, rtol=0)
+    with raises_exactly(
+        ValueError,
+        'impl="toeplitz" cannot serve this call, since torch.float16 does not hold vectors of positions that are '
+        'divided by so small a scale. Use impl="auto".',
+    ):
+        attend(q, k, v, encoding=encoding, causal=causal, scale=scale, impl="toeplitz")
+
+
+def test_a_scale_of_an_encoding_by_which_float32_cannot_be_divided_is_refused() -> None:
+    encoding = situs.ProjectedBias(num_heads=HEADS, rank=2, softmax_scale=1e-38)
+    q, k, v = tensors(4, 4)
+    features = {"relative": torch.ones(len(q), HEADS, 4, 2)}
+    with raises_exactly(
+        ValueError,
+        "softmax_scale must be 0 or at least 1e-30 in size, since what is not scaled is divided by it; got 1e-38.",
+    ):
+        attend(q, k, v, encoding=encoding, features=features)
+
+
+def test_a_scale_that_no_float_holds_is_refused() -> None:
+    with raises_exactly(
+        ValueError,
+        "scale must be at most 1.8e308 in size, since it multiplies q . k; got one of about 400 digits.",
+    ):
+        attend(*tensors(4, 4), scale=10**400)
+
+
+def test_masks_inputs_and_caches_of_eight_bits_are_refused() -> None:
+    eight = torch.float8_e5m2
+    with raises_exactly(
+        TypeError,
+        "mask must have 16 bits or more per number, since it is added to the scores; got torch.float8_e5m2. Convert it "
+        "with mask.to(torch.bfloat16).",
+    ):
+        attend(*tensors(4, 4), mask=torch.zeros(4, 4).to(eight))
+    with raises_exactly(
+        TypeError,
+        "x must have 16 bits or more per number, since Sinusoidal computes with real fractions; got torch.float8_e5m2. "
+        "Convert it with x.to(torch.bfloat16).",
+    ):
+        situs.Sinusoidal(dim=8)(torch.zeros(1, 3, 8).to(eight))
+    with raises_exactly(
+        TypeError,
+        "dtype must have 16 bits or more per number, since keys and values hold fractions; got torch.float8_e5m2. Use "
+        "torch.bfloat16.",
+    ):
+        situs.KVCache(batch=1, num_heads=1, head_dim=4, max_length=4, dtype=eight)
+    with raises_exactly(
+        TypeError,
+        "ids must be integers, float32 or float64, since in half precision neighbouring positions collide (bfloat16 "
+        "from 257 on, float16 from 2049 on); got dtype torch.float8_e5m2.",
+    ):
+        Positions.explicit(torch.zeros(3).to(eight))

@@ -111,7 +111,7 @@ class KVCache:
             keys = torch.zeros(batch, num_heads, room, head_dim, dtype=dtype, device=device)
             values = torch.zeros(batch, num_heads, room, value_dim, dtype=dtype, device=device)
         self.max_length = max_length
-        self.memory = Memory(keys, values, room, window)
+        self.memory = Memory(keys, values, room, window, features={})
         """Keys and values, and which tokens they are."""
         self.rotated_by: tuple[Rotation, ...] | None = None
         """What rotated keys and values before they were cached; None where ``append`` was told only of the keys."""

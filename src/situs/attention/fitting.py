@@ -162,6 +162,8 @@ def require_mask(mask: Any, scores: tuple[int, ...], device: torch.device) -> No
             f"mask must be bool, true where a query may see a key, or a float to add to the scores; got dtype "
             f"{mask.dtype}. Use mask.bool()."
         )
+    if mask.dtype != torch.bool:
+        require_floating("mask", mask, "it is added to the scores")
     given = tuple(mask.shape)
     from_the_last = zip(reversed(given), reversed(scores), strict=False)
     if len(given) > len(scores) or any(own not in (1, size) for own, size in from_the_last):
@@ -197,11 +199,15 @@ def require_scale(scale: Any) -> float:
             TypeError, "scale", "be a number that does not learn", "kernels take a plain one", told(scale),
             "Multiply the queries by it.",
         )  # fmt: skip
-    number = require_number("scale", scale, "it multiplies q . k")
-    if 0 < abs(number) < SMALLEST:
+    return require_divisor("scale", require_number("scale", scale, "it multiplies q . k"))
+
+
+def require_divisor(name: str, scale: float) -> float:
+    """Raise if a scale is too small to divide by; 0 is never divided by."""
+    if 0 < abs(scale) < SMALLEST:
         rule = f"be 0 or at least {SMALLEST} in size"
-        refuse(ValueError, "scale", rule, "what is not scaled is divided by it", told(number))
-    return number
+        refuse(ValueError, name, rule, "what is not scaled is divided by it", told(scale))
+    return scale
 
 
 def require_softmax(query: Tensor, chunk: object, softcap: object, sinks: Any) -> float | None:

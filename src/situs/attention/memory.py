@@ -220,7 +220,7 @@ class Memory(NamedTuple):
         keys, values = self.keys, self.values
         if keys.requires_grad or values.requires_grad:
             keys, values = (in_new_memory(each.detach()[:, :, :0], self.room) for each in (keys, values))
-        return Memory(keys, values, self.room, self.window)
+        return Memory(keys, values, self.room, self.window, features={})
 
 
 class Step(NamedTuple):

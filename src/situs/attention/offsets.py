@@ -32,6 +32,10 @@ class OffsetCache:
     def __init__(self) -> None:
         self._made: dict[Any, tuple[State, int, int, Any]] = {}
 
+    def __reduce__(self) -> tuple[type[OffsetCache], tuple[()]]:
+        """Copy and pickle it empty: what it holds is found by encodings, which a copy of a cache leaves alone."""
+        return OffsetCache, ()
+
     def find(
         self,
         name: tuple[Any, ...],

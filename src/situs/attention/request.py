@@ -14,6 +14,7 @@ from situs.attention.features import features_of, of_real_tokens, require_featur
 from situs.attention.fitting import (
     require_causal,
     require_chunks,
+    require_divisor,
     require_fit,
     require_mask,
     require_numbers,
@@ -348,4 +349,4 @@ def softmax_scale(encodings: Sequence[Encoding], head_dim: int) -> float:
             declared.append(each.softmax_scale)
     if len(set(declared)) > 1:
         raise ValueError(f"scale must be given, since these encodings declare different ones; got {declared}.")
-    return factor * (declared[0] if declared else 1 / math.sqrt(head_dim))
+    return require_divisor("softmax_scale", factor * (declared[0] if declared else 1 / math.sqrt(head_dim)))

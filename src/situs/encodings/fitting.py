@@ -18,6 +18,7 @@ from situs.arguments import (
     require_choice,
     require_count,
     require_everywhere,
+    require_floating,
     require_tensor,
     told,
 )
@@ -82,6 +83,8 @@ def require_width(encoding: Encoding, name: str, x: Any, width: int, called: str
             f"{called} must be of a real floating-point dtype, since {type(encoding).__name__} computes with real "
             f"fractions; got {x.dtype}. {cure}."
         )
+    if x.dtype.itemsize < 2:
+        require_floating(called, x, f"{type(encoding).__name__} computes with real fractions")
 
 
 def require_device_of(table: Tensor, x: Tensor) -> None:

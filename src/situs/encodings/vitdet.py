@@ -147,6 +147,5 @@ def _met(
     rows = (at_query.unsqueeze(-1) - cell + cells - 1).clamp(0, 2 * cells - 2)  # (batch or 1, query, n)
     by_cell = by_row(q @ table.T, rows.unsqueeze(1))
     which = at_key.clamp(0, cells - 1)  # (batch or 1, key)
-    if len(which) == 1:
-        return by_cell.index_select(-1, which[0])
+    # gathered by a view: torch's index_select writes column by column, ten times slower where rows are 4 KiB apart
     return by_row(by_cell, which[:, None, None].expand(-1, 1, q.shape[2], -1))

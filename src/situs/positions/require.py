@@ -171,7 +171,7 @@ def mask(given: Tensor, side: str | None) -> None:
 def ids(given: Tensor, name: str = "ids") -> None:
     """Positions are finite numbers, wide enough to tell neighbours apart."""
     require_tensor(name, given, "it has a position for each token")
-    if given.dtype in (torch.float16, torch.bfloat16):
+    if given.is_floating_point() and given.dtype.itemsize < 4:
         raise TypeError(
             f"{name} must be integers, float32 or float64, since in half precision neighbouring positions collide "
             f"(bfloat16 from 257 on, float16 from 2049 on); got dtype {given.dtype}."

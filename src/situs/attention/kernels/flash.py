@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from situs.attention.kernels.inputs import widened
+from situs.attention.kernels.inputs import cannot_widen, widened
 from situs.attention.request import Request
 from situs.functional.heads import grouped
 
@@ -22,6 +22,9 @@ def cannot(request: Request) -> str | None:
         return "torch's own attention knows neither sinks nor caps"
     if request.scale <= 0:
         return "with a scale of 0 or less torch's own causal attention gives NaN"
+    why = cannot_widen(request)
+    if why is not None:
+        return why
     if request.mask is not None or request.window is not None:
         return "a mask or a window is more than a causal flag"
     if _causal_flag(request) is None:

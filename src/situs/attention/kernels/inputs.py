@@ -15,6 +15,7 @@ from situs.functional.heads import share_heads
 from situs.positions import Positions
 
 CHANNELS = 8  # that kernels take at a time
+ROOM = 64.0  # for numbers of positions, divided by the scale, below what a dtype holds
 
 
 def rotated(request: Request) -> tuple[Tensor, Tensor]:
@@ -34,6 +35,17 @@ def rotated_by(
     if isinstance(encoding, RotationEncoding):
         return encoding.both(query, key, of_queries, of_keys)
     return encoding(query, of_queries), encoding(key, of_keys, role="key")
+
+
+def cannot_widen(request: Request) -> str | None:
+    """Why more channels cannot hold the vectors of positions, which are divided by the scale; None if they can."""
+    if not request.products:
+        return None
+    if not request.scale:
+        return "a scale of 0 hides products of positions"
+    if abs(request.scale) * torch.finfo(request.query.dtype).max < ROOM:
+        return f"{request.query.dtype} does not hold vectors of positions that are divided by so small a scale"
+    return None
 
 
 def widened(request: Request) -> tuple[Tensor, Tensor, Tensor]:

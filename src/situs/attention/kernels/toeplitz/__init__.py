@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from situs.attention.kernels.inputs import cumulated, widened
+from situs.attention.kernels.inputs import cannot_widen, cumulated, widened
 from situs.attention.kernels.toeplitz.given import Given, Settings
 from situs.attention.kernels.toeplitz.op import attend_by_offset
 from situs.attention.offsets import bias_over_offsets, value_vectors_over_offsets, vectors_over_offsets
@@ -39,8 +39,9 @@ def cannot(request: Request) -> str | None:
         request.query_positions.placed is not None or request.key_positions.placed is not None
     ):
         return "tokens without a position have no offset"
-    if request.products and not request.scale:
-        return "a scale of 0 hides products of positions"
+    why = cannot_widen(request)
+    if why is not None:
+        return why
     if not request.scale and any(each.features for each in request.contents):
         return "a scale of 0 hides products of features"
     if request.dropout:
