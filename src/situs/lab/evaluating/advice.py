@@ -62,6 +62,11 @@ def _headline(summary: Summary) -> str:
         return "Nothing was measured at the longest length"
     first = summary.entries[0]
     where = f"at {summary.times(summary.longest)} ({summary.longest:,} tokens)"
+    released = summary.released
+    if released is not None and released is not first and released.ties:
+        mean = released.point.mean
+        has = f"which has a loss of {mean:.2f}" if summary.task == "text" else f"which has {100 * mean:.0f} % right"
+        return f"No scaling is better {where} than the model as it was released, {has}"
     tied = [entry.row.name for entry in summary.entries[1:] if entry.ties]
     tie = f", in a tie with {_listed(tied)}" if tied else ""
     if summary.task == "text":
