@@ -184,6 +184,16 @@ def test_what_a_model_with_parts_is_to_be_given_can_be_pasted(capsys: pytest.Cap
                                           "rope_local_base_freq": None}}).main.lengths.declared == 131072  # fmt: skip
 
 
+def test_settings_that_must_go_for_those_to_be_pasted_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    llama = saved({**QWEN, "rope_scaling": {"rope_type": "linear", "factor": 2.0}})
+    main(["inspect", llama, "--target", "131072"])
+    assert (
+        "\n  transformers, in config.json, in place of rope_theta and rope_scaling\n    {\n" in capsys.readouterr().out
+    )
+    main(["inspect", llama, "--target", "131072", "--json"])
+    assert json.loads(capsys.readouterr().out)["advice"]["replaces"] == ["rope_theta", "rope_scaling"]
+
+
 def test_diff_with_an_engine_that_does_the_same_says_what_it_serves(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", saved(QWEN), "vllm"]) == 0
     assert capsys.readouterr().out == (

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -117,6 +119,17 @@ def test_a_headline_says_that_no_scaling_is_better_where_the_released_model_ties
     assert headline(found) == (
         "No scaling is better at 4× (512 tokens) than the model as it was released, which has 88 % right"
     )
+
+
+def test_settings_that_must_go_for_those_to_be_pasted_are_named(tmp_path: Path) -> None:
+    plain = make_records()
+    older = replace(plain, config=json.dumps({**json.loads(plain.config), "rope_theta": 1e4}))
+    for records, instead in ((plain, ""), (older, ", in place of rope_theta")):
+        text = " ".join(Parsed(report_html(summary_of(records))).text.split())
+        assert f"In config.json , for yarn{instead}:" in text.replace("config.json,", "config.json ,")
+        shown = io.StringIO()
+        show(summary_of(records), tmp_path, Console(file=shown, width=200))
+        assert f"\nIn config.json, for yarn{instead}:\n" in shown.getvalue()
 
 
 def test_the_table_for_programs_has_full_numbers(summary: Summary) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from situs.lab.evaluating.records import NONE
+from situs.lab.evaluating.scalings import extension_of, named
 from situs.lab.evaluating.summary import Row, Summary
 from situs.lab.scores import HOLDS, Entry, Point, Scores, at
 
@@ -45,6 +46,16 @@ def advise(summary: Summary) -> Advice | None:
     said += [*_expected(summary, first), *(f"{note}." for note in own.notes), *_unmeasured(summary)]
     name = "" if sets is None else sets.row.name
     return Advice(first.row.name, tuple(said), name, chosen[name].settings if name else "", own.code)
+
+
+def instead(summary: Summary, advice: Advice) -> str:
+    """Say which settings of the released configuration those to be pasted take the place of, with a comma before it;
+    "" where there are none."""
+    records = summary.records
+    if not (advice.settings and records.config):
+        return ""
+    said = extension_of(records.config, named(advice.sets), records.setup).instead()
+    return f", {said}" if said else ""
 
 
 def headline(summary: Summary) -> str:

@@ -6,10 +6,9 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from situs.models.extendable import METHODS, Method, default_method, far_layers, is_gguf, scaling_method, why_not
-from situs.models.extending import Extension, extend, main_path, main_settings
+from situs.models.extending import Extension, extend
 from situs.models.inspecting.pairs import pairs_of
 from situs.models.positions import ModelPositions
 from situs.models.scores import Change
@@ -52,6 +51,11 @@ class Advice:
     options: tuple[Option, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     """By the place where they are pasted."""
+
+    def heading(self, place: str) -> str:
+        """Say where settings are pasted, and which settings of the configuration must go for them."""
+        instead = "" if self.extension is None or place != PLACES["transformers"] else self.extension.instead()
+        return f"{place}, {instead}" if instead else place
 
 
 def advise(model: ModelPositions, target: int) -> Advice:
@@ -141,13 +145,7 @@ def _beyond_limit(main: ModelPositions, target: int, reason: str) -> Advice:
 
 def settings_of(extension: Extension, model: ModelPositions) -> dict[str, str]:
     """What to paste where, for each engine that has the model's own file."""
-    part = main_settings(dict(extension.config), extension.positions)
-    lengths = ("max_position_embeddings", "model_max_length", "max_seq_len")
-    keys = (*lengths, "original_max_position_embeddings", "rope_parameters")
-    pasted: dict[str, Any] = {key: part[key] for key in keys if key in part}
-    for key in reversed(main_path(dict(extension.config), extension.positions)):
-        pasted = {key: pasted}
-    found = {PLACES["transformers"]: json.dumps(pasted, indent=2)}
+    found = {PLACES["transformers"]: json.dumps(extension.pasted(), indent=2)}
     changed = _with_settings(extension.positions, model)
     for form in ("vllm-overrides", "llama.cpp-flags"):
         try:

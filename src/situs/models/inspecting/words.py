@@ -185,7 +185,7 @@ def _advice(advice: Advice, width: int) -> Iterator[str]:
         for row in rows:
             yield "  " + "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip()
     for place, text in advice.settings.items():
-        yield f"  {BOLD}{place}{RESET}"
+        yield from (f"{BOLD}{line}{RESET}" for line in filled(advice.heading(place), width, "  "))
         said = text.startswith(("-", "{"))  # to be pasted, not read
         yield from (f"    {line}" for line in text.splitlines()) if said else filled(text, width, "    ")
 
