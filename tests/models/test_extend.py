@@ -10,6 +10,7 @@ import pytest
 from situs.models import ConfigError, extend, read
 from situs.models.extendable import METHODS
 from situs.models.numbers import rotation_of
+from situs.models.scores import Change
 from tests.models.released_models import NAMES, config_of
 
 SIZES = {"hidden_size": 512, "num_attention_heads": 4, "num_hidden_layers": 6}
@@ -189,6 +190,24 @@ def test_change_is_that_of_scores_and_frequencies() -> None:
     assert longer.change.frequency == pytest.approx(0.5)
     assert longer.change.score == pytest.approx(change.max())
     assert longer.change.distance == change.argmax()
+
+
+def test_a_change_is_told_in_a_sentence() -> None:
+    assert str(extend(LLAMA, target=16384, method="dynamic").change) == "Below 4,096 tokens, nothing changes."
+    assert str(Change(0.75, 0.3, 18_285, 32_768)) == (
+        "Below 32,768 tokens, frequencies change by up to 75 % and scores by up to 0.3 (at distance 18,285; a token "
+        "with itself has 1)."
+    )
+    assert "frequencies change by up to 31 times and scores" in str(Change(31.2, 0.3, 1, 2))
+
+
+def test_a_factor_that_is_not_target_by_original_is_told_where_it_comes_from() -> None:
+    longer = extend(LLAMA31, target=1_000_000)
+    assert longer.notes == ("the factor grows as the declared length does: it is 8 for 131,072 tokens",)
+    assert extend(LLAMA31, target=1_000_000, method="yarn").notes == (
+        "yarn replaces llama3, which the model was trained with",
+    )
+    assert extend(LLAMA31, factor=16.0).notes == ()
 
 
 def test_longrope_takes_divisors_and_refuses_to_guess_them() -> None:

@@ -200,11 +200,9 @@ def run_extend(options: argparse.Namespace) -> int:
         print(text, end="")
     else:
         write(text.encode(), options.out)
-    change = longer.change
     told = [
         f"{longer.method} with factor {longer.factor:.6g}: from {longer.original:,} to {longer.target:,} tokens.",
-        f"Below {change.length:,} tokens, frequencies change by up to {100 * change.frequency:.3g} % and scores by up "
-        f"to {change.score:.2g} (at distance {change.distance:,}; a token with itself has 1).",
+        str(longer.change),
         *(f"Note: {note}." for note in longer.notes),
     ]
     print(lines_of(told), file=sys.stderr)

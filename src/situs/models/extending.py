@@ -139,7 +139,7 @@ def extend(
     if "original_max_position_embeddings" in part:
         part["original_max_position_embeddings"] = plan.original
     longer = read(config)
-    notes = (*_inferred(main, original), *_notes(main, longer.main, chosen, has))
+    notes = (*_inferred(main, original), *_growing(main, plan, factor), *_notes(main, longer.main, chosen, has))
     change = _change(main, longer.main, plan.original)
     return Extension(config, longer, chosen, plan.factor, plan.original, plan.target, change, notes, replaces)
 
@@ -321,6 +321,14 @@ def _inferred(main: ModelPositions, original: int | None) -> Iterator[str]:
             f"the original length is inferred: {training.plain:,} is the declared {training.declared:,} divided by the "
             f"factor"
         )
+
+
+def _growing(main: ModelPositions, plan: _Plan, factor: float | int | None) -> Iterator[str]:
+    """Say where a factor that follows comes from, where it is not the target divided by the original length."""
+    training = training_of(main)
+    if factor is None and training is not None and abs(plan.original * plan.factor - plan.target) > CLOSE * plan.target:
+        already = plan.factor * training.declared / plan.target
+        yield f"the factor grows as the declared length does: it is {already:g} for {training.declared:,} tokens"
 
 
 def _notes(main: ModelPositions, longer: ModelPositions, method: Method, has: str | None) -> Iterator[str]:

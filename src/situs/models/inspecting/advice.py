@@ -25,8 +25,8 @@ PLACES = {
 RAISED = {"mpt": "max_seq_len", "gptj": "n_positions", "codegen": "n_positions"}
 """Settings that make the table of a model type longer, where it is computed."""
 YARN = (
-    "Of the methods that leave no pair with new angles, engines read yarn most widely, and its authors found it ahead "
-    "of linear and ntk (Peng et al. 2023). Measure it on texts of your own."
+    "Of the methods that leave no pair with new angles, yarn is the one that most engines read, and its authors found "
+    "it ahead of linear and ntk (Peng et al. 2023). Measure it on texts of your own."
 )
 
 
@@ -110,7 +110,6 @@ def _extended(model: ModelPositions, training: Training, target: int) -> Advice:
             None,
             options,
         )
-    change = best.change
     reasons = [
         YARN
         if has is None and best.method == "yarn"
@@ -118,8 +117,7 @@ def _extended(model: ModelPositions, training: Training, target: int) -> Advice:
         if has is None
         else f"The model was trained with {has}, so that its factor grows.",
         f"As it is, {before} of {pairs} pairs meet angles that training did not show; with {best.method}, {after}.",
-        f"Below {best.original:,} tokens, frequencies change by up to {100 * change.frequency:.3g} % and scores by "
-        f"up to {change.score:.2g} (at distance {change.distance:,}; a token with itself has 1).",
+        str(best.change),
         *(f"Note: {note}." for note in best.notes),
     ]
     headline = f"Set {best.method} with factor {best.factor:.6g} for {target:,} tokens."
