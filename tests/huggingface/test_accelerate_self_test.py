@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -132,3 +134,15 @@ def test_a_name_that_no_layer_asks_for_is_not_described() -> None:
     model = made("bloom")
     model.config._attn_implementation = "situs"
     assert describe(model).splitlines()[0] == "BloomForCausalLM, not accelerated. accelerate() would give:"
+
+
+def test_without_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [each for each in sys.modules if each.split(".")[:2] == ["situs", "huggingface"]]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    message = (
+        "transformers must be installed for situs.huggingface, since it works on its models: pip install "
+        "'situs[huggingface]', or '.[huggingface]' in the repository."
+    )
+    with raises_exactly(ImportError, message):
+        importlib.import_module("situs.huggingface")

@@ -66,13 +66,13 @@ def advise(model: ModelPositions, target: int) -> Advice:
     reason = why_not(main)
     if limit is not None and target > limit:
         return _beyond_limit(main, target, reason)
-    if training is None:
-        return Advice("Nothing can be recommended, since the configuration names no length.")
-    if target <= training.length:
+    if training is not None and target <= training.length:
         return Advice(f"Nothing has to be set: the model is made for {training.length:,} tokens.")
     if reason:
         return Advice(f"Nothing can be recommended: {reason}" if is_gguf(main)
                       else f"No scaling of rotary is needed or would help: {reason}")  # fmt: skip
+    if training is None:
+        return Advice("Nothing can be recommended, since the configuration names no length.")
     if not _unseen(main, training, target):
         return Advice(
             "Nothing has to be set: no pair of channels meets an angle that training did not show.",
