@@ -184,6 +184,35 @@ def test_what_a_model_with_parts_is_to_be_given_can_be_pasted(capsys: pytest.Cap
                                           "rope_local_base_freq": None}}).main.lengths.declared == 131072  # fmt: skip
 
 
+def test_a_misspelt_engine_is_corrected(capsys: pytest.CaptureFixture[str]) -> None:
+    for command, names in (("diff", ("A", "B")), ("fingerprint", ("SOURCE", "OTHER"))):
+        assert main([command, saved(QWEN), "llamacpp"]) == 2
+        assert capsys.readouterr().err == (
+            f"situs {command}: {names[1]} must be a file, a folder or one of transformers, vllm, llama.cpp, since "
+            f"{names[0]} is compared with it; got 'llamacpp'. Did you mean 'llama.cpp'?\n"
+        )
+    assert main(["diff", saved(QWEN), "nowhere.json"]) == 2
+    assert "source must be a file or a folder that can be read; got 'nowhere.json'" in capsys.readouterr().err
+
+
+def test_a_model_without_a_length_that_no_scaling_extends_is_told_why(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["inspect", saved({"model_type": "bloom", "hidden_size": 64, "n_head": 4, "n_layer": 2}), "--target", "4096"])
+    assert (
+        "No scaling of rotary is needed or would help: its scores go by ALiBi, which is defined for every distance. "
+        "There is nothing to set."
+    ) in " ".join(capsys.readouterr().out.split())
+
+
+def test_settings_that_must_go_for_those_to_be_pasted_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    llama = saved({**QWEN, "rope_scaling": {"rope_type": "linear", "factor": 2.0}})
+    main(["inspect", llama, "--target", "131072"])
+    assert (
+        "\n  transformers, in config.json, in place of rope_theta and rope_scaling\n    {\n" in capsys.readouterr().out
+    )
+    main(["inspect", llama, "--target", "131072", "--json"])
+    assert json.loads(capsys.readouterr().out)["advice"]["replaces"] == ["rope_theta", "rope_scaling"]
+
+
 def test_diff_with_an_engine_that_does_the_same_says_what_it_serves(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", saved(QWEN), "vllm"]) == 0
     assert capsys.readouterr().out == (

@@ -117,9 +117,9 @@ def test_the_command_says_where_the_mark_is(tmp_path: Path, capsys: pytest.Captu
     assert main(["convert", str(source), str(target), "--pairing", "interleaved"]) == 0
     assert capsys.readouterr().out == (
         f"{target}: interleaved, 2 weights of layer 0 reordered.\n"
-        "transformers has no interleaved for this model type, and would run these weights wrong: they are for programs "
-        "that pair so. The adapter needs a base model of the same pairing. situs_pairing in adapter_config.json says "
-        "it to Situs.\n"
+        "transformers has no interleaved pairing for this model type, and would run these weights wrong: they are for "
+        "programs that pair so. The adapter needs a base model of the same pairing. situs_pairing in "
+        "adapter_config.json says it to Situs.\n"
     )
     assert {each.name for each in target.iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
 

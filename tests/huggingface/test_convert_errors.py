@@ -131,8 +131,8 @@ def test_the_command_tells_what_it_did(tmp_path: Path, capsys: pytest.CaptureFix
     assert err == "1 of 1: model.safetensors\n"
     assert out == (
         f"{target}: interleaved, 2 weights of layer 0 reordered.\n"
-        "transformers has no interleaved for this model type, and would run these weights wrong: they are for programs "
-        "that pair so. situs_pairing in config.json says it to Situs.\n"
+        "transformers has no interleaved pairing for this model type, and would run these weights wrong: they are for "
+        "programs that pair so. situs_pairing in config.json says it to Situs.\n"
     )
     assert main(["convert", str(source), str(target), "--pairing", "interleaved"]) == 2
     assert capsys.readouterr().err == (

@@ -10,6 +10,8 @@ import pytest
 from situs.models import ConfigError, extend, read
 from situs.models.extendable import METHODS
 from situs.models.numbers import rotation_of
+from situs.models.scores import Change
+from tests.models.released_models import NAMES, config_of
 
 SIZES = {"hidden_size": 512, "num_attention_heads": 4, "num_hidden_layers": 6}
 LLAMA = {"model_type": "llama", **SIZES, "max_position_embeddings": 4096, "rope_theta": 1e6}
@@ -125,6 +127,46 @@ def test_the_text_of_a_whole_is_extended_in_its_place() -> None:
     )
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_what_changed_can_be_put_into_the_released_file(name: str) -> None:
+    released = config_of(name)
+    try:
+        longer = extend(released, target=10_000_000)
+    except ConfigError:
+        return  # nothing to extend
+    pasted, config = longer.pasted(), copy.deepcopy(released)
+    new, old = pasted, config
+    while len(new) == 1 and isinstance(part := next(iter(new.values())), dict) and "rope_parameters" not in new:
+        old, new = old[next(iter(new))], part
+    for key in longer.replaces:
+        del old[key]
+    old.update(new)
+    assert read(config) == longer.positions
+
+
+@pytest.mark.parametrize(
+    ("config", "replaces", "words"),
+    [
+        (LLAMA31, ("rope_theta", "rope_scaling"), "in place of rope_theta and rope_scaling"),
+        (LLAMA, ("rope_theta",), "in place of rope_theta"),
+        (LLAMA | {"rope_scaling": None, "partial_rotary_factor": 1.0}, ("rope_theta", "partial_rotary_factor"),
+         "in place of rope_theta and partial_rotary_factor"),
+        ({"model_type": "gemma3", "text_config": GEMMA | {"rope_local_base_freq": 1e4, "rope_theta": 1e6,
+          "rope_scaling": {"rope_type": "linear", "factor": 8.0}}},
+         ("rope_local_base_freq", "rope_theta", "rope_scaling"),
+         "in place of rope_local_base_freq, rope_theta and rope_scaling"),
+        (GEMMA, (), ""),
+    ],
+    ids=["llama 3.1", "llama", "null", "a part", "nothing"],
+)  # fmt: skip
+def test_settings_that_the_new_ones_take_the_place_of_are_named(
+    config: dict[str, Any], replaces: tuple[str, ...], words: str
+) -> None:
+    longer = extend(config, target=1_000_000)
+    assert longer.replaces == replaces
+    assert longer.instead() == words
+
+
 def test_the_source_stays_as_it_is() -> None:
     config = copy.deepcopy(LLAMA31)
     model = read(config)
@@ -148,6 +190,24 @@ def test_change_is_that_of_scores_and_frequencies() -> None:
     assert longer.change.frequency == pytest.approx(0.5)
     assert longer.change.score == pytest.approx(change.max())
     assert longer.change.distance == change.argmax()
+
+
+def test_a_change_is_told_in_a_sentence() -> None:
+    assert str(extend(LLAMA, target=16384, method="dynamic").change) == "Below 4,096 tokens, nothing changes."
+    assert str(Change(0.75, 0.3, 18_285, 32_768)) == (
+        "Below 32,768 tokens, frequencies change by up to 75 % and scores by up to 0.3 (at distance 18,285; a token "
+        "with itself has 1)."
+    )
+    assert "frequencies change by up to 31 times and scores" in str(Change(31.2, 0.3, 1, 2))
+
+
+def test_a_factor_that_is_not_target_by_original_is_told_where_it_comes_from() -> None:
+    longer = extend(LLAMA31, target=1_000_000)
+    assert longer.notes == ("the factor grows as the declared length does: it is 8 for 131,072 tokens",)
+    assert extend(LLAMA31, target=1_000_000, method="yarn").notes == (
+        "yarn replaces llama3, which the model was trained with",
+    )
+    assert extend(LLAMA31, factor=16.0).notes == ()
 
 
 def test_longrope_takes_divisors_and_refuses_to_guess_them() -> None:

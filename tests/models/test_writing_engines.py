@@ -125,12 +125,12 @@ CONVERT = "Write it into a config.json, and convert that with convert_hf_to_gguf
         ),
         (
             read({**PARAMS, "use_scaled_rope": True}),
-            f"scaling must be one that flags of llama.cpp can say, and take the place of, since its factors are a "
+            f"scaling must be one that flags of llama.cpp can set or replace, since its factors are a "
             f"tensor of the file, rope_freqs; got llama3. {CONVERT}",
         ),
         (
             scaled(read({**PARAMS, "use_scaled_rope": True}), YARN),
-            f"scaling must be one that flags of llama.cpp can say, and take the place of, since its factors are a "
+            f"scaling must be one that flags of llama.cpp can set or replace, since its factors are a "
             f"tensor of the file, rope_freqs; got llama3. {CONVERT}",
         ),
         (

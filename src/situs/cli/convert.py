@@ -22,8 +22,10 @@ def add_commands(commands: Commands) -> None:
         "the first half of a head with the second (halves). Biases, norms and LoRA adapters are converted with them. "
         "The source stays as it is.",
     )
-    convert.add_argument("source", type=Path, help="a folder with config.json and safetensors, or a LoRA adapter's")
-    convert.add_argument("target", type=Path, help="the folder to make")
+    convert.add_argument(
+        "source", metavar="SOURCE", type=Path, help="a folder with config.json and safetensors, or a LoRA adapter's"
+    )
+    convert.add_argument("target", metavar="TARGET", type=Path, help="the folder to make")
     convert.add_argument("--pairing", choices=PAIRINGS, required=True, help="the pairing that the target gets")
     convert.add_argument(
         "--source-pairing", choices=PAIRINGS, help="that of the source, if it is not what its configuration says"

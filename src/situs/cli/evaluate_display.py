@@ -15,7 +15,7 @@ from situs.cli.compare_display import Tally, say_what_is_kept
 from situs.cli.evaluate import pasted
 from situs.cli.text_table import Column, fits, render
 from situs.lab import records as lab
-from situs.lab.evaluating.advice import advise, headline
+from situs.lab.evaluating.advice import advise, headline, instead
 from situs.lab.evaluating.records import Trial, TrialRecord
 from situs.lab.evaluating.summary import Cost, Summary
 from situs.lab.problems import first_line
@@ -186,5 +186,5 @@ def _remarks(summary: Summary) -> list[str]:
     if advice is not None:
         said += advice.sentences
         if advice.settings:
-            said += [f"In config.json, for {advice.sets}:", pasted(advice.settings)]
+            said += [f"In config.json, for {advice.sets}{instead(summary, advice)}:", pasted(advice.settings)]
     return said

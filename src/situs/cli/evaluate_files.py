@@ -6,7 +6,7 @@ import json
 
 from situs.lab.evaluating.advice import advise
 from situs.lab.evaluating.records import TrialRecord
-from situs.lab.evaluating.scalings import named, whole_config
+from situs.lab.evaluating.scalings import extension_of, named
 from situs.lab.evaluating.summary import Summary
 from situs.lab.running.store import Store
 from situs.plots.evaluation.figures import figures
@@ -27,5 +27,5 @@ def write(summary: Summary, store: Store[TrialRecord]) -> None:
     if advice is None or not advice.settings:
         store.remove(CONFIG)  # that of another evaluation
     elif records.config:
-        config = whole_config(records.config, named(advice.sets), records.setup)
-        store.write(CONFIG, json.dumps(config, indent=2) + "\n")
+        longer = extension_of(records.config, named(advice.sets), records.setup)
+        store.write(CONFIG, json.dumps(longer.config, indent=2) + "\n")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from situs.cli.writing import lines_of, require_new, require_writable, terminal_width, write
+from situs.registry.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from situs.models import ModelPositions
@@ -123,7 +124,9 @@ def _draw(report: Any, out: Path, *, dark: bool) -> None:
         from situs.plots import style
     except ModuleNotFoundError as problem:
         missing = str(problem.name).partition(".")[0]
-        raise ValueError(f"--plot needs {missing}. Install it: pip install 'situs[lab]'.") from problem
+        raise ValueError(
+            f"--plot needs {missing}. Install it: pip install 'situs[lab]', or '.[lab]' in the repository."
+        ) from problem
     write(style.image(report.figure(dark=dark), out.suffix.lower().removeprefix(".")), out)
     print(out, file=sys.stderr)
 
@@ -147,6 +150,12 @@ def _both(a: str, b: str, *names: str) -> tuple[ModelPositions, ModelPositions]:
 
     engine: Any = b
     if engine not in ENGINES or Path(engine).exists():
+        meant = "" if b == "-" or Path(b).exists() else did_you_mean(b, ENGINES)
+        if meant:
+            raise ValueError(
+                f"{names[1]} must be a file, a folder or one of {', '.join(ENGINES)}, since {names[0]} is compared "
+                f"with it; got {b!r}.{meant}"
+            )
         return models.read(a), models.read(b)
     if a == "-":
         raise ValueError(
@@ -200,11 +209,9 @@ def run_extend(options: argparse.Namespace) -> int:
         print(text, end="")
     else:
         write(text.encode(), options.out)
-    change = longer.change
     told = [
         f"{longer.method} with factor {longer.factor:.6g}: from {longer.original:,} to {longer.target:,} tokens.",
-        f"Below {change.length:,} tokens, frequencies change by up to {100 * change.frequency:.3g} % and scores by up "
-        f"to {change.score:.2g} (at distance {change.distance:,}; a token with itself has 1).",
+        str(longer.change),
         *(f"Note: {note}." for note in longer.notes),
     ]
     print(lines_of(told), file=sys.stderr)

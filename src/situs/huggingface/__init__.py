@@ -10,7 +10,7 @@ from importlib.util import find_spec
 if find_spec("transformers") is None:
     raise ImportError(
         "transformers must be installed for situs.huggingface, since it works on its models: pip install "
-        '"situs[huggingface]".'
+        "'situs[huggingface]', or '.[huggingface]' in the repository."
     )
 
 from situs.huggingface.accelerating import accelerate, accelerated, describe, restore

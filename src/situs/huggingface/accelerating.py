@@ -15,7 +15,7 @@ from situs.huggingface.checking import AccelerationError, answers_before, requir
 from situs.huggingface.classes import original
 from situs.huggingface.configurations import give_back, name_attention
 from situs.huggingface.families.borrowing import HELD
-from situs.huggingface.interface import TAKEN
+from situs.huggingface.interface import NAME, TAKEN
 from situs.huggingface.planning import Plan, plan
 from situs.huggingface.rotating import NAME as ROTATING
 
@@ -177,6 +177,8 @@ def describe(model: nn.Module) -> str:
         state = "accelerated"
     elif parts:
         state = f"accelerated in part ({', '.join(type(each).__name__ for each in parts)}). accelerate() would give:"
+    elif found.runs_by_name(NAME):
+        state = f'not accelerated, but on situs.attend by attn_implementation="{NAME}". accelerate() would give:'
     elif found.replaced or found.asking:
         state = "not accelerated. accelerate() would give:"
     else:

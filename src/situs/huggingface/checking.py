@@ -16,6 +16,8 @@ from situs.huggingface.short import as_long
 TOKENS, SEEN, PADDING, SAMPLES, FRAMES, PIXELS = 9, 6, 3, 8000, 96, 512
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 """Of the largest output: what sums in another order may change, and wrong positions exceed."""
+OF_WHOLE_TEXTS = ("ForSequenceClassification", "ForMultipleChoice", "ForNextSentencePrediction")
+"""How classes of transformers are named that give numbers for a whole text."""
 
 
 class AccelerationError(RuntimeError):
@@ -57,6 +59,8 @@ def _answers(model: Any, device: torch.device) -> dict[str, Tensor]:
         case "input_values":
             return _of_sounds(model, device, (SAMPLES,))
         case "input_features":
+            if model.config.model_type == "whisper":
+                return _of_thirty_seconds(model, device)
             return _of_sounds(model, device, (FRAMES, _width(model.config)))
         case "pixel_values":
             return _of_images(model, device)
@@ -69,8 +73,9 @@ def _of_texts(model: Any, device: torch.device) -> dict[str, Tensor]:
     ids = torch.randint(4 if words > 8 else 0, words, (2, TOKENS), device=device)
     real = torch.ones_like(ids)
     real[1, -PADDING:] = 0
+    model, alone = _giving_tokens(model, ids)
     found = {
-        "a text alone": _run(model, ids),
+        "a text alone": alone,
         "a text padded on the right": _run(model, ids, attention_mask=real)[real.bool()],
         "a text padded on the left": _run(model, ids, attention_mask=real.flip(1))[real.flip(1).bool()],
     }
@@ -79,6 +84,19 @@ def _of_texts(model: Any, device: torch.device) -> dict[str, Tensor]:
         if cache is not None:
             found["a text behind a cache"] = _first(model(input_ids=ids[:, SEEN:], past_key_values=cache))
     return found
+
+
+def _giving_tokens(model: Any, ids: Tensor) -> tuple[Any, Tensor]:
+    """The model, or the one beneath a head that gives numbers for a whole text, and what it gives for each token.
+
+    Such a head may read a token that is padding, and may ask for choices, an end of the text, or a token that pads.
+    """
+    beneath = getattr(model, "base_model", model)
+    if not any(each.__name__.endswith(OF_WHOLE_TEXTS) for each in type(model).__mro__):
+        found = _run(model, ids)
+        if found.shape[:2] == ids.shape:
+            return model, found
+    return beneath, _run(beneath, ids)
 
 
 def _of_sounds(model: Any, device: torch.device, shape: tuple[int, ...]) -> dict[str, Tensor]:
@@ -93,8 +111,17 @@ def _of_sounds(model: Any, device: torch.device, shape: tuple[int, ...]) -> dict
     return {
         "a sound alone": _first(model(**given)),
         "a sound beside a shorter one": padded[0],
-        "a shorter sound": padded[1, : padded.shape[1] // 3],
+        "a shorter sound": padded[1, : padded.shape[1] // 3] if padded.dim() > 2 else padded[1],
     }
+
+
+def _of_thirty_seconds(model: Any, device: torch.device) -> dict[str, Tensor]:
+    """Of a sound as long as Whisper takes them, without a mask: it has none for sounds."""
+    shape = (1, _width(model.config), 2 * model.config.max_source_positions)
+    given = {"input_features": torch.randn(shape, device=device).to(next(model.parameters()).dtype)}
+    if "decoder_input_ids" in inspect.signature(model.forward).parameters:
+        given["decoder_input_ids"] = torch.randint(4, 8, (1, TOKENS), device=device)
+    return {"a sound": _first(model(**given))}
 
 
 def _of_images(model: Any, device: torch.device) -> dict[str, Tensor]:

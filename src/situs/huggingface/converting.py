@@ -63,8 +63,8 @@ class Conversion:
         said = []
         if not self.own_pairing:
             said.append(
-                f"transformers has no {self.pairing} for this model type, and would run these weights wrong: they are "
-                f"for programs that pair so."
+                f"transformers has no {self.pairing} pairing for this model type, and would run these weights wrong: "
+                f"they are for programs that pair so."
             )
         if self.marked == ADAPTER:
             said.append("The adapter needs a base model of the same pairing.")

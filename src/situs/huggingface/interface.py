@@ -58,7 +58,7 @@ def situs_attention(
             'attn_implementation must not be "situs" in continuous batching, since pages of its cache lie apart; got '
             'a paged cache. Set attn_implementation="sdpa" for it.'
         )
-    refuse_weights(kwargs.get("output_attentions"))
+    refuse_weights(kwargs.get("output_attentions"), by_name=_is_named(module))
     if is_causal is None:
         is_causal = bool(getattr(module, "is_causal", True))
     out = attended(
@@ -151,13 +151,24 @@ def dropout_of(module: nn.Module, dropout: Any) -> float:
     return float(getattr(dropout, "p", getattr(dropout, "drop_prob", dropout)))
 
 
-def refuse_weights(output_attentions: object) -> None:
+def _is_named(module: nn.Module) -> bool:
+    """Whether a layer asks for Situs by its name, without having been accelerated."""
+    return getattr(getattr(module, "config", None), "_attn_implementation", None) == NAME
+
+
+def refuse_weights(output_attentions: object, *, by_name: bool = False) -> None:
     """Raise if weights are asked for, of this layer or, where layers are not told, of the model."""
-    if output_attentions or _are_recorded():
+    if not (output_attentions or _are_recorded()):
+        return
+    if by_name:
         raise ValueError(
-            "output_attentions must be False while a model is accelerated, since no weights are formed; got True. Call "
-            "situs.huggingface.restore(model) first."
+            'output_attentions must be False while attn_implementation is "situs", since no weights are formed; got '
+            'True. Call model.set_attn_implementation("eager") first.'
         )
+    raise ValueError(
+        "output_attentions must be False while a model is accelerated, since no weights are formed; got True. Call "
+        "situs.huggingface.restore(model) first."
+    )
 
 
 def _are_recorded() -> bool:

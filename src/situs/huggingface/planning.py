@@ -35,6 +35,11 @@ class Plan:
     rotated_by_own: dict[str, str]
     """Classes of rotary modules that keep their own code, and why."""
 
+    def runs_by_name(self, name: str) -> bool:
+        """Whether configurations name an attention and layers ask for it."""
+        asked = self.asking or any(_asks(original(each) or type(each)) for each, _ in self.replaced)
+        return bool(asked) and any(getattr(each, "_attn_implementation", None) == name for each in self.configurations)
+
     def __str__(self) -> str:
         """A line for each class."""
         runs = {_class_name(module): made.runs for module, made in self.replaced}

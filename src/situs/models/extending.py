@@ -65,6 +65,29 @@ class Extension:
     change: Change
     """Of frequencies and of scores within the original length."""
     notes: tuple[str, ...]
+    replaces: tuple[str, ...] = ()
+    """Settings of the configuration as it was that must go where ``pasted`` is put into it: transformers prefers some
+    of them."""
+
+    def pasted(self) -> dict[str, Any]:
+        """The settings that changed, within the part of a model that has them, to be put into its configuration."""
+        part = main_settings(dict(self.config), self.positions)
+        keys = (
+            *_length_keys(self.positions.main.model_type, part),
+            "original_max_position_embeddings",
+            "rope_parameters",
+        )
+        found: dict[str, Any] = {key: part[key] for key in keys if key in part}
+        for key in reversed(main_path(self.config, self.positions)):
+            found = {key: found}
+        return found
+
+    def instead(self) -> str:
+        """The settings that those to be pasted take the place of, in words; "" where there are none."""
+        if not self.replaces:
+            return ""
+        *most, last = self.replaces
+        return f"in place of {', '.join(most)} and {last}" if most else f"in place of {last}"
 
 
 def extend(
@@ -102,7 +125,8 @@ def extend(
         raise ConfigError(f"factors must be left out with {chosen}, since only longrope divides by them; got some.")
     plan = _plan(main, old if chosen == has else None, target=target, factor=factor, original=original)
     config = write(model, form="transformers")
-    part = main_settings(config, model)
+    part, before = main_settings(config, model), main_settings(dict(model.config), model)
+    replaces = tuple(key for key, value in before.items() if value is not None and key not in part)
     rope = part["rope_parameters"]
     for label in rope_labels(main, rope) or ("",):
         given = rope[label] if label else rope
@@ -115,9 +139,9 @@ def extend(
     if "original_max_position_embeddings" in part:
         part["original_max_position_embeddings"] = plan.original
     longer = read(config)
-    notes = (*_inferred(main, original), *_notes(main, longer.main, chosen, has))
+    notes = (*_inferred(main, original), *_growing(main, plan, factor), *_notes(main, longer.main, chosen, has))
     change = _change(main, longer.main, plan.original)
-    return Extension(config, longer, chosen, plan.factor, plan.original, plan.target, change, notes)
+    return Extension(config, longer, chosen, plan.factor, plan.original, plan.target, change, notes, replaces)
 
 
 def _length_keys(model_type: str, part: Mapping[str, Any]) -> Iterator[str]:
@@ -297,6 +321,14 @@ def _inferred(main: ModelPositions, original: int | None) -> Iterator[str]:
             f"the original length is inferred: {training.plain:,} is the declared {training.declared:,} divided by the "
             f"factor"
         )
+
+
+def _growing(main: ModelPositions, plan: _Plan, factor: float | int | None) -> Iterator[str]:
+    """Say where a factor that follows comes from, where it is not the target divided by the original length."""
+    training = training_of(main)
+    if factor is None and training is not None and abs(plan.original * plan.factor - plan.target) > CLOSE * plan.target:
+        already = plan.factor * training.declared / plan.target
+        yield f"the factor grows as the declared length does: it is {already:g} for {training.declared:,} tokens"
 
 
 def _notes(main: ModelPositions, longer: ModelPositions, method: Method, has: str | None) -> Iterator[str]:

@@ -36,6 +36,20 @@ class Change:
     """Where that is."""
     length: int
 
+    def __str__(self) -> str:
+        """What changes, in a sentence."""
+        if not (self.frequency or self.score):
+            return f"Below {self.length:,} tokens, nothing changes."
+        return (
+            f"Below {self.length:,} tokens, frequencies change by up to {as_share(self.frequency)} and scores by up to "
+            f"{self.score:.2g} (at distance {self.distance:,}; a token with itself has 1)."
+        )
+
+
+def as_share(share: float) -> str:
+    """Write a change relative to before: in percent, or from ten times on in times."""
+    return f"{100 * share:.3g} %" if share < 10 else f"{share:,.0f} times"
+
 
 def _as_is(distances: Tensor) -> Tensor:
     return distances

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from situs.plots.evaluation.figures import figures
 from situs.plots.evaluation.report import report_html
 from situs.plots.evaluation.tables import grids, table_csv
 from tests.plots.comparison.browser import MISSING, browser
-from tests.plots.evaluation.sample import ODD, make_records, summary_of, without
+from tests.plots.evaluation.sample import LOSSES, ODD, SHARES, make_records, summary_of, without
 from tests.plots.parsed import Parsed
 
 pytestmark = pytest.mark.once
@@ -96,6 +98,38 @@ def test_advice_prefers_what_ties_with_the_released_model_and_says_what_short_te
     assert alone.sentences[0] == "Use the model as it is: no scaling is better at 4×."
     found = headline(summary_of(make_records(tasks=("passkey",))))
     assert found.startswith("yarn has most answers right at 4× (512 tokens)")
+
+
+def test_a_headline_says_that_no_scaling_is_better_where_the_released_model_ties(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(LOSSES, "yarn", (2.0, 2.6, 3.3999))
+    rest = ("self-extend", "ntk", "linear")
+    tied = summary_of(without(make_records(failing=False), *rest))
+    assert tied.entries[0].row.name == "yarn"
+    assert headline(tied) == (
+        "No scaling is better at 4× (512 tokens) than the model as it was released, which has a loss of 3.40"
+    )
+    best = advise(tied)
+    assert best is not None
+    assert best.sentences[0] == "Use the model as it is: no scaling is better at 4×."
+    monkeypatch.setitem(SHARES, "none", 0.8)  # one answer fewer
+    found = summary_of(without(make_records(tasks=("passkey",), failing=False), *rest))
+    assert found.entries[0].row.name == "yarn"
+    assert headline(found) == (
+        "No scaling is better at 4× (512 tokens) than the model as it was released, which has 88 % right"
+    )
+
+
+def test_settings_that_must_go_for_those_to_be_pasted_are_named(tmp_path: Path) -> None:
+    plain = make_records()
+    older = replace(plain, config=json.dumps({**json.loads(plain.config), "rope_theta": 1e4}))
+    for records, instead in ((plain, ""), (older, ", in place of rope_theta")):
+        text = " ".join(Parsed(report_html(summary_of(records))).text.split())
+        assert f"In config.json , for yarn{instead}:" in text.replace("config.json,", "config.json ,")
+        shown = io.StringIO()
+        show(summary_of(records), tmp_path, Console(file=shown, width=200))
+        assert f"\nIn config.json, for yarn{instead}:\n" in shown.getvalue()
 
 
 def test_the_table_for_programs_has_full_numbers(summary: Summary) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from situs.lab.evaluating.records import NONE
+from situs.lab.evaluating.scalings import extension_of, named
 from situs.lab.evaluating.summary import Row, Summary
 from situs.lab.scores import HOLDS, Entry, Point, Scores, at
 
@@ -47,6 +48,16 @@ def advise(summary: Summary) -> Advice | None:
     return Advice(first.row.name, tuple(said), name, chosen[name].settings if name else "", own.code)
 
 
+def instead(summary: Summary, advice: Advice) -> str:
+    """Say which settings of the released configuration those to be pasted take the place of, with a comma before it;
+    "" where there are none."""
+    records = summary.records
+    if not (advice.settings and records.config):
+        return ""
+    said = extension_of(records.config, named(advice.sets), records.setup).instead()
+    return f", {said}" if said else ""
+
+
 def headline(summary: Summary) -> str:
     """Say which scaling is first, in one line without a full stop; first of all, that an evaluation was stopped."""
     records = summary.records
@@ -62,6 +73,11 @@ def _headline(summary: Summary) -> str:
         return "Nothing was measured at the longest length"
     first = summary.entries[0]
     where = f"at {summary.times(summary.longest)} ({summary.longest:,} tokens)"
+    released = summary.released
+    if released is not None and released is not first and released.ties:
+        mean = released.point.mean
+        has = f"which has a loss of {mean:.2f}" if summary.task == "text" else f"which has {100 * mean:.0f} % right"
+        return f"No scaling is better {where} than the model as it was released, {has}"
     tied = [entry.row.name for entry in summary.entries[1:] if entry.ties]
     tie = f", in a tie with {_listed(tied)}" if tied else ""
     if summary.task == "text":

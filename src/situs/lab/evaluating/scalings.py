@@ -22,7 +22,7 @@ from situs.lab.evaluating.records import NONE, Chosen, Setup
 from situs.lab.naming.grammar import has_bands, parse, split_outside_brackets
 from situs.lab.naming.scalings import make_scaling
 from situs.models.extendable import Method
-from situs.models.extending import Extension, main_settings
+from situs.models.extending import Extension
 from situs.registry.spelling import did_you_mean
 
 METHODS = get_args(Method)
@@ -32,8 +32,6 @@ OTHERWISE = {"dynamic_ntk": "dynamic"}
 """Names of the registry for what is called as in ``situs extend`` here."""
 NAMES = (NONE, *METHODS, *BANDED.values())
 DEFAULT = (NONE, "linear", "ntk", "dynamic", "yarn", "llama3", "self-extend")
-SET = ("rope_parameters", "rope_theta", "max_position_embeddings", "original_max_position_embeddings")
-"""What a scaling changes in a configuration."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,7 @@ def applied(model: Any, scaling: Named, setup: Setup) -> Iterator[Chosen]:
             yield Chosen(code=f"situs.Rotary(..., scaling=situs.{bands!r})")
     else:
         with huggingface.extended(model, **_extension(scaling, setup)) as longer:
-            yield Chosen(settings=json.dumps(_settings(longer)), notes=longer.notes)
+            yield Chosen(settings=json.dumps(longer.pasted()), notes=longer.notes)
 
 
 def _extension(scaling: Named, setup: Setup) -> dict[str, Any]:
@@ -138,15 +136,9 @@ def _extension(scaling: Named, setup: Setup) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _settings(longer: Extension) -> dict[str, Any]:
-    """The part of an extended configuration that says the scaling."""
-    own = main_settings(dict(longer.config), longer.positions)
-    return {key: own[key] for key in SET if key in own}
-
-
-def whole_config(source: object, scaling: Named, setup: Setup) -> dict[str, Any]:
-    """Give the whole configuration with a scaling that a configuration says, as transformers reads it.
+def extension_of(source: object, scaling: Named, setup: Setup) -> Extension:
+    """Give a configuration with a scaling that a configuration says, as transformers reads it.
 
     source: the released configuration: a folder, a file, or JSON text.
     """
-    return dict(models.extend(source, **_extension(scaling, setup)).config)
+    return models.extend(source, **_extension(scaling, setup))

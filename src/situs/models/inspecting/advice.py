@@ -6,10 +6,9 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from situs.models.extendable import METHODS, Method, default_method, far_layers, is_gguf, scaling_method, why_not
-from situs.models.extending import Extension, extend, main_path, main_settings
+from situs.models.extending import Extension, extend
 from situs.models.inspecting.pairs import pairs_of
 from situs.models.positions import ModelPositions
 from situs.models.scores import Change
@@ -26,8 +25,8 @@ PLACES = {
 RAISED = {"mpt": "max_seq_len", "gptj": "n_positions", "codegen": "n_positions"}
 """Settings that make the table of a model type longer, where it is computed."""
 YARN = (
-    "Of the methods that leave no pair with new angles, engines read yarn most widely, and its authors found it ahead "
-    "of linear and ntk (Peng et al. 2023). Measure it on texts of your own."
+    "Of the methods that leave no pair with new angles, yarn is the one that most engines read, and its authors found "
+    "it ahead of linear and ntk (Peng et al. 2023). Measure it on texts of your own."
 )
 
 
@@ -53,6 +52,11 @@ class Advice:
     settings: Mapping[str, str] = field(default_factory=dict)
     """By the place where they are pasted."""
 
+    def heading(self, place: str) -> str:
+        """Say where settings are pasted, and which settings of the configuration must go for them."""
+        instead = "" if self.extension is None or place != PLACES["transformers"] else self.extension.instead()
+        return f"{place}, {instead}" if instead else place
+
 
 def advise(model: ModelPositions, target: int) -> Advice:
     """Recommend what to set for texts of ``target`` tokens."""
@@ -62,13 +66,13 @@ def advise(model: ModelPositions, target: int) -> Advice:
     reason = why_not(main)
     if limit is not None and target > limit:
         return _beyond_limit(main, target, reason)
-    if training is None:
-        return Advice("Nothing can be recommended, since the configuration names no length.")
-    if target <= training.length:
+    if training is not None and target <= training.length:
         return Advice(f"Nothing has to be set: the model is made for {training.length:,} tokens.")
     if reason:
         return Advice(f"Nothing can be recommended: {reason}" if is_gguf(main)
                       else f"No scaling of rotary is needed or would help: {reason}")  # fmt: skip
+    if training is None:
+        return Advice("Nothing can be recommended, since the configuration names no length.")
     if not _unseen(main, training, target):
         return Advice(
             "Nothing has to be set: no pair of channels meets an angle that training did not show.",
@@ -106,7 +110,6 @@ def _extended(model: ModelPositions, training: Training, target: int) -> Advice:
             None,
             options,
         )
-    change = best.change
     reasons = [
         YARN
         if has is None and best.method == "yarn"
@@ -114,8 +117,7 @@ def _extended(model: ModelPositions, training: Training, target: int) -> Advice:
         if has is None
         else f"The model was trained with {has}, so that its factor grows.",
         f"As it is, {before} of {pairs} pairs meet angles that training did not show; with {best.method}, {after}.",
-        f"Below {best.original:,} tokens, frequencies change by up to {100 * change.frequency:.3g} % and scores by "
-        f"up to {change.score:.2g} (at distance {change.distance:,}; a token with itself has 1).",
+        str(best.change),
         *(f"Note: {note}." for note in best.notes),
     ]
     headline = f"Set {best.method} with factor {best.factor:.6g} for {target:,} tokens."
@@ -141,13 +143,7 @@ def _beyond_limit(main: ModelPositions, target: int, reason: str) -> Advice:
 
 def settings_of(extension: Extension, model: ModelPositions) -> dict[str, str]:
     """What to paste where, for each engine that has the model's own file."""
-    part = main_settings(dict(extension.config), extension.positions)
-    lengths = ("max_position_embeddings", "model_max_length", "max_seq_len")
-    keys = (*lengths, "original_max_position_embeddings", "rope_parameters")
-    pasted: dict[str, Any] = {key: part[key] for key in keys if key in part}
-    for key in reversed(main_path(dict(extension.config), extension.positions)):
-        pasted = {key: pasted}
-    found = {PLACES["transformers"]: json.dumps(pasted, indent=2)}
+    found = {PLACES["transformers"]: json.dumps(extension.pasted(), indent=2)}
     changed = _with_settings(extension.positions, model)
     for form in ("vllm-overrides", "llama.cpp-flags"):
         try:

@@ -93,8 +93,7 @@ def scaling_in(layer: Layer, target: int, training: Training | None) -> str:
     span = layer.reach
     known = math.inf if training is None else training.plain
     if span is not None and span <= min(target, known):
-        needed = " that is needed" if scaling is not None else ""
-        nothing = f"{name} changes nothing{needed} here"
+        nothing = "a scaling changes nothing here" if scaling is None else f"{name} is not needed here"
         return f"{nothing}, because no key is farther away than {span - 1:,} tokens at any length"
     if scaling is None:
         return ""

@@ -28,6 +28,7 @@ def as_plain(report: Report) -> dict[str, Any]:
             "method": None if advice.extension is None else advice.extension.method,
             "factor": None if advice.extension is None else advice.extension.factor,
             "settings": dict(advice.settings),
+            "replaces": [] if advice.extension is None else list(advice.extension.replaces),
             "options": [asdict(each) for each in advice.options],
         },
         "engines": {name: list(lines) for name, lines in report.engines.items()},

@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from situs.models.positions import spans
+from situs.models.scores import as_share
 from situs.models.wrapping import filled
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def _advice(advice: Advice, width: int) -> Iterator[str]:
         yield from filled(f"What each method would do; changes are the largest below {below:,} tokens:", width, "  ")
         rows = [("method", "factor", "pairs never seen", "change of frequencies", "change of scores")]
         rows += [
-            (each.method, f"{each.factor:.4g}", str(each.unseen), _percent(each.change.frequency),
+            (each.method, f"{each.factor:.4g}", str(each.unseen), as_share(each.change.frequency),
              f"{each.change.score:.2g}")
             for each in advice.options
         ]  # fmt: skip
@@ -185,13 +186,9 @@ def _advice(advice: Advice, width: int) -> Iterator[str]:
         for row in rows:
             yield "  " + "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip()
     for place, text in advice.settings.items():
-        yield f"  {BOLD}{place}{RESET}"
+        yield from (f"{BOLD}{line}{RESET}" for line in filled(advice.heading(place), width, "  "))
         said = text.startswith(("-", "{"))  # to be pasted, not read
         yield from (f"    {line}" for line in text.splitlines()) if said else filled(text, width, "    ")
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %" if share < 10 else f"{share:,.0f} times"
 
 
 def _engines(report: Report, width: int) -> Iterator[str]:

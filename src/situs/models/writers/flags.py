@@ -33,7 +33,7 @@ def flags(main: ModelPositions, before: ModelPositions) -> str:
     for each in (scaling, None if old is None else old.option("scaling")):
         if each is not None and each.cls in IN_FILE:
             raise ConfigError(
-                f"scaling must be one that flags of llama.cpp can say, and take the place of, since "
+                f"scaling must be one that flags of llama.cpp can set or replace, since "
                 f"{IN_FILE[each.cls]}; got {TYPES[each.cls]}. {CONVERT}"
             )
     if scaling is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from html import escape
 
-from situs.lab.evaluating.advice import Advice, advise, headline
+from situs.lab.evaluating.advice import Advice, advise, headline, instead
 from situs.lab.evaluating.records import Evaluation
 from situs.lab.evaluating.summary import Summary
 from situs.lab.scores import MISSING
@@ -59,7 +59,7 @@ def report_html(summary: Summary) -> str:
     advice = advise(summary)
     inner = {
         "advice": bullets(advice.sentences if advice else ["Nothing was measured at the longest length."]),
-        "settings": _settings(advice),
+        "settings": _settings(summary, advice),
         "choices": " ".join(f'<a href="#{each.name}">{escape(each.title)}</a>' for each in shown),
         "tables": "\n".join(map(grid_html, shown)),
         "meanings": meanings(_meanings(shown)),
@@ -72,11 +72,12 @@ def report_html(summary: Summary) -> str:
     return page("situs.plots.evaluation", "report.html", fields=fields, sections=inner)
 
 
-def _settings(advice: Advice | None) -> str:
+def _settings(summary: Summary, advice: Advice | None) -> str:
     if advice is None or not advice.settings:
         return ""
     text = json.dumps(json.loads(advice.settings), indent=2)
-    return f"<p>In <code>config.json</code>, for {escape(advice.sets)}:</p>\n<pre><code>{escape(text)}</code></pre>"
+    said = escape(f", for {advice.sets}{instead(summary, advice)}:")
+    return f"<p>In <code>config.json</code>{said}</p>\n<pre><code>{escape(text)}</code></pre>"
 
 
 def _lead(summary: Summary) -> str:
