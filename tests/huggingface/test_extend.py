@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -111,3 +112,36 @@ def test_a_failure_on_the_way_leaves_the_model_as_it_was(monkeypatch: pytest.Mon
     assert model.config.max_position_embeddings == 32
     with torch.no_grad():
         assert torch.equal(model(IDS).logits, before)
+
+
+LONG = {
+    "rope_type": "longrope", "rope_theta": 1e4, "factor": 2.0, "original_max_position_embeddings": 16,
+    "short_factor": [1.0] * 8, "long_factor": [1.0 + number for number in range(8)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model_type", "settings", "method", "factors"),
+    [
+        (
+            "llama",
+            {**SIZES, "rope_parameters": LONG},
+            "longrope",
+            {"short_factor": [1.0] * 8, "long_factor": [3.0] * 8},
+        ),
+        ("gemma3_text", GEMMA, "dynamic", None),
+    ],
+)
+def test_a_model_that_was_run_and_is_extended_equals_one_that_is_built_so(
+    model_type: str, settings: dict[str, Any], method: Any, factors: Any
+) -> None:
+    """LongRoPE's frequencies of long texts, and the longest text that dynamic NTK counts from, are of the model before."""
+    model = made(model_type, settings)
+    with torch.no_grad():
+        if method == "dynamic":
+            huggingface.extend(model, 64, method)
+        model(IDS)
+        huggingface.extend(model, 128, method, factors=factors)
+        built = type(model)(copy.deepcopy(model.config)).eval()
+        built.load_state_dict(model.state_dict())
+        torch.testing.assert_close(model(IDS[:, :90]).logits, built(IDS[:, :90]).logits, atol=1e-6, rtol=0.0)
