@@ -36,6 +36,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("stablelm", SIZES, "linear"),
     ("gemma3_text", GEMMA, "linear"),
     ("deepseek_v3", {**LATENT, "rope_parameters": YARN}, "yarn"),
+    ("glm4_moe_lite", LATENT, "yarn"),
 ]
 IDS = torch.randint(0, 50, (2, 100), generator=torch.Generator().manual_seed(0))
 
@@ -135,7 +136,7 @@ LONG = {
 def test_a_model_that_was_run_and_is_extended_equals_one_that_is_built_so(
     model_type: str, settings: dict[str, Any], method: Any, factors: Any
 ) -> None:
-    """LongRoPE's frequencies of long texts, and the longest text that dynamic NTK counts from, are of the model before."""
+    """LongRoPE's frequencies of long texts, and the longest text that dynamic NTK counts from, were of the old one."""
     model = made(model_type, settings)
     with torch.no_grad():
         if method == "dynamic":

@@ -22,7 +22,7 @@ from situs.models.positions import ModelPositions
 
 LENGTHS = ("max_position_embeddings", "original_max_position_embeddings")
 LEFT = ("inv_freq", "max_seq_len_cached")
-"""How the names end of what texts leave in a rotary module: LongRoPE's frequencies of long ones, and the longest one."""
+"""How the names of what texts leave in a rotary module end: LongRoPE's frequencies of long ones, the longest length."""
 CLOSE = 1e-5  # of frequencies, which transformers computes in float32
 
 
@@ -130,7 +130,7 @@ def _restoring(objects: list[Any]) -> Callable[[], None]:
 
 
 def _make_anew(module: Any) -> None:
-    """Give a rotary module the frequencies that its configuration says now, and take away those that texts left in it."""
+    """Give a rotary module the frequencies that its configuration says now, and nothing that texts left in it."""
     made = type(module)(module.config)
     for name in [name for name in vars(module) if name.endswith(LEFT) and name not in vars(made)]:
         delattr(module, name)
