@@ -10,6 +10,7 @@ import torch
 import transformers
 
 from situs import huggingface, models
+from tests.raising import raises_exactly
 
 SIZES = {
     "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 50,
@@ -146,3 +147,22 @@ def test_a_model_that_was_run_and_is_extended_equals_one_that_is_built_so(
         built = type(model)(copy.deepcopy(model.config)).eval()
         built.load_state_dict(model.state_dict())
         torch.testing.assert_close(model(IDS[:, :90]).logits, built(IDS[:, :90]).logits, atol=1e-6, rtol=0.0)
+
+
+def test_layers_with_bases_of_their_own_keep_them() -> None:
+    bases = [1e4, 5e5]
+    model = made("granite_swa", {**SIZES, "layer_rope_theta": bases, "layer_types": ["full_attention"] * 2})
+    longer = huggingface.extend(model, 128, "linear")
+    built = transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.for_model(**longer.config),
+    ).eval()
+    built.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        torch.testing.assert_close(model(IDS).logits, built(IDS).logits, atol=1e-6, rtol=0.0)
+    other = made("granite_swa", {**SIZES, "layer_rope_theta": bases})
+    with raises_exactly(
+        ValueError,
+        "method must leave bases as they are, since layers of granite_swa find their cosines by them; got 'ntk'. Save "
+        "the model, and load it with the configuration that situs.models.extend gives.",
+    ):
+        huggingface.extend(other, 128, "ntk")

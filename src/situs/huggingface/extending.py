@@ -16,7 +16,7 @@ from situs import models
 from situs.huggingface.configurations import configurations_of
 from situs.huggingface.origin import ROTARY
 from situs.models.extendable import Method
-from situs.models.extending import Extension, main_path, main_settings
+from situs.models.extending import BASES, Extension, main_path, main_settings
 from situs.models.numbers import rotation_of
 from situs.models.positions import ModelPositions
 
@@ -64,10 +64,19 @@ def extend(
             f"{type(model).__name__} has none for {part.model_type}."
         )
     settings = main_settings(dict(longer.config), before)
+    if getattr(part, BASES, None) != settings.get(BASES, getattr(part, BASES, None)):
+        raise ValueError(
+            f"method must leave bases as they are, since layers of {part.model_type} find their cosines by them; got "
+            f"{longer.method!r}. Save the model, and load it with the configuration that situs.models.extend gives."
+        )
     configs = list({id(each): each for each in (part, *(module.config for module in rotary))}.values())
     with _undone_on_error([*configs, *model.modules()]):
+        base = part.rope_parameters.get("rope_theta")
         for config in configs:
+            own = config.rope_parameters.get("rope_theta")
             config.rope_parameters = copy.deepcopy(settings["rope_parameters"])
+            if own != base:  # of a module for the layers that have this base
+                config.rope_parameters["rope_theta"] = own
             for key in LENGTHS:
                 if key in settings and hasattr(config, key):
                     setattr(config, key, settings[key])
