@@ -45,7 +45,7 @@ def plan_rotations(model: nn.Module, asking: Collection[nn.Module]) -> Rotations
         rotary = [each for each in modules if ROTARY in ancestor_of(_class(each)).__name__]
         if not rotary:
             continue
-        layers = [each for each in modules if each not in rotary and _has_cosines(_class(each))]
+        layers = [each for each in modules if each not in rotary and has_cosines(_class(each))]
         reason = _why_not(rotary, layers, known)
         if reason is None:
             served += rotary + [each for each in layers if family_of(each) is None]
@@ -85,7 +85,7 @@ def _why_not(rotary: list[nn.Module], layers: list[nn.Module], asking: Collectio
 
 
 @cache
-def _has_cosines(cls: type) -> bool:
+def has_cosines(cls: type) -> bool:
     """Whether any method of a class has a variable of cosines."""
     return any("cos" in method.__code__.co_varnames for method in _methods(cls))
 

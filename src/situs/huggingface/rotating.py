@@ -28,6 +28,7 @@ from situs.huggingface.families.borrowing import HELD
 from situs.huggingface.interface import PlacedBias, situs_attention
 from situs.huggingface.origin import ROTARY
 from situs.huggingface.planning import plan
+from situs.huggingface.planning_rotation import has_cosines
 from situs.huggingface.seeing import situs_mask
 from situs.models.extendable import far_layers, full_rotation, why_not
 from situs.models.extending import main_path
@@ -76,6 +77,7 @@ def rotated_in_bands(model: nn.Module, scaling: Bands) -> Iterator[nn.Module]:
             f"model must make its cosines in a module named {ROTARY}, since they are set to 1 there; "
             f"{type(model).__name__} has none for {part.model_type}."
         )
+    _require_alone(served)
     far = {layer for _, layer in far_layers(main)}
     device = next(model.parameters()).device
     before = _answer(model)
@@ -124,6 +126,18 @@ def _attention(model: nn.Module, part: Any, main: ModelPositions) -> list[nn.Mod
     return own
 
 
+def _require_alone(served: list[nn.Module]) -> None:
+    """Raise where a part of an attention layer takes cosines as well, such as one that chooses keys by scores of its
+    own: whether its choice changes shows in long texts alone."""
+    inner = (each for layer in served for each in layer.modules() if each is not layer)
+    other = next((type(each).__name__ for each in inner if has_cosines(type(each))), None)
+    if other is not None:
+        raise ValueError(
+            f"model must rotate nothing but queries and keys of its attention, since bands are for those; {other} "
+            f"rotates vectors of its own."
+        )
+
+
 def _encoding(layer: Layer, scaling: Bands | None) -> Encoding | None:
     call = rotation_call(layer)
     if call is None:
@@ -163,7 +177,13 @@ def _still(module: nn.Module) -> Iterator[None]:
     own = module.forward
 
     def still(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        cos, sin = own(*args, **kwargs)
+        given = own(*args, **kwargs)
+        if not isinstance(given, tuple):
+            raise ValueError(
+                f"model must make cosines and sines, since they are set to 1 and 0; {type(module).__name__} makes one "
+                f"{type(given).__name__} of both."
+            )
+        cos, sin = given
         return torch.ones_like(cos), torch.zeros_like(sin)
 
     module.forward = still
