@@ -82,6 +82,14 @@ def test_none_comes_first_and_each_scaling_once() -> None:
             "none must be written with no options, since the rest follows from the model; got 'factor'.",
         ),
         (",", "scalings must be names separated by commas, such as none,linear,yarn; got ','."),
+        (
+            "self-extend(groups=2)",
+            "self-extend must be written with window and group, since the rest follows from the model; got 'groups'.",
+        ),
+        (
+            "yarn(factor=2, factor=3)",
+            "options must be given once each, since only one can hold; got 'yarn(factor=2, factor=3)'.",
+        ),
     ],
 )
 def test_a_wrong_scaling_gets_a_sentence(written: str, message: str) -> None:
@@ -104,6 +112,7 @@ def test_a_wrong_scaling_gets_a_sentence(written: str, message: str) -> None:
         (["--lengths", "1,4096"], "lengths must all be multiples of the trained length, below 64, or all tokens, 64 or "
          "more, since both at once are ambiguous; got 1,4096."),
         (["--text", "no/such/file"], "--text must exist, since text is read from it; got 'no/such/file'."),
+        (["--text", ""], "--text must exist, since text is read from it; got ''."),
         (["--tasks", "passkey", "--text", "x.txt"], "--text must go with the task text, since no other reads it; got "
          "--tasks passkey."),
         (["--address", "x:1"], "--address must go with --engine ray, since processes here have none; got --engine "

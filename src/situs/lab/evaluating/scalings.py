@@ -10,6 +10,7 @@ brackets, such as yarn(factor=2), is used as written.
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from situs import models
 from situs.encodings.bands import Bands
 from situs.lab.evaluating.records import NONE, Chosen, Setup
 from situs.lab.naming.grammar import has_bands, parse, split_outside_brackets
-from situs.lab.naming.scalings import make_scaling
+from situs.lab.naming.scalings import class_of, make_scaling
 from situs.models.extendable import Method
 from situs.models.extending import Extension, main_settings
 from situs.registry.spelling import did_you_mean
@@ -84,13 +85,18 @@ def _require_options(name: str, options: Mapping[str, Any]) -> None:
     elif name == "longrope":
         takes = ("factor", "short_factor", "long_factor")
     elif name in BANDED.values():
-        return  # what a class of Situs takes, which says so itself
+        takes = tuple(inspect.signature(class_of(_of_situs(name))).parameters)
     unknown = [key for key in options if key not in takes]
     if unknown:
         raise ValueError(
             f"{name} must be written with {' and '.join(takes) or 'no options'}, since the rest follows from the "
             f"model; got {unknown[0]!r}."
         )
+
+
+def _of_situs(name: str) -> str:
+    """The registry's name of a scaling by bands."""
+    return next(each for each, shown in BANDED.items() if shown == name)
 
 
 def names_in(text: str) -> list[Named]:
@@ -105,7 +111,7 @@ def names_in(text: str) -> list[Named]:
 
 def bands_of(scaling: Named, setup: Setup) -> Bands:
     """Make a scaling by bands, fitted to the trained and the longest length where no options are written."""
-    of_situs = next(name for name, shown in BANDED.items() if shown == scaling.name)
+    of_situs = _of_situs(scaling.name)
     assert has_bands(of_situs)
     written = f"({', '.join(f'{key}={value!r}' for key, value in scaling.options.items())})" * bool(scaling.options)
     made = make_scaling(f"{of_situs}{written}", factor=setup.target / setup.trained, train_length=setup.trained)
