@@ -102,9 +102,16 @@ def extended(
     Scalings that follow the text (dynamic) leave the frequencies of the longest text in a model; a new block begins
     without them.
     """
+    with restored(model):
+        yield extend(model, target, method, factor=factor, original=original, factors=factors)
+
+
+@contextmanager
+def restored(model: nn.Module) -> Iterator[None]:
+    """Give a model back its configurations, and what it had beside its weights, after a ``with`` block."""
     restore = _restoring([*configurations_of(model), *model.modules()])
     try:
-        yield extend(model, target, method, factor=factor, original=original, factors=factors)
+        yield
     finally:
         restore()
 

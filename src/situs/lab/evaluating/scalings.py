@@ -122,9 +122,11 @@ def bands_of(scaling: Named, setup: Setup) -> Bands:
 def applied(model: Any, scaling: Named, setup: Setup) -> Iterator[Chosen]:
     """Set a scaling on a loaded model for the length of a ``with`` block; gives what it sets."""
     from situs import huggingface  # not before a model is there: reports are made without transformers
+    from situs.huggingface.extending import restored
 
     if scaling.is_none:
-        yield Chosen()
+        with restored(model):  # released with dynamic NTK, it goes by the longest text that it has read
+            yield Chosen()
     elif scaling.has_bands:
         bands = bands_of(scaling, setup)
         with huggingface.rotated_in_bands(model, bands):
