@@ -142,6 +142,41 @@ def test_a_model_that_makes_complex_numbers_is_refused() -> None:
     assert torch.equal(logits(model), before)
 
 
+def test_within_a_block_a_model_is_neither_extended_nor_rotated_by_other_bands() -> None:
+    model = made("llama")
+    before = logits(model)
+    message = "model must be {} outside of rotated_in_bands(), since {}; got a LlamaForCausalLM within such a block."
+    with huggingface.rotated_in_bands(model, SCALINGS[0]):
+        banded = logits(model)
+        extended = message.format("extended", "bands have the frequencies of before")
+        with raises_exactly(ValueError, extended):
+            huggingface.extend(model, 1024)
+        with raises_exactly(ValueError, extended), huggingface.extended(model, 1024):
+            pass
+        other = message.format("rotated by other bands", "one block alone takes its rotation over")
+        with raises_exactly(ValueError, other), huggingface.rotated_in_bands(model, SCALINGS[1]):
+            pass
+        assert torch.equal(logits(model), banded)
+    assert torch.equal(logits(model), before)
+
+
+def test_a_model_without_numbers_is_refused() -> None:
+    with torch.device("meta"):
+        model = hf.LlamaForCausalLM(hf.LlamaConfig(**SHORT))
+    message = (
+        "model must have numbers, since {} in its rotary modules; got a LlamaForCausalLM on the meta device. Load it "
+        "first."
+    )
+    with raises_exactly(ValueError, message.format("frequencies are set")):
+        huggingface.extend(model, 1024)
+    with (
+        raises_exactly(ValueError, message.format("cosines are set to 1")),
+        huggingface.rotated_in_bands(model, SCALINGS[0]),
+    ):
+        pass
+    assert model.config.rope_parameters["rope_type"] == "default"
+
+
 def test_a_model_that_turns_out_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = made("llama")
     before = logits(model)

@@ -14,7 +14,8 @@ from transformers import PreTrainedModel
 
 from situs import models
 from situs.huggingface.configurations import configurations_of
-from situs.huggingface.origin import ROTARY
+from situs.huggingface.planning_rotation import rotary_modules
+from situs.huggingface.rotating import refuse_within_bands
 from situs.models.extendable import Method
 from situs.models.extending import BASES, Extension, main_path, main_settings
 from situs.models.numbers import rotation_of
@@ -46,23 +47,14 @@ def extend(
             f"model must be a model of transformers, since its configuration and its rotary modules are changed; got "
             f"{type(model).__name__}."
         )
+    refuse_within_bands(model, "extended", since="bands have the frequencies of before")
     before = models.read(model.config)
     longer = models.extend(before, target=target, method=method, factor=factor, original=original, factors=factors)
     path = main_path(longer.config, before)
     part: Any = model.config
     for key in path:
         part = getattr(part, key)
-    rotary = [
-        each
-        for each in model.modules()
-        if ROTARY in type(each).__name__
-        and getattr(getattr(each, "config", None), "model_type", None) == part.model_type
-    ]
-    if not rotary:
-        raise ValueError(
-            f"model must make its cosines in a module named {ROTARY}, since frequencies are set there; "
-            f"{type(model).__name__} has none for {part.model_type}."
-        )
+    rotary = rotary_modules(model, part.model_type, since="frequencies are set")
     settings = main_settings(dict(longer.config), before)
     if getattr(part, BASES, None) != settings.get(BASES, getattr(part, BASES, None)):
         raise ValueError(

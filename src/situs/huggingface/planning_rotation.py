@@ -30,6 +30,29 @@ class Rotations:
     """Classes of rotary modules that keep their own code, and why."""
 
 
+def rotary_modules(model: nn.Module, model_type: str, *, since: str) -> list[Any]:
+    """Find the rotary modules of the part of a model that has a type; raises where there are none, or without numbers.
+
+    since: what is done with them.
+    """
+    found = [
+        each
+        for each in model.modules()
+        if ROTARY in type(each).__name__ and getattr(getattr(each, "config", None), "model_type", None) == model_type
+    ]
+    if not found:
+        raise ValueError(
+            f"model must make its cosines in a module named {ROTARY}, since {since} there; {type(model).__name__} has "
+            f"none for {model_type}."
+        )
+    if any(buffer.is_meta for each in found for buffer in each.buffers()):
+        raise ValueError(
+            f"model must have numbers, since {since} in its rotary modules; got a {type(model).__name__} on the meta "
+            f"device. Load it first."
+        )
+    return found
+
+
 def plan_rotations(model: nn.Module, asking: Collection[nn.Module]) -> Rotations:
     """Look whose rotation Situs can take over, among a model's rotary modules and the layers that ask transformers'
     interface for attention."""
