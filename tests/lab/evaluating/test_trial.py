@@ -104,6 +104,21 @@ def test_what_the_model_raises_is_the_error_of_its_trial(plan: Plan, monkeypatch
     record.require_sound()
 
 
+@pytest.mark.parametrize("task", ["text", "passkey"])
+def test_a_loss_that_is_no_number_fails_with_the_reason(plan: Plan, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        type(plan.bench.loaded), "logits", lambda self, tokens, at: torch.full((len(at), 256), torch.nan)
+    )
+    trial = chosen(plan, scaling="none", task=task, length=256)
+    said = (
+        "FloatingPointError: the loss must be a number, since scalings are compared by it; got nan from the model in "
+    )
+    record = trials.run(trial, plan.bench)
+    assert (record.status, record.outcome.error) == ("failed", f"{said}float32.")
+    half = replace(trial, setup=replace(trial.setup, dtype="float16"))
+    assert trials.run(half, plan.bench).outcome.error == f"{said}float16. Use --dtype float32."
+
+
 def test_a_record_comes_back_as_it_was_and_is_checked(plan: Plan) -> None:
     record = trials.run(chosen(plan, scaling="yarn", task="passkey", length=64), plan.bench)
     assert from_json(TrialRecord, to_json(record)) == record

@@ -173,7 +173,7 @@ def texts_at(path: str | os.PathLike[str], *, limit: int = LIMIT) -> tuple[dict[
     if not texts:
         kind = "which is empty" if source.stat().st_size == 0 else "which has NUL bytes. Save UTF-16 text as UTF-8"
         kind = "whose files are all empty, hidden, unreadable or have NUL bytes" if source.is_dir() else kind
-        raise ValueError(f"path must hold text, since a model learns from it; got {str(path)!r}, {kind}.")
+        raise ValueError(f"path must hold text, since models are trained or tested on it; got {str(path)!r}, {kind}.")
     return texts, max(0, _total(files) - limit)
 
 
