@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 import transformers
 
 from situs import huggingface, models
+from tests.raising import raises_exactly
 
 SIZES = {
     "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 50,
@@ -35,6 +37,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("stablelm", SIZES, "linear"),
     ("gemma3_text", GEMMA, "linear"),
     ("deepseek_v3", {**LATENT, "rope_parameters": YARN}, "yarn"),
+    ("glm4_moe_lite", LATENT, "yarn"),
 ]
 IDS = torch.randint(0, 50, (2, 100), generator=torch.Generator().manual_seed(0))
 
@@ -111,3 +114,55 @@ def test_a_failure_on_the_way_leaves_the_model_as_it_was(monkeypatch: pytest.Mon
     assert model.config.max_position_embeddings == 32
     with torch.no_grad():
         assert torch.equal(model(IDS).logits, before)
+
+
+LONG = {
+    "rope_type": "longrope", "rope_theta": 1e4, "factor": 2.0, "original_max_position_embeddings": 16,
+    "short_factor": [1.0] * 8, "long_factor": [1.0 + number for number in range(8)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model_type", "settings", "method", "factors"),
+    [
+        (
+            "llama",
+            {**SIZES, "rope_parameters": LONG},
+            "longrope",
+            {"short_factor": [1.0] * 8, "long_factor": [3.0] * 8},
+        ),
+        ("gemma3_text", GEMMA, "dynamic", None),
+    ],
+)
+def test_a_model_that_was_run_and_is_extended_equals_one_that_is_built_so(
+    model_type: str, settings: dict[str, Any], method: Any, factors: Any
+) -> None:
+    """LongRoPE's frequencies of long texts, and the longest text that dynamic NTK counts from, were of the old one."""
+    model = made(model_type, settings)
+    with torch.no_grad():
+        if method == "dynamic":
+            huggingface.extend(model, 64, method)
+        model(IDS)
+        huggingface.extend(model, 128, method, factors=factors)
+        built = type(model)(copy.deepcopy(model.config)).eval()
+        built.load_state_dict(model.state_dict())
+        torch.testing.assert_close(model(IDS[:, :90]).logits, built(IDS[:, :90]).logits, atol=1e-6, rtol=0.0)
+
+
+def test_layers_with_bases_of_their_own_keep_them() -> None:
+    bases = [1e4, 5e5]
+    model = made("granite_swa", {**SIZES, "layer_rope_theta": bases, "layer_types": ["full_attention"] * 2})
+    longer = huggingface.extend(model, 128, "linear")
+    built = transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.for_model(**longer.config),
+    ).eval()
+    built.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        torch.testing.assert_close(model(IDS).logits, built(IDS).logits, atol=1e-6, rtol=0.0)
+    other = made("granite_swa", {**SIZES, "layer_rope_theta": bases})
+    with raises_exactly(
+        ValueError,
+        "method must leave bases as they are, since layers of granite_swa find their cosines by them; got 'ntk'. Save "
+        "the model, and load it with the configuration that situs.models.extend gives.",
+    ):
+        huggingface.extend(other, 128, "ntk")

@@ -105,6 +105,78 @@ def test_models_that_cannot_be_served_are_refused_and_stay_as_they_were() -> Non
         assert torch.equal(joined(IDS[:, :30]).logits, before)
 
 
+LATENT: dict[str, Any] = {
+    **SHORT, "num_key_value_heads": SHORT["num_attention_heads"], "q_lora_rank": 12, "kv_lora_rank": 8,
+    "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8, "n_routed_experts": 4, "num_experts_per_tok": 2,
+    "n_group": 1, "topk_group": 1, "moe_intermediate_size": 16,
+}  # fmt: skip
+
+
+def test_a_model_that_chooses_keys_by_rotated_vectors_is_refused() -> None:
+    """With fewer keys than it chooses, as in the self-test, it gives the same outputs."""
+    sizes = {**LATENT, "index_topk": 64, "index_head_dim": 8, "index_n_heads": 2}
+    model = hf.HYV4ForCausalLM(hf.HYV4Config(**sizes)).eval()
+    with (
+        raises_exactly(
+            ValueError,
+            "model must rotate nothing but queries and keys of its attention, since bands are for those; HYV4Indexer "
+            "rotates vectors of its own.",
+        ),
+        huggingface.rotated_in_bands(model, SCALINGS[0]),
+    ):
+        pass
+
+
+def test_a_model_that_makes_complex_numbers_is_refused() -> None:
+    model = hf.DeepseekV2ForCausalLM(hf.DeepseekV2Config(**LATENT)).eval()
+    before = logits(model)
+    with (
+        raises_exactly(
+            ValueError,
+            "model must make cosines and sines, since they are set to 1 and 0; DeepseekV2RotaryEmbedding makes one "
+            "Tensor of both.",
+        ),
+        huggingface.rotated_in_bands(model, SCALINGS[0]),
+    ):
+        pass
+    assert torch.equal(logits(model), before)
+
+
+def test_within_a_block_a_model_is_neither_extended_nor_rotated_by_other_bands() -> None:
+    model = made("llama")
+    before = logits(model)
+    message = "model must be {} outside of rotated_in_bands(), since {}; got a LlamaForCausalLM within such a block."
+    with huggingface.rotated_in_bands(model, SCALINGS[0]):
+        banded = logits(model)
+        extended = message.format("extended", "bands have the frequencies of before")
+        with raises_exactly(ValueError, extended):
+            huggingface.extend(model, 1024)
+        with raises_exactly(ValueError, extended), huggingface.extended(model, 1024):
+            pass
+        other = message.format("rotated by other bands", "one block alone takes its rotation over")
+        with raises_exactly(ValueError, other), huggingface.rotated_in_bands(model, SCALINGS[1]):
+            pass
+        assert torch.equal(logits(model), banded)
+    assert torch.equal(logits(model), before)
+
+
+def test_a_model_without_numbers_is_refused() -> None:
+    with torch.device("meta"):
+        model = hf.LlamaForCausalLM(hf.LlamaConfig(**SHORT))
+    message = (
+        "model must have numbers, since {} in its rotary modules; got a LlamaForCausalLM on the meta device. Load it "
+        "first."
+    )
+    with raises_exactly(ValueError, message.format("frequencies are set")):
+        huggingface.extend(model, 1024)
+    with (
+        raises_exactly(ValueError, message.format("cosines are set to 1")),
+        huggingface.rotated_in_bands(model, SCALINGS[0]),
+    ):
+        pass
+    assert model.config.rope_parameters["rope_type"] == "default"
+
+
 def test_a_model_that_turns_out_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = made("llama")
     before = logits(model)

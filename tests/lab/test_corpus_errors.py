@@ -37,7 +37,9 @@ def test_a_path_must_be_readable(tmp_path: pathlib.Path, monkeypatch: pytest.Mon
 )
 def test_a_path_must_hold_text(tmp_path: pathlib.Path, name: str, content: bytes, kind: str) -> None:
     path = fill(tmp_path, {name: content}) / name.partition("/")[0]
-    with raises_exactly(ValueError, f"path must hold text, since a model learns from it; got {str(path)!r}, {kind}."):
+    with raises_exactly(
+        ValueError, f"path must hold text, since models are trained or tested on it; got {str(path)!r}, {kind}."
+    ):
         Corpus.from_path(path)
 
 

@@ -293,3 +293,23 @@ def test_the_length_is_written_under_the_name_that_a_file_has_for_it() -> None:
     assert longer.config["max_seq_len"] == 16384
     assert "max_position_embeddings" not in longer.config
     assert longer.positions.lengths.declared == 16384
+
+
+def test_ntk_raises_the_base_of_every_layer_where_each_has_its_own() -> None:
+    """rope_theta has no effect beside them; layers with a window keep theirs, and those without rotation their 0."""
+    bases = [1e4, 5e5, 0, 1e6]
+    kinds = ["full_attention", "sliding_attention", "full_attention", "full_attention"]
+    config = {"model_type": "granite_swa", **SIZES, "num_hidden_layers": 4, "max_position_embeddings": 4096}
+    longer = extend({**config, "layer_rope_theta": bases, "layer_types": kinds}, factor=4.0, method="ntk")
+    larger = 4.0 ** (128 / 126)
+    assert longer.config["layer_rope_theta"] == pytest.approx([1e4 * larger, 5e5, 0, 1e6 * larger])
+    assert longer.change.frequency == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("method", ["ntk", "dynamic"])
+def test_a_base_is_not_raised_for_a_single_pair(method: Any) -> None:
+    config = {"model_type": "gpt_neox", **SIZES, "max_position_embeddings": 4096, "rotary_pct": 2 / 128}
+    assert refused(config, factor=4.0, method=method) == (
+        "method must leave the base as it is where one pair of channels is rotated, since its frequency is 1 with any "
+        f"base; got {method!r}. Choose linear or yarn."
+    )

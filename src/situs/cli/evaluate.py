@@ -139,7 +139,11 @@ def _require_options(options: argparse.Namespace) -> None:
 
 def _without_model(folder: Path) -> Path:
     """Raise where the configuration to use would replace that of a model."""
-    if any(folder.glob("*.safetensors")):
+    from situs.lab.running.store import speaking_of
+
+    with speaking_of(folder):
+        has_model = any(folder.glob("*.safetensors"))
+    if has_model:
         raise ValueError(
             f"--out must be another folder than that of a model, since a config.json is written there; got "
             f"{str(folder)!r}."

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from torch import nn
-from transformers import PreTrainedModel
 
 from situs.huggingface.checking import AccelerationError, answers_before, require_same
 from situs.huggingface.classes import original
@@ -17,7 +16,7 @@ from situs.huggingface.configurations import give_back, name_attention
 from situs.huggingface.families.borrowing import HELD
 from situs.huggingface.interface import NAME, TAKEN
 from situs.huggingface.planning import Plan, plan
-from situs.huggingface.rotating import NAME as ROTATING
+from situs.huggingface.rotating import refuse_within_bands
 
 Model = TypeVar("Model", bound=nn.Module)
 WHOLE = "situs_whole"
@@ -56,7 +55,7 @@ def accelerate(model: Model, *, check: bool = True) -> Model:
     _require_model(model)
     if WHOLE in vars(model):
         return model
-    _refuse_bands(model)
+    refuse_within_bands(model, "accelerated or restored", since="both set its attention")
     parts = _accelerated_parts(model)
     _undo(model)
     try:
@@ -119,7 +118,7 @@ def restore(model: Model) -> Model:
             f"model must be the one that was accelerated, since its other parts hand over what own code does not take; "
             f"got a {type(model).__name__} that is a part of an accelerated {type(whole).__name__}."
         )
-    _refuse_bands(model)
+    refuse_within_bands(model, "accelerated or restored", since="both set its attention")
     _undo(model)
     return model
 
@@ -154,16 +153,6 @@ def _require_model(model: object) -> None:
         raise TypeError(
             f"model must be a loaded model, since its modules are given other classes; got {type(model).__name__}. "
             "Load it with AutoModel.from_pretrained first."
-        )
-
-
-def _refuse_bands(model: nn.Module) -> None:
-    """Raise within ``rotated_in_bands``, which names the attention of configurations too."""
-    configs = [each.config for each in model.modules() if isinstance(each, PreTrainedModel)]
-    if any(each._attn_implementation == ROTATING for each in configs):
-        raise ValueError(
-            f"model must be accelerated or restored outside of rotated_in_bands(), since both set its attention; got a "
-            f"{type(model).__name__} within such a block."
         )
 
 

@@ -14,13 +14,16 @@ from transformers import PreTrainedModel
 
 from situs import models
 from situs.huggingface.configurations import configurations_of
-from situs.huggingface.origin import ROTARY
+from situs.huggingface.planning_rotation import rotary_modules
+from situs.huggingface.rotating import refuse_within_bands
 from situs.models.extendable import Method
-from situs.models.extending import Extension, main_path, main_settings
+from situs.models.extending import BASES, Extension, main_path, main_settings
 from situs.models.numbers import rotation_of
 from situs.models.positions import ModelPositions
 
 LENGTHS = ("max_position_embeddings", "original_max_position_embeddings")
+LEFT = ("inv_freq", "max_seq_len_cached")
+"""How the names of what texts leave in a rotary module end: LongRoPE's frequencies of long ones, the longest length."""
 CLOSE = 1e-5  # of frequencies, which transformers computes in float32
 
 
@@ -44,28 +47,28 @@ def extend(
             f"model must be a model of transformers, since its configuration and its rotary modules are changed; got "
             f"{type(model).__name__}."
         )
+    refuse_within_bands(model, "extended", since="bands have the frequencies of before")
     before = models.read(model.config)
     longer = models.extend(before, target=target, method=method, factor=factor, original=original, factors=factors)
     path = main_path(longer.config, before)
     part: Any = model.config
     for key in path:
         part = getattr(part, key)
-    rotary = [
-        each
-        for each in model.modules()
-        if ROTARY in type(each).__name__
-        and getattr(getattr(each, "config", None), "model_type", None) == part.model_type
-    ]
-    if not rotary:
-        raise ValueError(
-            f"model must make its cosines in a module named {ROTARY}, since frequencies are set there; "
-            f"{type(model).__name__} has none for {part.model_type}."
-        )
+    rotary = rotary_modules(model, part.model_type, since="frequencies are set")
     settings = main_settings(dict(longer.config), before)
+    if getattr(part, BASES, None) != settings.get(BASES, getattr(part, BASES, None)):
+        raise ValueError(
+            f"method must leave bases as they are, since layers of {part.model_type} find their cosines by them; got "
+            f"{longer.method!r}. Save the model, and load it with the configuration that situs.models.extend gives."
+        )
     configs = list({id(each): each for each in (part, *(module.config for module in rotary))}.values())
     with _undone_on_error([*configs, *model.modules()]):
+        base = part.rope_parameters.get("rope_theta")
         for config in configs:
+            own = config.rope_parameters.get("rope_theta")
             config.rope_parameters = copy.deepcopy(settings["rope_parameters"])
+            if own != base:  # of a module for the layers that have this base
+                config.rope_parameters["rope_theta"] = own
             for key in LENGTHS:
                 if key in settings and hasattr(config, key):
                     setattr(config, key, settings[key])
@@ -91,9 +94,16 @@ def extended(
     Scalings that follow the text (dynamic) leave the frequencies of the longest text in a model; a new block begins
     without them.
     """
+    with restored(model):
+        yield extend(model, target, method, factor=factor, original=original, factors=factors)
+
+
+@contextmanager
+def restored(model: nn.Module) -> Iterator[None]:
+    """Give a model back its configurations, and what it had beside its weights, after a ``with`` block."""
     restore = _restoring([*configurations_of(model), *model.modules()])
     try:
-        yield extend(model, target, method, factor=factor, original=original, factors=factors)
+        yield
     finally:
         restore()
 
@@ -128,8 +138,10 @@ def _restoring(objects: list[Any]) -> Callable[[], None]:
 
 
 def _make_anew(module: Any) -> None:
-    """Give a rotary module the frequencies that its configuration says now."""
+    """Give a rotary module the frequencies that its configuration says now, and nothing that texts left in it."""
     made = type(module)(module.config)
+    for name in [name for name in vars(module) if name.endswith(LEFT) and name not in vars(made)]:
+        delattr(module, name)
     device = next((each.device for each in module.buffers()), torch.device("cpu"))
     for name, value in vars(made).items():
         if not name.startswith("_") and name != "training":

@@ -30,6 +30,29 @@ class Rotations:
     """Classes of rotary modules that keep their own code, and why."""
 
 
+def rotary_modules(model: nn.Module, model_type: str, *, since: str) -> list[Any]:
+    """Find the rotary modules of the part of a model that has a type; raises where there are none, or without numbers.
+
+    since: what is done with them.
+    """
+    found = [
+        each
+        for each in model.modules()
+        if ROTARY in type(each).__name__ and getattr(getattr(each, "config", None), "model_type", None) == model_type
+    ]
+    if not found:
+        raise ValueError(
+            f"model must make its cosines in a module named {ROTARY}, since {since} there; {type(model).__name__} has "
+            f"none for {model_type}."
+        )
+    if any(buffer.is_meta for each in found for buffer in each.buffers()):
+        raise ValueError(
+            f"model must have numbers, since {since} in its rotary modules; got a {type(model).__name__} on the meta "
+            f"device. Load it first."
+        )
+    return found
+
+
 def plan_rotations(model: nn.Module, asking: Collection[nn.Module]) -> Rotations:
     """Look whose rotation Situs can take over, among a model's rotary modules and the layers that ask transformers'
     interface for attention."""
@@ -45,7 +68,7 @@ def plan_rotations(model: nn.Module, asking: Collection[nn.Module]) -> Rotations
         rotary = [each for each in modules if ROTARY in ancestor_of(_class(each)).__name__]
         if not rotary:
             continue
-        layers = [each for each in modules if each not in rotary and _has_cosines(_class(each))]
+        layers = [each for each in modules if each not in rotary and has_cosines(_class(each))]
         reason = _why_not(rotary, layers, known)
         if reason is None:
             served += rotary + [each for each in layers if family_of(each) is None]
@@ -85,7 +108,7 @@ def _why_not(rotary: list[nn.Module], layers: list[nn.Module], asking: Collectio
 
 
 @cache
-def _has_cosines(cls: type) -> bool:
+def has_cosines(cls: type) -> bool:
     """Whether any method of a class has a variable of cosines."""
     return any("cos" in method.__code__.co_varnames for method in _methods(cls))
 

@@ -26,8 +26,8 @@ from situs.encodings.base import Encoding
 from situs.huggingface.checking import tolerance
 from situs.huggingface.families.borrowing import HELD
 from situs.huggingface.interface import PlacedBias, situs_attention
-from situs.huggingface.origin import ROTARY
 from situs.huggingface.planning import plan
+from situs.huggingface.planning_rotation import has_cosines, rotary_modules
 from situs.huggingface.seeing import situs_mask
 from situs.models.extendable import far_layers, full_rotation, why_not
 from situs.models.extending import main_path
@@ -59,6 +59,7 @@ def rotated_in_bands(model: nn.Module, scaling: Bands) -> Iterator[nn.Module]:
             f"model must be a model of transformers, since its rotary modules and its attention are replaced; got "
             f"{type(model).__name__}."
         )
+    refuse_within_bands(model, "rotated by other bands", since="one block alone takes its rotation over")
     positions = models.read(model.config)
     main = positions.main
     _require_plain(main)
@@ -66,16 +67,8 @@ def rotated_in_bands(model: nn.Module, scaling: Bands) -> Iterator[nn.Module]:
     for key in main_path(positions.config, positions):
         part = getattr(part, key)
     served = _attention(model, part, main)
-    rotary = [
-        each
-        for each in model.modules()
-        if ROTARY in type(each).__name__ and getattr(getattr(each, "config", None), "model_type", "") == part.model_type
-    ]
-    if not rotary:
-        raise ValueError(
-            f"model must make its cosines in a module named {ROTARY}, since they are set to 1 there; "
-            f"{type(model).__name__} has none for {part.model_type}."
-        )
+    rotary = rotary_modules(model, part.model_type, since="cosines are set to 1")
+    _require_alone(served)
     far = {layer for _, layer in far_layers(main)}
     device = next(model.parameters()).device
     before = _answer(model)
@@ -89,6 +82,16 @@ def rotated_in_bands(model: nn.Module, scaling: Bands) -> Iterator[nn.Module]:
         _require_same(model, before)
         _hold(served, main, lambda layer: _encoding(layer, scaling if layer in far else None), device)
         yield model
+
+
+def refuse_within_bands(model: nn.Module, done: str, *, since: str) -> None:
+    """Raise within a block of ``rotated_in_bands``, where something may not be done."""
+    configs = [each.config for each in model.modules() if isinstance(each, PreTrainedModel)]
+    if any(each._attn_implementation == NAME for each in configs):
+        raise ValueError(
+            f"model must be {done} outside of rotated_in_bands(), since {since}; got a {type(model).__name__} within "
+            f"such a block."
+        )
 
 
 def _require_plain(main: ModelPositions) -> None:
@@ -122,6 +125,18 @@ def _attention(model: nn.Module, part: Any, main: ModelPositions) -> list[nn.Mod
             f"replaced there; {type(model).__name__} has its own."
         )
     return own
+
+
+def _require_alone(served: list[nn.Module]) -> None:
+    """Raise where a part of an attention layer takes cosines as well, such as one that chooses keys by scores of its
+    own: whether its choice changes shows in long texts alone."""
+    inner = (each for layer in served for each in layer.modules() if each is not layer)
+    other = next((type(each).__name__ for each in inner if has_cosines(type(each))), None)
+    if other is not None:
+        raise ValueError(
+            f"model must rotate nothing but queries and keys of its attention, since bands are for those; {other} "
+            f"rotates vectors of its own."
+        )
 
 
 def _encoding(layer: Layer, scaling: Bands | None) -> Encoding | None:
@@ -163,7 +178,13 @@ def _still(module: nn.Module) -> Iterator[None]:
     own = module.forward
 
     def still(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        cos, sin = own(*args, **kwargs)
+        given = own(*args, **kwargs)
+        if not isinstance(given, tuple):
+            raise ValueError(
+                f"model must make cosines and sines, since they are set to 1 and 0; {type(module).__name__} makes one "
+                f"{type(given).__name__} of both."
+            )
+        cos, sin = given
         return torch.ones_like(cos), torch.zeros_like(sin)
 
     module.forward = still

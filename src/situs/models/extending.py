@@ -31,7 +31,7 @@ from situs.models.extendable import (
     scaling_method,
     takes,
 )
-from situs.models.numbers import rotation_by, rotation_of
+from situs.models.numbers import rotation_by, rotation_call, rotation_of
 from situs.models.positions import ModelPositions
 from situs.models.readers.facts import Facts, facts_of
 from situs.models.readers.families import family_of
@@ -49,6 +49,8 @@ KEPT = (
 )  # fmt: skip
 """What rope parameters of another type keep."""
 LENGTH = "max_position_embeddings"
+BASES = "layer_rope_theta"
+"""A base for each layer, beside which rope_theta has no effect."""
 CLOSE = 0.01  # by which original times factor may miss the target: people round
 
 
@@ -123,6 +125,8 @@ def extend(
     chosen = _method(main, method, old)
     if factors is not None and chosen != "longrope":
         raise ConfigError(f"factors must be left out with {chosen}, since only longrope divides by them; got some.")
+    if chosen in ("ntk", "dynamic"):
+        _require_pairs(chosen, call)
     plan = _plan(main, old if chosen == has else None, target=target, factor=factor, original=original)
     config = write(model, form="transformers")
     part, before = main_settings(config, model), main_settings(dict(model.config), model)
@@ -133,6 +137,8 @@ def extend(
         made = _rope(given, chosen, plan, call, factors, kept=chosen == has)
         given.clear()
         given.update(made)
+    if chosen == "ntk" and BASES in part:
+        part[BASES] = _larger_bases(part[BASES], main, plan)
     if chosen != "dynamic":  # which transformers counts from max_position_embeddings
         for key in _length_keys(main.model_type, part):
             part[key] = plan.target
@@ -167,6 +173,15 @@ def main_settings(config: dict[str, Any], model: ModelPositions) -> dict[str, An
     for key in main_path(config, model):
         config = config[key]
     return config
+
+
+def _require_pairs(method: Method, call: Call) -> None:
+    """Raise for a single pair, whose frequency is 1 with any base."""
+    if rotation_by(call).rotary_dim <= 2:
+        raise ConfigError(
+            f"method must leave the base as it is where one pair of channels is rotated, since its frequency is 1 with "
+            f"any base; got {method!r}. Choose linear or yarn."
+        )
 
 
 @dataclass(frozen=True)
@@ -255,9 +270,7 @@ def _rope(
     rope = dict(given) if kept else {key: given[key] for key in KEPT if key in given}
     lengths = {"factor": plan.factor, "original_max_position_embeddings": plan.original}
     if method == "ntk":
-        dim = rotation_by(call).rotary_dim
-        base = given["rope_theta"] * plan.factor ** (dim / (dim - 2))
-        return {**rope, "rope_type": "default", "rope_theta": base}
+        return {**rope, "rope_type": "default", "rope_theta": _larger(given["rope_theta"], call, plan)}
     if method in ("linear", "dynamic"):
         return {**rope, "rope_type": method, "factor": plan.factor}
     if method == "yarn":
@@ -269,6 +282,21 @@ def _rope(
         }
         return {**rope, "rope_type": "llama3", **lengths, **ramp}
     return {**rope, "rope_type": "longrope", **lengths, **_lists(factors, call)}
+
+
+def _larger(base: float, call: Call, plan: _Plan) -> float:
+    """The base that NTK's rule makes of one."""
+    dim = rotation_by(call).rotary_dim
+    return float(base * plan.factor ** (dim / (dim - 2)))
+
+
+def _larger_bases(bases: Sequence[float], main: ModelPositions, plan: _Plan) -> list[float]:
+    """The bases of all layers, larger in those that see farther in a longer text."""
+    far = {layer for _, layer in far_layers(main)}
+    return [
+        _larger(base, call, plan) if layer in far and (call := rotation_call(layer)) is not None else base
+        for base, layer in zip(bases, main.layers, strict=True)
+    ]
 
 
 def _without_old_factor(rope: dict[str, Any]) -> dict[str, Any]:

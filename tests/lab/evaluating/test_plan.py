@@ -82,6 +82,14 @@ def test_none_comes_first_and_each_scaling_once() -> None:
             "none must be written with no options, since the rest follows from the model; got 'factor'.",
         ),
         (",", "scalings must be names separated by commas, such as none,linear,yarn; got ','."),
+        (
+            "self-extend(groups=2)",
+            "self-extend must be written with window and group, since the rest follows from the model; got 'groups'.",
+        ),
+        (
+            "yarn(factor=2, factor=3)",
+            "options must be given once each, since only one can hold; got 'yarn(factor=2, factor=3)'.",
+        ),
     ],
 )
 def test_a_wrong_scaling_gets_a_sentence(written: str, message: str) -> None:
@@ -104,6 +112,7 @@ def test_a_wrong_scaling_gets_a_sentence(written: str, message: str) -> None:
         (["--lengths", "1,4096"], "lengths must all be multiples of the trained length, below 64, or all tokens, 64 or "
          "more, since both at once are ambiguous; got 1,4096."),
         (["--text", "no/such/file"], "--text must exist, since text is read from it; got 'no/such/file'."),
+        (["--text", ""], "--text must exist, since text is read from it; got ''."),
         (["--tasks", "passkey", "--text", "x.txt"], "--text must go with the task text, since no other reads it; got "
          "--tasks passkey."),
         (["--address", "x:1"], "--address must go with --engine ray, since processes here have none; got --engine "
@@ -232,8 +241,46 @@ def test_weights_that_are_missing_or_do_not_fit_are_refused(random_model: Path, 
     ):
         make_plan(deeper)
     wider = changed(random_model, tmp_path / "wider", intermediate_size=96)
-    with pytest.raises(ValueError, match=r"^MODEL_DIR must hold weights that fit its configuration; got '.*wider'"):
+    with raises_exactly(
+        ValueError,
+        f"MODEL_DIR must hold weights that fit its configuration; got {str(wider)!r}: "
+        f"model.layers.0.mlp.down_proj.weight is (64, 128) there, and (64, 96) by the configuration.",
+    ):
         make_plan(wider)
+
+
+def test_weights_that_the_model_has_no_place_for_are_told(random_model: Path, tmp_path: Path) -> None:
+    shallow = changed(random_model, tmp_path / "shallow", num_hidden_layers=1)
+    assert (
+        "Weights that the model has no place for are left out: model.layers.1.input_layernorm.weight, "
+        "model.layers.1.mlp.down_proj.weight, model.layers.1.mlp.gate_proj.weight and 6 more. If it should have one, "
+        "its configuration is of another model."
+    ) in make_plan(shallow, windows=2, lengths=(1, 2)).remarks
+    assert not any("no place" in said for said in make_plan(random_model, windows=2, lengths=(1, 2)).remarks)
+
+
+def test_a_configuration_that_transformers_refuses_is_one_sentence(random_model: Path, tmp_path: Path) -> None:
+    folder = changed(random_model, tmp_path / "heads", num_attention_heads=3)
+    with raises_exactly(
+        ValueError,
+        f"MODEL_DIR must have a config.json that transformers can read; got {str(folder)!r}: Class validation error "
+        f"for validator 'validate_architecture': ValueError: The hidden size (64) is not a multiple of the number of "
+        f"attention heads (3).",
+    ):
+        make_plan(folder)
+    other = changed(random_model, tmp_path / "attention", attn_implementation="fast")
+    with pytest.raises(ValueError, match=r"^MODEL_DIR must load in transformers; got '.*attention': .*fast"):
+        make_plan(other)
+
+
+def test_text_that_is_not_utf_8_is_refused(random_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "latin.txt").write_bytes("é".encode("latin-1") * 5000)
+    with raises_exactly(
+        ValueError,
+        f"--text must be UTF-8, since it is read as such; got {str(tmp_path / 'latin.txt')!r}, which is not. Save it "
+        f"as UTF-8, or give another.",
+    ):
+        make_plan(random_model, text=str(tmp_path / "latin.txt"))
 
 
 def test_weights_that_do_not_fit_in_memory_are_refused(random_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,6 +183,8 @@ def test_a_report_from_damaged_records_names_the_file_and_changes_nothing(
          "measures nothing and shows what was recorded. Leave out --report to run an evaluation."),
         (["model", "--out", "model"], "--out must be another folder than that of a model, since a config.json is "
          "written there; got 'model'."),
+        (["model", "--out", "o" * 300], "folder must be readable and writable, since each trial is stored there as a "
+         f"file; got {'o' * 300}: File name too long. Choose another."),
     ],
 )  # fmt: skip
 def test_a_wrong_wish_is_one_sentence(

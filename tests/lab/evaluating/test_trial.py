@@ -17,7 +17,7 @@ from situs.lab.evaluating.plan import Plan, make_plan
 from situs.lab.evaluating.records import Trial, TrialRecord
 from situs.lab.plain import from_json, to_json
 from situs.lab.records import UnsoundError
-from tests.lab.evaluating.small_models import hf, saved
+from tests.lab.evaluating.small_models import hf, llama, saved
 from tests.raising import raises_exactly
 
 pytestmark = pytest.mark.once
@@ -104,6 +104,21 @@ def test_what_the_model_raises_is_the_error_of_its_trial(plan: Plan, monkeypatch
     record.require_sound()
 
 
+@pytest.mark.parametrize("task", ["text", "passkey"])
+def test_a_loss_that_is_no_number_fails_with_the_reason(plan: Plan, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        type(plan.bench.loaded), "logits", lambda self, tokens, at: torch.full((len(at), 256), torch.nan)
+    )
+    trial = chosen(plan, scaling="none", task=task, length=256)
+    said = (
+        "FloatingPointError: the loss must be a number, since scalings are compared by it; got nan from the model in "
+    )
+    record = trials.run(trial, plan.bench)
+    assert (record.status, record.outcome.error) == ("failed", f"{said}float32.")
+    half = replace(trial, setup=replace(trial.setup, dtype="float16"))
+    assert trials.run(half, plan.bench).outcome.error == f"{said}float16. Use --dtype float32."
+
+
 def test_a_record_comes_back_as_it_was_and_is_checked(plan: Plan) -> None:
     record = trials.run(chosen(plan, scaling="yarn", task="passkey", length=64), plan.bench)
     assert from_json(TrialRecord, to_json(record)) == record
@@ -131,3 +146,14 @@ def test_scalings_are_taken_off_after_each_trial(plan: Plan) -> None:
             with torch.no_grad():
                 assert torch.equal(model(ids).logits, logits), trial.label
     assert json.dumps(model.config.to_dict(), sort_keys=True, default=str) == before
+
+
+def test_a_model_released_with_dynamic_ntk_scores_the_same_after_a_longer_text(tmp_path: Path) -> None:
+    """Trials come in any order where a cluster runs them."""
+    rope = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+    model = llama(rope_parameters=rope, initializer_range=0.3)
+    plan = make_plan(saved(model, tmp_path / "dynamic"), windows=2, lengths=(1, 2, 4), scalings="none", tasks="text")
+    short, long = (chosen(plan, length=length) for length in (128, 256))
+    first = trials.run(short, plan.bench).outcome
+    trials.run(long, plan.bench)
+    assert trials.run(short, plan.bench).outcome == first

@@ -159,7 +159,7 @@ def texts_at(path: str | os.PathLike[str], *, limit: int = LIMIT) -> tuple[dict[
     """Read a text file, or those of a folder and of those in it, by name, ``limit`` bytes at most; tells how many bytes
     were left out."""
     source = pathlib.Path(path)
-    if not os.path.exists(source):
+    if not os.path.exists(path):  # "" is none, though a Path of it is the folder here
         raise ValueError(f"path must exist, since text is read from it; got {str(path)!r}.")
     if not os.access(source, os.R_OK):
         raise ValueError(f"path must be readable, since text is read from it; got {str(path)!r}, which is not.")
@@ -173,7 +173,7 @@ def texts_at(path: str | os.PathLike[str], *, limit: int = LIMIT) -> tuple[dict[
     if not texts:
         kind = "which is empty" if source.stat().st_size == 0 else "which has NUL bytes. Save UTF-16 text as UTF-8"
         kind = "whose files are all empty, hidden, unreadable or have NUL bytes" if source.is_dir() else kind
-        raise ValueError(f"path must hold text, since a model learns from it; got {str(path)!r}, {kind}.")
+        raise ValueError(f"path must hold text, since models are trained or tested on it; got {str(path)!r}, {kind}.")
     return texts, max(0, _total(files) - limit)
 
 

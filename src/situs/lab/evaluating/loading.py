@@ -35,6 +35,8 @@ class Loaded:
     device: str
     bytes: int
     """Of its weights."""
+    unused: tuple[str, ...] = ()
+    """Weights of the folder that the model has no place for."""
 
     def serves(self, trial: Trial) -> bool:
         """Tell whether this is the model of a trial, where and as the trial asks for it."""
@@ -95,6 +97,11 @@ def load(folder: Path, *, positions: ModelPositions, dtype: str = "auto", device
             f"{FOLDER} must hold a model that predicts the next token, since its loss is measured; got "
             f"{config.model_type}, for which transformers has no such class."
         )
+    if getattr(config, "is_encoder_decoder", False):
+        raise ValueError(
+            f"{FOLDER} must hold a model that predicts the next token from those before it alone, since its loss is "
+            f"measured so; got {config.model_type} with an encoder."
+        )
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # what matters of its report on weights is said below, in a sentence
     _require_room(folder, device)
@@ -105,10 +112,12 @@ def load(folder: Path, *, positions: ModelPositions, dtype: str = "auto", device
             output_loading_info=True,
         )  # fmt: skip
     except (OSError, RuntimeError, ImportError) as problem:
-        first = str(problem).strip().partition("\n")[0]
+        reason = _misfit(auto, config, folder) or str(problem).strip().partition("\n")[0]
         raise ValueError(
-            f"{FOLDER} must hold weights that fit its configuration; got {str(folder)!r}: {first}"
+            f"{FOLDER} must hold weights that fit its configuration; got {str(folder)!r}: {reason}"
         ) from None
+    except (ValueError, TypeError) as problem:
+        raise ValueError(f"{FOLDER} must load in transformers; got {str(folder)!r}: {problem}") from None
     finally:
         logging.set_verbosity(verbosity)
     _require_all(sorted(info["missing_keys"]), folder)
@@ -118,19 +127,45 @@ def load(folder: Path, *, positions: ModelPositions, dtype: str = "auto", device
     facts = ModelFacts(
         folder.resolve().name, hash_of(folder), config.model_type, count, positions.main.lengths.limit
     )  # fmt: skip
-    return Loaded(folder, model, positions, facts, str(model.dtype).removeprefix("torch."), device, size)
+    return Loaded(
+        folder, model, positions, facts, str(model.dtype).removeprefix("torch."), device, size,
+        tuple(sorted(info["unexpected_keys"])),
+    )  # fmt: skip
 
 
 def _config(folder: Path) -> Any:
     import transformers
 
-    named = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
+    named = json.loads((folder / "config.json").read_text(encoding="utf-8-sig")).get("model_type")
     if named not in transformers.CONFIG_MAPPING:
         raise ValueError(
             f"model_type must be one that transformers {transformers.__version__} has, since code that a folder brings "
             f"along is not run; got {named!r}."
         )
-    return transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    try:
+        return transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as problem:  # of many kinds, from checks of single settings
+        said = " ".join(str(problem).split())
+        raise ValueError(
+            f"{FOLDER} must have a config.json that transformers can read; got {str(folder)!r}: {said}"
+        ) from problem
+
+
+def _misfit(auto: Any, config: Any, folder: Path) -> str:
+    """Name a weight of another shape than the configuration says; "" where none is found."""
+    from situs.huggingface.checkpoint_files import read_header
+
+    try:
+        with torch.device("meta"):
+            wanted = {name: tuple(each.shape) for name, each in auto.from_config(config).state_dict().items()}
+        headers = [read_header(path) for path in sorted(folder.glob("*.safetensors"))]
+    except Exception:  # which is another problem than that of shapes
+        return ""
+    for name, each in ((name, each) for header in headers for name, each in header.weights.items()):
+        found = tuple(each["shape"])
+        if wanted.get(name, found) != found:
+            return f"{name} is {found} there, and {wanted[name]} by the configuration."
+    return ""
 
 
 def _require_room(folder: Path, device: str) -> None:

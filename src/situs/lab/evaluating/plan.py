@@ -107,7 +107,7 @@ def make_plan(
     loaded = loading.load(folder, positions=positions, dtype=dtype, device=device)
     reader = reader_of(folder, loaded.vocabulary)
     speed = speed_of(loaded, device, chosen_lengths[0])
-    remarks = [_tokenizer(reader, folder)]
+    remarks = [_tokenizer(reader, folder), *_unused(loaded)]
 
     chosen_lengths, count, said = _within_bounds(
         loaded, speed, chosen_lengths, windows, tasks=len(names), scalings=len(wanted), free=lengths is None
@@ -200,6 +200,17 @@ def _tokenizer(reader: Reader, folder: Path) -> str:
     count = len(reader.prefix)
     begins = f", with {count} token{'s' * (count > 1)} before every text" if count else ""
     return f"Texts are tokenised by {reader.name}{begins}."
+
+
+def _unused(loaded: Loaded) -> list[str]:
+    names = loaded.unused
+    if not names:
+        return []
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return [
+        f"Weights that the model has no place for are left out: {', '.join(names[:3])}{more}. If it should have one, "
+        f"its configuration is of another model."
+    ]
 
 
 def _within_bounds(

@@ -10,6 +10,7 @@ brackets, such as yarn(factor=2), is used as written.
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from situs import models
 from situs.encodings.bands import Bands
 from situs.lab.evaluating.records import NONE, Chosen, Setup
 from situs.lab.naming.grammar import has_bands, parse, split_outside_brackets
-from situs.lab.naming.scalings import make_scaling
+from situs.lab.naming.scalings import class_of, make_scaling
 from situs.models.extendable import Method
 from situs.models.extending import Extension
 from situs.registry.spelling import did_you_mean
@@ -82,13 +83,18 @@ def _require_options(name: str, options: Mapping[str, Any]) -> None:
     elif name == "longrope":
         takes = ("factor", "short_factor", "long_factor")
     elif name in BANDED.values():
-        return  # what a class of Situs takes, which says so itself
+        takes = tuple(inspect.signature(class_of(_of_situs(name))).parameters)
     unknown = [key for key in options if key not in takes]
     if unknown:
         raise ValueError(
             f"{name} must be written with {' and '.join(takes) or 'no options'}, since the rest follows from the "
             f"model; got {unknown[0]!r}."
         )
+
+
+def _of_situs(name: str) -> str:
+    """The registry's name of a scaling by bands."""
+    return next(each for each, shown in BANDED.items() if shown == name)
 
 
 def names_in(text: str) -> list[Named]:
@@ -103,7 +109,7 @@ def names_in(text: str) -> list[Named]:
 
 def bands_of(scaling: Named, setup: Setup) -> Bands:
     """Make a scaling by bands, fitted to the trained and the longest length where no options are written."""
-    of_situs = next(name for name, shown in BANDED.items() if shown == scaling.name)
+    of_situs = _of_situs(scaling.name)
     assert has_bands(of_situs)
     written = f"({', '.join(f'{key}={value!r}' for key, value in scaling.options.items())})" * bool(scaling.options)
     made = make_scaling(f"{of_situs}{written}", factor=setup.target / setup.trained, train_length=setup.trained)
@@ -114,9 +120,11 @@ def bands_of(scaling: Named, setup: Setup) -> Bands:
 def applied(model: Any, scaling: Named, setup: Setup) -> Iterator[Chosen]:
     """Set a scaling on a loaded model for the length of a ``with`` block; gives what it sets."""
     from situs import huggingface  # not before a model is there: reports are made without transformers
+    from situs.huggingface.extending import restored
 
     if scaling.is_none:
-        yield Chosen()
+        with restored(model):  # released with dynamic NTK, it goes by the longest text that it has read
+            yield Chosen()
     elif scaling.has_bands:
         bands = bands_of(scaling, setup)
         with huggingface.rotated_in_bands(model, bands):

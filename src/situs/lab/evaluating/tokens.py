@@ -129,6 +129,11 @@ def read_tokens(reader: Reader, *, text: str | None, longest: int, windows: int)
         most = max(most, len(ids))
         if len(ids) >= room:
             documents[file] = ids
+    if unread and not most:
+        raise ValueError(
+            f"--text must be UTF-8, since it is read as such; got {text!r}, which is not. Save it as UTF-8, or give "
+            f"another."
+        )
     facts = TokenFacts(
         name, _hash(reader, documents), reader.unit, reader.name, len(reader.prefix), len(documents),
         sum(map(len, documents.values())),

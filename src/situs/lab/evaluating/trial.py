@@ -75,7 +75,7 @@ def _text(trial: Trial, bench: Bench, tell: Tell) -> TrialRecord:
         wanted = torch.unique(torch.cat((tail, *stretches)))  # sorted
         read.append(_reading(bench.loaded, tokens, wanted - 1, setup, watched=number == WATCHED))
         nats = torch.full((length,), torch.nan)
-        nats[wanted] = _nats(read[-1].logits, tokens[wanted])
+        nats[wanted] = _nats(read[-1].logits, tokens[wanted], setup)
         scores.append(float(nats[tail].double().mean()))
         along.append(torch.stack([nats[stretch].double().mean() for stretch in stretches]) if stretches else tail[:0])
     means = torch.stack(along).mean(0).tolist() if stretches else None
@@ -100,13 +100,22 @@ def _passkey(trial: Trial, bench: Bench, tell: Tell) -> TrialRecord:
         read.append(_reading(bench.loaded, tokens, wanted - 1, setup, watched=number == WATCHED))
         logits, answer = read[-1].logits, tokens[wanted]
         right.append(float(bool((logits.argmax(-1).cpu() == answer).all()) and bool(logits.isfinite().all())))
-        nats.append(float(_nats(logits, answer).double().mean()))
+        nats.append(float(_nats(logits, answer, setup).double().mean()))
     outcome = Outcome(scores=right, depths=[round(deep, 6) for deep in questions.depth.double().tolist()])
     return _record(trial, outcome, read, nats=nats)
 
 
-def _nats(logits: Tensor, tokens: Tensor) -> Tensor:
-    return cross_entropy(logits, tokens.to(logits.device), reduction="none").cpu()
+def _nats(logits: Tensor, tokens: Tensor, setup: Setup) -> Tensor:
+    """The loss of each token; raises where one is no number, since means of it are none."""
+    found = cross_entropy(logits, tokens.to(logits.device), reduction="none").cpu()
+    if not bool(found.isfinite().all()):
+        worst = float(found[~found.isfinite()][0])
+        cure = "" if setup.dtype == "float32" else " Use --dtype float32."
+        raise FloatingPointError(
+            f"the loss must be a number, since scalings are compared by it; got {worst:g} from the model in "
+            f"{setup.dtype}.{cure}"
+        )
+    return found
 
 
 def _reading(loaded: Loaded, tokens: Tensor, at: Tensor, setup: Setup, *, watched: bool) -> _Read:

@@ -242,4 +242,6 @@ def _part(text: str) -> Part:
         raise ValueError(
             f"options must be written {written}(name=value, ...) with plain values, such as {example}; got {text!r}."
         ) from problem
+    if len(options) < len(call.keywords):
+        raise ValueError(f"options must be given once each, since only one can hold; got {text!r}.")
     return Part(f"{name}({rest}", name, options)

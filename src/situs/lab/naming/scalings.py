@@ -37,7 +37,7 @@ def require_scaling(method: Method) -> None:
     if method.scaling is None:
         return
     part = part_of(method.scaling)
-    require_options(part.name, inspect.signature(_class(part.name)).parameters, part.options)
+    require_options(part.name, inspect.signature(class_of(part.name)).parameters, part.options)
     missing = [name for name in SEARCHED if part.name == "longrope" and name not in part.options]
     if missing:
         raise ValueError(
@@ -98,7 +98,7 @@ def make_scaling(scaling: str, *, factor: float, train_length: int, ramp: Ramp =
     """
     part = part_of(scaling)
     if has_bands(part.name):
-        return _class(part.name)(**_bands(part, factor, train_length))
+        return class_of(part.name)(**_bands(part, factor, train_length))
     chosen: dict[str, Any] = {"factor": factor, "original_length": train_length}
     if not part.options:
         chosen |= {"beta_fast": ramp[0], "beta_slow": ramp[1]}
@@ -106,8 +106,8 @@ def make_scaling(scaling: str, *, factor: float, train_length: int, ramp: Ramp =
         del chosen["factor"]  # not stretched unless that is written, or given by two lengths
     if part.name in ("linear", "ntk"):
         del chosen["original_length"]  # not measured against
-    takes = inspect.signature(_class(part.name)).parameters
-    return _class(part.name)(**{name: each for name, each in chosen.items() if name in takes} | dict(part.options))
+    takes = inspect.signature(class_of(part.name)).parameters
+    return class_of(part.name)(**{name: each for name, each in chosen.items() if name in takes} | dict(part.options))
 
 
 def _bands(part: Part, factor: float, train_length: int) -> dict[str, Any]:
@@ -141,6 +141,7 @@ def made_again(rotary: Rotary, **changed: Any) -> Rotary:
     return again.train(rotary.training)
 
 
-def _class(name: str) -> type[Scaling]:
+def class_of(name: str) -> type[Scaling]:
+    """The class of a scaling, by the registry's name."""
     listed = SCALINGS[name]
     return cast("type[Scaling]", getattr(importlib.import_module(listed.module), listed.cls))

@@ -159,7 +159,7 @@ class Settings:
         if rotary is None:
             return None
         share = None
-        if self.family.partial:
+        if self.family.partial and not self._counts_rotated():
             known = (told.get("partial_rotary_factor"), *shares.values(), self.facts.share)
             share = share_of(rotary, next((each for each in known if each is not None), None))
         found = rope_parameters(rotary, share=share)
@@ -172,6 +172,10 @@ class Settings:
             if call.cls == "Temperature" and call.option("dialect") == "ministral3":
                 found["llama_4_scaling_beta"] = call.option("factor")
         return found
+
+    def _counts_rotated(self) -> bool:
+        """Whether head_dim, which a share is of, counts the rotated channels alone: all of it is rotated."""
+        return self.facts.renamed.get("head_dim") == "qk_rope_head_dim"
 
     def _sections(self, rotary: Call, told: dict[str, Any]) -> dict[str, Any]:
         split = rotary.option("split")
