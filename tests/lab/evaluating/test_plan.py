@@ -325,6 +325,18 @@ def test_a_model_without_a_next_token_is_refused(tmp_path: Path) -> None:
         make_plan(folder, original=64)
 
 
+def test_a_model_that_reads_by_an_encoder_is_refused(tmp_path: Path) -> None:
+    sizes = {"vocab_size": 256, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 16}
+    config = hf.BartConfig(**sizes, **heads, max_position_embeddings=64)
+    with raises_exactly(
+        ValueError,
+        "MODEL_DIR must hold a model that predicts the next token from those before it alone, since its loss is "
+        "measured so; got bart with an encoder.",
+    ):
+        make_plan(saved(hf.BartForConditionalGeneration(config), tmp_path / "bart"), original=64)
+
+
 def test_bytes_need_256_ids(tmp_path: Path) -> None:
     folder = saved(llama(vocab_size=200), tmp_path / "few")
     with raises_exactly(
