@@ -56,10 +56,10 @@ def test_any_bytes_give_a_result_or_a_clear_error(tmp_path: Path) -> None:
             else:
                 file[at] = chance.randrange(256)
         cut = chance.randrange(4, len(file) + 1) if chance.random() < 0.3 else len(file)
-        begun = time.perf_counter()
+        begun = time.process_time()
         said = outcome(lambda part=bytes(file[:cut]): read(part))
         assert said.endswith((".", "?")), said
-        assert time.perf_counter() - begun < 2
+        assert time.process_time() - begun < 2
 
 
 @settings(max_examples=20_000 if SLOW else 200, deadline=2000)
@@ -89,7 +89,7 @@ def test_any_configuration_gives_a_result_or_a_clear_error_in_every_engine() -> 
         for _ in range(CONFIGS):
             config = changed(model_type, chance)
             for engine in ENGINES:
-                begun = time.perf_counter()
+                begun = time.process_time()
                 said = outcome(lambda config=config, engine=engine: read(config, engine=engine))
                 assert said.endswith((".", "?")), f"{config} gave {said} in {engine}"
-                assert time.perf_counter() - begun < 2
+                assert time.process_time() - begun < 2

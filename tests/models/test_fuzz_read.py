@@ -59,10 +59,10 @@ def test_every_configuration_gives_a_result_or_a_clear_error() -> None:
         chance = random.Random(model_type)
         for _ in range(EACH):
             config = changed(model_type, chance)
-            begun = time.perf_counter()
+            begun = time.process_time()
             said = outcome(lambda config=config: read(config))
             assert said.endswith((".", "?")), f"{config} gave {said}"
-            assert time.perf_counter() - begun < 2
+            assert time.process_time() - begun < 2
 
 
 @pytest.mark.once
