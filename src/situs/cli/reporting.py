@@ -65,7 +65,10 @@ class Reported(Generic[W]):
             raise ValueError(self._nothing(folder)) from problem
 
     def _nothing(self, folder: Path) -> str:
-        finished = len(list((folder / "trials").glob("*.json")))
+        try:
+            finished = len(list((folder / "trials").glob("*.json")))
+        except OSError:  # of a name that is too long
+            finished = 0
         if not finished:
             return f"--report must name a folder that situs {self.command} wrote, with its records.json; got {folder}."
         trials = f"{finished} trial{'s are' if finished > 1 else ' is'} finished"

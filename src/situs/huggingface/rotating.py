@@ -130,8 +130,8 @@ def _attention(model: nn.Module, part: Any, main: ModelPositions) -> list[nn.Mod
 def _require_alone(served: list[nn.Module]) -> None:
     """Raise where a part of an attention layer takes cosines as well, such as one that chooses keys by scores of its
     own: whether its choice changes shows in long texts alone."""
-    inner = (each for layer in served for each in layer.modules() if each is not layer)
-    other = next((type(each).__name__ for each in inner if has_cosines(type(each))), None)
+    inner: list[Any] = [type(each) for layer in served for each in layer.modules() if each is not layer]
+    other = next((cls.__name__ for cls in inner if has_cosines(cls)), None)
     if other is not None:
         raise ValueError(
             f"model must rotate nothing but queries and keys of its attention, since bands are for those; {other} "

@@ -63,6 +63,8 @@ class Outcome:
         for name, numbers in (("scores", self.scores), ("depths", self.depths)):
             if numbers is not None and len(numbers) != windows:
                 raise UnsoundError(f"{name} must be {windows}, one for each window; got {len(numbers)}")
+        if self.ends is not None and not 0 <= self.ends < length:
+            raise UnsoundError(f"ends must be less than the length of {length}, since it ends there; got {self.ends}")
         if self.along is not None and len(self.along) != min(STRETCHES, length - 1):
             raise UnsoundError(f"along must be {min(STRETCHES, length - 1)} stretches; got {len(self.along)}")
         losses = [*(self.along or ()), *((self.scores or ()) if measure == "loss" else ())]

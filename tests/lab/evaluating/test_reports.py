@@ -158,6 +158,9 @@ def test_a_folder_that_cannot_be_written_still_shows_its_report(
         ({"scalings": 3}, "scalings must be list; got 3"),
         ({"format": 0}, "format must be 1, since this version of situs writes and reads it; got 0"),
         ({"tasks": []}, "an evaluation must have lengths, tasks and scalings; got none"),
+        ({"lengths": [256, 64]}, "lengths must be 1 or more, from short to long; got [256, 64]"),
+        ({"chosen": {}}, "chosen must have every scaling that is not refused; got none for none"),
+        ({"config": "/etc/passwd"}, "configurations must be JSON objects; got /etc/passwd"),
     ],
 )
 def test_a_report_from_damaged_records_names_the_file_and_changes_nothing(
@@ -199,6 +202,15 @@ def test_a_wrong_wish_is_one_sentence(
     Path("model/model.safetensors").touch()
     assert main(["evaluate", *arguments]) == 2
     assert capsys.readouterr().err == f"situs evaluate: {message}\n"
+
+
+def test_a_name_that_is_too_long_names_no_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "n" * 300
+    assert main(["evaluate", "--report", name]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"situs evaluate: {name}/plan.json cannot be read: File name too long. It is left out.",
+        f"situs evaluate: --report must name a folder that situs evaluate wrote, with its records.json; got {name}.",
+    ]
 
 
 def test_trials_without_a_plan_say_how_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

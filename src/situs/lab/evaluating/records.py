@@ -7,6 +7,7 @@ records.json           Evaluation
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -215,6 +216,16 @@ class Evaluation:
         require_format(self.format, FORMAT)
         if not (self.lengths and self.tasks and self.scalings):
             raise UnsoundError("an evaluation must have lengths, tasks and scalings; got none")
+        if self.lengths != sorted(set(self.lengths)) or self.lengths[0] < 1:
+            raise UnsoundError(f"lengths must be 1 or more, from short to long; got {self.lengths}")
+        if self.setup.trained < 1:
+            raise UnsoundError(f"trained must be 1 or more; got {self.setup.trained}")
+        unknown = [name for name in self.scalings if name not in self.refused and name not in self.chosen]
+        if unknown:
+            raise UnsoundError(f"chosen must have every scaling that is not refused; got none for {unknown[0]}")
+        for settings in (self.config, *(each.settings for each in self.chosen.values())):
+            if settings and not _is_object(settings):
+                raise UnsoundError(f"configurations must be JSON objects; got {settings:.20}")
         for record in self.trials:
             record.require_sound()
             trial = record.trial
@@ -224,3 +235,10 @@ class Evaluation:
             ):  # fmt: skip
                 if value not in known:
                     raise UnsoundError(f"trials must be of the evaluation's {name}s; got one of {value}")
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
