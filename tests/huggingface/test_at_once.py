@@ -120,3 +120,27 @@ def test_what_kernels_serve_better_is_left_to_them(why: str) -> None:
         given["encoding"] = T5Bias(num_heads=4)
     with torch.set_grad_enabled(why == "gradients"):
         assert at_once(query, key, value, mask, rounded=False, **given) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("kv_heads", [8, 2])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_single_query_under_autocast_is_as_exact_as_torchs(dtype: torch.dtype, kv_heads: int, bias: bool) -> None:
+    query = 4 * vectors(8, 1, width=64, dtype=dtype)
+    key, value = (vectors(kv_heads, 700, width=64, dtype=dtype) for _ in range(2))
+    row = torch.randn(2, 8, 1, 700) if bias else None
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        found = attended(query, key, value, step(700), bias=row).transpose(1, 2)
+        own = scaled_dot_product_attention(query, key, value, row, enable_gqa=kv_heads != 8)
+    bias64 = None if row is None else row.double()
+    exact = scaled_dot_product_attention(query.double(), key.double(), value.double(), bias64, enable_gqa=kv_heads != 8)
+    assert (found.double() - exact).abs().mean() <= 1.5 * (own.double() - exact).abs().mean()
+
+
+def test_a_single_query_of_several_dtypes_under_autocast_is_torchs() -> None:
+    query, key = (vectors(heads, tokens) for heads, tokens in ((8, 1), (2, 33)))
+    value = vectors(2, 33, dtype=torch.bfloat16)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        found = attended(query, key, value, step(33)).transpose(1, 2)
+        expected = scaled_dot_product_attention(query, key, value, enable_gqa=True)
+    assert torch.equal(found, expected)

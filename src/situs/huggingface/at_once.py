@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from situs.encodings.base import Encoding, computing_dtype
+from situs.encodings.base import Encoding, computing_dtype, is_autocast, without_autocast
 from situs.encodings.bias import OffsetBias
 from situs.huggingface.seeing import Sight
 from situs.huggingface.short import is_short
@@ -47,7 +47,7 @@ def at_once(
     single, shared = query.shape[2] == 1, query.shape[1] != key.shape[1]
     added = None
     if encoding is not None or row is not None or (single and not mask.is_open):
-        if dropout or torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if dropout or torch.is_grad_enabled() or torch.compiler.is_compiling() or is_autocast(query.device.type):
             return None
         if not single and (shared or not is_short(mask.pairs, FEW_PAIRS)):
             return None
@@ -56,7 +56,8 @@ def at_once(
             return None
     elif not single and (dropout or shared or query.shape[3] != value.shape[3]):
         return None  # for which torch would form all weights
-    if single and not dropout and query.device.type == "cpu" and (shared or query.dtype in HALVES):
+    alike = query.dtype == key.dtype == value.dtype  # under autocast they may differ, which torch's function mends
+    if single and not dropout and alike and query.device.type == "cpu" and (shared or query.dtype in HALVES):
         return _of_one_query(query, key, value, added, scale, rounded=rounded)
     causal = added is None and not mask.is_open
     if causal and not mask.is_causal_square:
@@ -87,6 +88,7 @@ def _added(
     return mask.shared("bias", row if source is None else source, lambda: mask.added_to(row.to(dtype)))
 
 
+@without_autocast
 def _of_one_query(
     query: Tensor, key: Tensor, value: Tensor, added: Tensor | None, scale: float | None, *, rounded: bool
 ) -> Tensor:
