@@ -7,9 +7,10 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from situs import ALiBi, T5Bias, attend
+from situs.attention.kernels import dense
 from situs.huggingface import at_once as module
 from situs.huggingface.at_once import at_once
-from situs.huggingface.interface import attended
+from situs.huggingface.interface import PlacedBias, attended
 from situs.huggingface.seeing import Rules, Sight
 from situs.huggingface.short import as_long
 
@@ -144,3 +145,48 @@ def test_a_single_query_of_several_dtypes_under_autocast_is_torchs() -> None:
         found = attended(query, key, value, step(33)).transpose(1, 2)
         expected = scaled_dot_product_attention(query, key, value, enable_gqa=True)
     assert torch.equal(found, expected)
+
+
+OTHER = "meta"
+"""A device that is not the processor."""
+
+
+@pytest.mark.parametrize("tokens", [1, 7])
+@pytest.mark.parametrize("padding", [False, True])
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("bias", ["none", "row", "t5", "alibi"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_off_the_processor_biases_and_masks_are_where_queries_are(
+    tokens: int, padding: bool, window: int | None, bias: str, dtype: torch.dtype
+) -> None:
+    query, key = (vectors(4, each, dtype=dtype).to(OTHER) for each in (tokens, 7))
+    encoding = {"t5": T5Bias(num_heads=4, bidirectional=False).to(OTHER), "alibi": ALiBi(num_heads=4)}.get(bias)
+    row = torch.randn(2, 4, 1, 7).to(OTHER) if bias == "row" else None
+    mask = Sight(Rules(causal=True, window=window), tokens, 7, 7 - tokens, 0, padded(7).to(OTHER) if padding else None)
+    with torch.no_grad():
+        found = attended(query, key, key, mask, bias=row if encoding is None else PlacedBias(encoding))
+    assert (found.shape, found.dtype, found.device) == ((2, tokens, 4, 16), dtype, query.device)
+
+
+@pytest.mark.parametrize("tokens", [1, 7])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("padding", [False, True])
+def test_off_the_processor_torch_gets_no_mask_wider_than_queries(
+    tokens: int, bias: bool, padding: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its memory-efficient kernel refuses one, and cuDNN's misreads it."""
+
+    def checked(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **given: Any) -> Any:
+        mask = args[0] if args else given.get("attn_mask")
+        assert mask is None or mask.dtype in (torch.bool, query.dtype)
+        return scaled_dot_product_attention(query, key, value, *args, **given)
+
+    monkeypatch.setattr(module, "scaled_dot_product_attention", checked)
+    monkeypatch.setattr(dense, "scaled_dot_product_attention", checked)
+    query, key = (vectors(4, each, dtype=torch.bfloat16).to(OTHER) for each in (tokens, 7))
+    encoding = ALiBi(num_heads=4) if bias else None
+    mask = Sight(Rules(causal=True), tokens, 7, 7 - tokens, 0, padded(7).to(OTHER) if padding else None)
+    with torch.no_grad():
+        attended(query, key, key, mask, bias=None if encoding is None else PlacedBias(encoding))
+        found = attend(query, key, key, encoding=encoding, causal=True, impl="dense")
+    assert found.dtype == torch.bfloat16

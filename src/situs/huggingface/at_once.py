@@ -51,6 +51,8 @@ def at_once(
             return None
         if not single and (shared or not is_short(mask.pairs, FEW_PAIRS)):
             return None
+        if query.dtype in HALVES and query.device.type != "cpu":
+            return None  # where torch's kernels refuse a mask of float32 beside these, or misread it
         added = _added(query, mask, encoding, row, source)
         if added is None:
             return None
@@ -71,21 +73,23 @@ def _added(
     query: Tensor, mask: Sight, encoding: Encoding | None, row: Tensor | None, source: object
 ) -> Float[Tensor, "#batch #heads query key"] | None:
     """What is added to the scores of all pairs, with what is hidden in it; None where that is not known so."""
-    dtype = computing_dtype(query.dtype)
+    dtype, device = computing_dtype(query.dtype), query.device
+    name = "bias", dtype, device
     if encoding is not None:
         if not isinstance(encoding, OffsetBias) or encoding.axes > 1:
             return None
 
         def by_encoding() -> Tensor:
             told = mask.arguments(every_query=True, by_row=True)
-            return mask.added_to(encoding(told["positions"], told["key_positions"], dtype=dtype))
+            both = (told[each].to(device) for each in ("positions", "key_positions"))
+            return mask.added_to(encoding(*both, dtype=dtype))
 
-        return mask.shared("bias", encoding if source is None else source, by_encoding)
+        return mask.shared(name, encoding if source is None else source, by_encoding)
     if row is None:
-        return mask.shared("bias", mask, lambda: mask.added_to(query.new_zeros(1, 1, 1, mask.keys, dtype=dtype)))
+        return mask.shared(name, mask, lambda: mask.added_to(query.new_zeros(1, 1, 1, mask.keys, dtype=dtype)))
     if row.shape[-2] != 1:
         return None
-    return mask.shared("bias", row if source is None else source, lambda: mask.added_to(row.to(dtype)))
+    return mask.shared(name, row if source is None else source, lambda: mask.added_to(row.to(dtype)))
 
 
 @without_autocast
