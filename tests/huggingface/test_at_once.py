@@ -190,3 +190,28 @@ def test_off_the_processor_torch_gets_no_mask_wider_than_queries(
         attended(query, key, key, mask, bias=None if encoding is None else PlacedBias(encoding))
         found = attend(query, key, key, encoding=encoding, causal=True, impl="dense")
     assert found.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kv_heads", [4, 2])
+@pytest.mark.parametrize("rows, keys", [(0, 5), (2, 0), (0, 0)])
+@pytest.mark.parametrize("rounded", [False, True])
+def test_a_single_query_may_have_no_rows_or_keys(
+    dtype: torch.dtype, kv_heads: int, rows: int, keys: int, rounded: bool
+) -> None:
+    query, key = vectors(4, 1, dtype=dtype)[:rows], vectors(kv_heads, keys, dtype=dtype)[:rows]
+    with torch.no_grad():
+        found = attended(query, key, key, Sight(Rules(), 1, keys, 0, 0, None), rounded=rounded)
+    assert torch.equal(found, torch.zeros(rows, 1, 4, 16, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype, kv_heads", [(torch.bfloat16, 8), (torch.float32, 2)])
+def test_biases_may_be_mapped_over_while_queries_are_not(dtype: torch.dtype, kv_heads: int) -> None:
+    query, key, rows = vectors(8, 1, dtype=dtype), vectors(kv_heads, 9, dtype=dtype), torch.randn(3, 2, 8, 1, 9)
+
+    def attending(row: torch.Tensor) -> torch.Tensor:
+        return attended(query, key, key, step(9), bias=row)
+
+    with torch.no_grad():
+        found = torch.vmap(attending)(rows)
+        torch.testing.assert_close(found, torch.stack([attending(row) for row in rows]))

@@ -104,8 +104,8 @@ def _of_one_query(
     scores.mul_(1 / math.sqrt(width) if scale is None else scale)
     if added is not None:
         # (batch or 1, heads or 1, 1, key) -> (batch, heads, key), as scores lie
-        scores.view(batch, heads, keys).add_(added.squeeze(2))
-    return (scores.softmax(-1).to(value.dtype) @ value.flatten(0, 1)).view(batch, heads, 1, -1)
+        scores = (scores.view(batch, heads, keys) + added.squeeze(2)).view(scores.shape)
+    return (scores.softmax(-1).to(value.dtype) @ value.flatten(0, 1)).view(batch, heads, 1, value.shape[3])
 
 
 def _products(
@@ -115,6 +115,6 @@ def _products(
     wide = computing_dtype(query.dtype)
     if rounded or query.dtype == wide:
         return (query @ key.transpose(1, 2)).to(wide)
-    size = max(1, CONVERTED // key[0].numel())
+    size = max(1, CONVERTED // max(1, key.shape[1] * key.shape[2]))
     parts = zip(torch.split(query, size), torch.split(key, size), strict=True)
     return torch.cat([one.to(wide) @ other.to(wide).transpose(1, 2) for one, other in parts])
