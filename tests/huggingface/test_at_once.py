@@ -1,5 +1,7 @@
 """Short texts and single queries of models, attended at once, beside `situs.attend` and float64."""
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -194,7 +196,7 @@ def test_off_the_processor_torch_gets_no_mask_wider_than_queries(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kv_heads", [4, 2])
-@pytest.mark.parametrize("rows, keys", [(0, 5), (2, 0), (0, 0)])
+@pytest.mark.parametrize(("rows", "keys"), [(0, 5), (2, 0), (0, 0)])
 @pytest.mark.parametrize("rounded", [False, True])
 def test_a_single_query_may_have_no_rows_or_keys(
     dtype: torch.dtype, kv_heads: int, rows: int, keys: int, rounded: bool
@@ -205,7 +207,7 @@ def test_a_single_query_may_have_no_rows_or_keys(
     assert torch.equal(found, torch.zeros(rows, 1, 4, 16, dtype=dtype))
 
 
-@pytest.mark.parametrize("dtype, kv_heads", [(torch.bfloat16, 8), (torch.float32, 2)])
+@pytest.mark.parametrize(("dtype", "kv_heads"), [(torch.bfloat16, 8), (torch.float32, 2)])
 def test_biases_may_be_mapped_over_while_queries_are_not(dtype: torch.dtype, kv_heads: int) -> None:
     query, key, rows = vectors(8, 1, dtype=dtype), vectors(kv_heads, 9, dtype=dtype), torch.randn(3, 2, 8, 1, 9)
 
@@ -215,3 +217,20 @@ def test_biases_may_be_mapped_over_while_queries_are_not(dtype: torch.dtype, kv_
     with torch.no_grad():
         found = torch.vmap(attending)(rows)
         torch.testing.assert_close(found, torch.stack([attending(row) for row in rows]))
+
+
+@pytest.mark.parametrize("bias", ["none", "row", "alibi"])
+def test_what_a_step_hides_is_freed_with_its_mask(bias: str) -> None:
+    """Not when garbage is next collected: steps of long texts would pile up."""
+    query, key, mask = vectors(4, 1), vectors(4, 9), step(9, real=padded(9))
+    row = torch.randn(2, 4, 1, 9) if bias == "row" else None
+    placed = PlacedBias(ALiBi(num_heads=4)) if bias == "alibi" else None
+    gc.disable()
+    try:
+        with torch.no_grad():
+            attended(query, key, key, mask, bias=row if placed is None else placed)
+        left = weakref.ref(mask)
+        del mask
+        assert left() is None
+    finally:
+        gc.enable()
