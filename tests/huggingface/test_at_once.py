@@ -1,5 +1,7 @@
 """Short texts and single queries of models, attended at once, beside `situs.attend` and float64."""
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -7,9 +9,10 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from situs import ALiBi, T5Bias, attend
+from situs.attention.kernels import dense
 from situs.huggingface import at_once as module
 from situs.huggingface.at_once import at_once
-from situs.huggingface.interface import attended
+from situs.huggingface.interface import PlacedBias, attended
 from situs.huggingface.seeing import Rules, Sight
 from situs.huggingface.short import as_long
 
@@ -120,3 +123,114 @@ def test_what_kernels_serve_better_is_left_to_them(why: str) -> None:
         given["encoding"] = T5Bias(num_heads=4)
     with torch.set_grad_enabled(why == "gradients"):
         assert at_once(query, key, value, mask, rounded=False, **given) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("kv_heads", [8, 2])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_single_query_under_autocast_is_as_exact_as_torchs(dtype: torch.dtype, kv_heads: int, bias: bool) -> None:
+    query = 4 * vectors(8, 1, width=64, dtype=dtype)
+    key, value = (vectors(kv_heads, 700, width=64, dtype=dtype) for _ in range(2))
+    row = torch.randn(2, 8, 1, 700) if bias else None
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        found = attended(query, key, value, step(700), bias=row).transpose(1, 2)
+        own = scaled_dot_product_attention(query, key, value, row, enable_gqa=kv_heads != 8)
+    bias64 = None if row is None else row.double()
+    exact = scaled_dot_product_attention(query.double(), key.double(), value.double(), bias64, enable_gqa=kv_heads != 8)
+    assert (found.double() - exact).abs().mean() <= 1.5 * (own.double() - exact).abs().mean()
+
+
+def test_a_single_query_of_several_dtypes_under_autocast_is_torchs() -> None:
+    query, key = (vectors(heads, tokens) for heads, tokens in ((8, 1), (2, 33)))
+    value = vectors(2, 33, dtype=torch.bfloat16)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        found = attended(query, key, value, step(33)).transpose(1, 2)
+        expected = scaled_dot_product_attention(query, key, value, enable_gqa=True)
+    assert torch.equal(found, expected)
+
+
+OTHER = "meta"
+"""A device that is not the processor."""
+
+
+@pytest.mark.parametrize("tokens", [1, 7])
+@pytest.mark.parametrize("padding", [False, True])
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("bias", ["none", "row", "t5", "alibi"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_off_the_processor_biases_and_masks_are_where_queries_are(
+    tokens: int, padding: bool, window: int | None, bias: str, dtype: torch.dtype
+) -> None:
+    query, key = (vectors(4, each, dtype=dtype).to(OTHER) for each in (tokens, 7))
+    encoding = {"t5": T5Bias(num_heads=4, bidirectional=False).to(OTHER), "alibi": ALiBi(num_heads=4)}.get(bias)
+    row = torch.randn(2, 4, 1, 7).to(OTHER) if bias == "row" else None
+    mask = Sight(Rules(causal=True, window=window), tokens, 7, 7 - tokens, 0, padded(7).to(OTHER) if padding else None)
+    with torch.no_grad():
+        found = attended(query, key, key, mask, bias=row if encoding is None else PlacedBias(encoding))
+    assert (found.shape, found.dtype, found.device) == ((2, tokens, 4, 16), dtype, query.device)
+
+
+@pytest.mark.parametrize("tokens", [1, 7])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("padding", [False, True])
+def test_off_the_processor_torch_gets_no_mask_wider_than_queries(
+    tokens: int, bias: bool, padding: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its memory-efficient kernel refuses one, and cuDNN's misreads it."""
+
+    def checked(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **given: Any) -> Any:
+        mask = args[0] if args else given.get("attn_mask")
+        assert mask is None or mask.dtype in (torch.bool, query.dtype)
+        return scaled_dot_product_attention(query, key, value, *args, **given)
+
+    monkeypatch.setattr(module, "scaled_dot_product_attention", checked)
+    monkeypatch.setattr(dense, "scaled_dot_product_attention", checked)
+    query, key = (vectors(4, each, dtype=torch.bfloat16).to(OTHER) for each in (tokens, 7))
+    encoding = ALiBi(num_heads=4) if bias else None
+    mask = Sight(Rules(causal=True), tokens, 7, 7 - tokens, 0, padded(7).to(OTHER) if padding else None)
+    with torch.no_grad():
+        attended(query, key, key, mask, bias=None if encoding is None else PlacedBias(encoding))
+        found = attend(query, key, key, encoding=encoding, causal=True, impl="dense")
+    assert found.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kv_heads", [4, 2])
+@pytest.mark.parametrize(("rows", "keys"), [(0, 5), (2, 0), (0, 0)])
+@pytest.mark.parametrize("rounded", [False, True])
+def test_a_single_query_may_have_no_rows_or_keys(
+    dtype: torch.dtype, kv_heads: int, rows: int, keys: int, rounded: bool
+) -> None:
+    query, key = vectors(4, 1, dtype=dtype)[:rows], vectors(kv_heads, keys, dtype=dtype)[:rows]
+    with torch.no_grad():
+        found = attended(query, key, key, Sight(Rules(), 1, keys, 0, 0, None), rounded=rounded)
+    assert torch.equal(found, torch.zeros(rows, 1, 4, 16, dtype=dtype))
+
+
+@pytest.mark.parametrize(("dtype", "kv_heads"), [(torch.bfloat16, 8), (torch.float32, 2)])
+def test_biases_may_be_mapped_over_while_queries_are_not(dtype: torch.dtype, kv_heads: int) -> None:
+    query, key, rows = vectors(8, 1, dtype=dtype), vectors(kv_heads, 9, dtype=dtype), torch.randn(3, 2, 8, 1, 9)
+
+    def attending(row: torch.Tensor) -> torch.Tensor:
+        return attended(query, key, key, step(9), bias=row)
+
+    with torch.no_grad():
+        found = torch.vmap(attending)(rows)
+        torch.testing.assert_close(found, torch.stack([attending(row) for row in rows]))
+
+
+@pytest.mark.parametrize("bias", ["none", "row", "alibi"])
+def test_what_a_step_hides_is_freed_with_its_mask(bias: str) -> None:
+    """Not when garbage is next collected: steps of long texts would pile up."""
+    query, key, mask = vectors(4, 1), vectors(4, 9), step(9, real=padded(9))
+    row = torch.randn(2, 4, 1, 9) if bias == "row" else None
+    placed = PlacedBias(ALiBi(num_heads=4)) if bias == "alibi" else None
+    gc.disable()
+    try:
+        with torch.no_grad():
+            attended(query, key, key, mask, bias=row if placed is None else placed)
+        left = weakref.ref(mask)
+        del mask
+        assert left() is None
+    finally:
+        gc.enable()

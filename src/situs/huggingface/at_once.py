@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from situs.encodings.base import Encoding, computing_dtype
+from situs.encodings.base import Encoding, computing_dtype, is_autocast, without_autocast
 from situs.encodings.bias import OffsetBias
 from situs.huggingface.seeing import Sight
 from situs.huggingface.short import is_short
@@ -47,16 +47,19 @@ def at_once(
     single, shared = query.shape[2] == 1, query.shape[1] != key.shape[1]
     added = None
     if encoding is not None or row is not None or (single and not mask.is_open):
-        if dropout or torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if dropout or torch.is_grad_enabled() or torch.compiler.is_compiling() or is_autocast(query.device.type):
             return None
         if not single and (shared or not is_short(mask.pairs, FEW_PAIRS)):
             return None
+        if query.dtype in HALVES and query.device.type != "cpu":
+            return None  # where torch's kernels refuse a mask of float32 beside these, or misread it
         added = _added(query, mask, encoding, row, source)
         if added is None:
             return None
     elif not single and (dropout or shared or query.shape[3] != value.shape[3]):
         return None  # for which torch would form all weights
-    if single and not dropout and query.device.type == "cpu" and (shared or query.dtype in HALVES):
+    alike = query.dtype == key.dtype == value.dtype  # under autocast they may differ, which torch's function mends
+    if single and not dropout and alike and query.device.type == "cpu" and (shared or query.dtype in HALVES):
         return _of_one_query(query, key, value, added, scale, rounded=rounded)
     causal = added is None and not mask.is_open
     if causal and not mask.is_causal_square:
@@ -70,23 +73,26 @@ def _added(
     query: Tensor, mask: Sight, encoding: Encoding | None, row: Tensor | None, source: object
 ) -> Float[Tensor, "#batch #heads query key"] | None:
     """What is added to the scores of all pairs, with what is hidden in it; None where that is not known so."""
-    dtype = computing_dtype(query.dtype)
+    dtype, device = computing_dtype(query.dtype), query.device
+    name = "bias", dtype, device
     if encoding is not None:
         if not isinstance(encoding, OffsetBias) or encoding.axes > 1:
             return None
 
         def by_encoding() -> Tensor:
             told = mask.arguments(every_query=True, by_row=True)
-            return mask.added_to(encoding(told["positions"], told["key_positions"], dtype=dtype))
+            both = (told[each].to(device) for each in ("positions", "key_positions"))
+            return mask.added_to(encoding(*both, dtype=dtype))
 
-        return mask.shared("bias", encoding if source is None else source, by_encoding)
-    if row is None:
-        return mask.shared("bias", mask, lambda: mask.added_to(query.new_zeros(1, 1, 1, mask.keys, dtype=dtype)))
+        return mask.shared(name, encoding if source is None else source, by_encoding)
+    if row is None:  # what hides is of the mask alone, which would live on if it held itself
+        return mask.shared(name, None, lambda: mask.added_to(query.new_zeros(1, 1, 1, mask.keys, dtype=dtype)))
     if row.shape[-2] != 1:
         return None
-    return mask.shared("bias", row if source is None else source, lambda: mask.added_to(row.to(dtype)))
+    return mask.shared(name, row if source is None else source, lambda: mask.added_to(row.to(dtype)))
 
 
+@without_autocast
 def _of_one_query(
     query: Tensor, key: Tensor, value: Tensor, added: Tensor | None, scale: float | None, *, rounded: bool
 ) -> Tensor:
@@ -98,8 +104,8 @@ def _of_one_query(
     scores.mul_(1 / math.sqrt(width) if scale is None else scale)
     if added is not None:
         # (batch or 1, heads or 1, 1, key) -> (batch, heads, key), as scores lie
-        scores.view(batch, heads, keys).add_(added.squeeze(2))
-    return (scores.softmax(-1).to(value.dtype) @ value.flatten(0, 1)).view(batch, heads, 1, -1)
+        scores = (scores.view(batch, heads, keys) + added.squeeze(2)).view(scores.shape)
+    return (scores.softmax(-1).to(value.dtype) @ value.flatten(0, 1)).view(batch, heads, 1, value.shape[3])
 
 
 def _products(
@@ -109,6 +115,6 @@ def _products(
     wide = computing_dtype(query.dtype)
     if rounded or query.dtype == wide:
         return (query @ key.transpose(1, 2)).to(wide)
-    size = max(1, CONVERTED // key[0].numel())
+    size = max(1, CONVERTED // max(1, key.shape[1] * key.shape[2]))
     parts = zip(torch.split(query, size), torch.split(key, size), strict=True)
     return torch.cat([one.to(wide) @ other.to(wide).transpose(1, 2) for one, other in parts])

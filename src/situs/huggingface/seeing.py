@@ -142,10 +142,11 @@ class Sight:
         if self.is_open:
             return bias
         told = self.arguments(every_query=True)
-        seen = visibility(told["positions"], told["key_positions"], causal=told["causal"], window=told["window"])
+        both = (told[each].to(bias.device) for each in ("positions", "key_positions"))  # ranges have no device to tell
+        seen = visibility(*both, causal=told["causal"], window=told["window"])
         return bias if seen is None else torch.where(seen[:, None], bias, torch.finfo(bias.dtype).min)
 
-    def shared(self, name: str, source: object, make: Callable[[], Made]) -> Made:
+    def shared(self, name: object, source: object, make: Callable[[], Made]) -> Made:
         """Make something once for all layers of a forward pass that have it from the same source."""
         held = self.made.get((name, id(source)))
         if held is None:

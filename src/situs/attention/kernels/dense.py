@@ -43,10 +43,13 @@ def run(request: Request) -> Tensor:
     heads = query.shape[1]
     if mask is not None:
         mask = mask.expand(len(query), heads, -1, -1)
+        if mask.dtype not in (torch.bool, query.dtype) and query.device.type != "cpu":
+            # where torch's kernels refuse a mask of float32 beside half precision, or misread it
+            query, key, value = (each.to(mask.dtype) for each in (query, key, value))
     out = scaled_dot_product_attention(
         query, share_heads(key, heads), share_heads(value, heads),
         attn_mask=mask, scale=request.scale, dropout_p=request.dropout,
-    ).to(query.dtype)  # fmt: skip
+    ).to(request.query.dtype)  # fmt: skip
     return real_tokens(out, request.query_positions)
 
 
