@@ -58,7 +58,7 @@ def situs_attention(
             'attn_implementation must not be "situs" in continuous batching, since pages of its cache lie apart; got '
             'a paged cache. Set attn_implementation="sdpa" for it.'
         )
-    refuse_weights(kwargs.get("output_attentions"), by_name=_is_named(module))
+    refuse_weights(kwargs.get("output_attentions"), asking=module)
     if is_causal is None:
         is_causal = bool(getattr(module, "is_causal", True))
     out = attended(
@@ -156,11 +156,11 @@ def _is_named(module: nn.Module) -> bool:
     return getattr(getattr(module, "config", None), "_attn_implementation", None) == NAME
 
 
-def refuse_weights(output_attentions: object, *, by_name: bool = False) -> None:
+def refuse_weights(output_attentions: object, *, asking: nn.Module | None = None) -> None:
     """Raise if weights are asked for, of this layer or, where layers are not told, of the model."""
     if not (output_attentions or _are_recorded()):
         return
-    if by_name:
+    if asking is not None and _is_named(asking):
         raise ValueError(
             'output_attentions must be False while attn_implementation is "situs", since no weights are formed; got '
             'True. Call model.set_attn_implementation("eager") first.'
