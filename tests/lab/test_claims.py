@@ -71,6 +71,17 @@ def test_a_claim_of_who_cannot_be_asked_counts_while_it_is_renewed(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
+def test_only_claims_of_processes_that_are_gone_are_tidied_away(tmp_path: pathlib.Path) -> None:
+    write_claim(tmp_path, host=claims._host(), pid=os.getpid(), started="another boot 1")
+    (tmp_path / "b.claim").write_text('{"host": "elsewhere", "pid": 1, "started": "x"}')
+    (tmp_path / "c.json").write_text("{}")
+    with Claims(tmp_path) as owner:
+        owner.take("d")
+        Claims(tmp_path).tidy()
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["b.claim", "c.json", "d.claim"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
 def test_who_is_waited_for_is_said_and_how_long_if_nobody_can_be_asked(tmp_path: pathlib.Path) -> None:
     with Claims(tmp_path) as owner:
         owner.take("b")

@@ -26,8 +26,8 @@ from situs.lab.comparing.records import FORMAT, Comparison, Measured, Trial, Tri
 from situs.lab.naming.grammar import Method, renamed
 from situs.lab.plain import to_json, to_plain
 from situs.lab.records import Machine, Progress, hashed, now
-from situs.lab.running.completion import Engine, being_run, complete
-from situs.lab.running.store import PLAN, RECORDS, Store
+from situs.lab.running.completion import Engine, being_run, complete, conclude
+from situs.lab.running.store import PLAN, Store
 from situs.lab.running.team import TIMEOUT
 
 TRY_OUT = 300.0
@@ -175,8 +175,7 @@ def compare(
         problems=measuring.problems,
         seconds=perf_counter() - began,
     )
-    store.write(RECORDS, to_json(records, indent=1))
-    store.remove(PLAN)
+    conclude(store, records)
     return records
 
 

@@ -16,8 +16,8 @@ from situs.lab.evaluating.records import FOLDER, Evaluation, Trial, TrialRecord
 from situs.lab.evaluating.source import Source
 from situs.lab.plain import to_json
 from situs.lab.records import Machine, Progress, now
-from situs.lab.running.completion import Engine, being_run, complete
-from situs.lab.running.store import PLAN, RECORDS, Store
+from situs.lab.running.completion import Engine, being_run, complete, conclude
+from situs.lab.running.store import PLAN, Store
 from situs.lab.running.team import Team
 
 PLANNED = 3600.0
@@ -98,6 +98,5 @@ def evaluate(
     records = replace(
         asked, trials=[have[key] for key in trials], planned={}, made=now(), seconds=perf_counter() - began
     )
-    store.write(RECORDS, to_json(records, indent=1))
-    store.remove(PLAN)
+    conclude(store, records)
     return records

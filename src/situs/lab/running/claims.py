@@ -88,6 +88,15 @@ class Claims:
             if _read(self._path(key)) == _myself():
                 self._path(key).unlink(missing_ok=True)
 
+    def tidy(self) -> None:
+        """Remove what processes left that are gone: one may be killed between storing a record and giving up its claim,
+        and nobody claims a finished trial again."""
+        with speaking_of(self.folder), _alone(self.folder):
+            for path in self.folder.glob("*.claim"):
+                with contextlib.suppress(FileNotFoundError):  # it was released just now
+                    if _lives(_read(path)) is False:
+                        path.unlink(missing_ok=True)
+
     def _create(self, key: str) -> None:
         try:
             descriptor = os.open(self._path(key), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from situs.lab.plain import to_json
 from situs.lab.running.claims import Claims
-from situs.lab.running.store import Finished, Store
+from situs.lab.running.store import PLAN, RECORDS, Finished, Sound, Store
 
 Engine = Callable[..., None]
 """Runs trials: ``run`` of ``local`` or ``ray``, which differ in their options."""
@@ -96,3 +96,10 @@ def complete(
                 if trial.key not in found:
                     look(trial.key)
     return {key: found[key] for key in wanted}
+
+
+def conclude(store: Store[R], records: Sound) -> None:
+    """Write what came of all trials and remove what only a run that goes on needs."""
+    store.write(RECORDS, to_json(records, indent=1))
+    store.remove(PLAN)
+    Claims(store.trials).tidy()
