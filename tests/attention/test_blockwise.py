@@ -92,7 +92,7 @@ def test_the_size_of_tiles_and_of_groups_of_heads_changes_rounding_alone(
     for size, scores, kept in ((1, 1, 0), (7, 600, 1 << 18), (64, 1 << 18, 0), (256, 3000, 1 << 18)):
         monkeypatch.setattr("situs.attention.kernels.loop.Term.queries", size)
         monkeypatch.setattr("situs.attention.kernels.blockwise.FEW_QUERIES", size)
-        monkeypatch.setattr("situs.attention.kernels.loop.SCORES", scores)
+        monkeypatch.setattr("situs.attention.kernels.cutting.SCORES", scores)
         monkeypatch.setattr("situs.attention.kernels.blockwise.KEPT", kept)
         out = attend(*qkv, encoding=encoding, causal=True, window=25, impl=impl)
         found.append([out, *gradients(out, weights, (*qkv, *parameters_of(encoding)))])

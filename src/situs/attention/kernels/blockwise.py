@@ -145,13 +145,16 @@ class AskedTerm(Term, Tails):
             self.queries = MANY_QUERIES if self.heads_apart else FEW_QUERIES
         self.gradients: list[Tensor | None] = [None] * len(tensors)
         self.traced = False
-        self.tails = self if _has_tails(request) else None
         self.rules = Tiling((), request.causal, request.window)
         # bare ids of queries take the slots of the last keys, which no slice of them could know
         self.query_positions = request.query_positions
         if self.query_positions.slots is None:
             slots = query_slots(request.query_positions, request.key_positions)
             self.query_positions = replace(request.query_positions, given_slots=slots, tables={})
+
+    @property
+    def tails(self) -> Tails | None:
+        return self if _has_tails(self.request) else None
 
     def _encodings(self, tensors: Sequence[Tensor]) -> Iterator[Any]:
         """The encodings, computing with these tensors."""

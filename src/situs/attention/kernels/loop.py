@@ -8,6 +8,7 @@ Keys that are far from a tile's queries may be tails, for which no term is forme
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -17,13 +18,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from situs.attention.kernels.cutting import Sweeps, cut
 from situs.attention.kernels.softmax import Scratch, cap_, finite, merge_, partial, softmax
 from situs.attention.kernels.tails import Tail, Tails, attend_tail, differences, tail_backward
-from situs.attention.kernels.tiling import Inputs, Tile, meets_each_query_once
+from situs.attention.kernels.tiling import Inputs, Tile
 from situs.encodings.base import computing_dtype
 
 QUERIES = 256  # of a tile
-SCORES = 1 << 18  # of a tile, for each thread: a megabyte in float32
 
 Vjp = Callable[[Tensor, Tensor, Tensor], None]
 """Takes the gradient of a term; adds to those of the tile's queries and keys, and of what the term is made from."""
@@ -38,8 +39,17 @@ class Term(ABC):
     """Queries of a tile."""
     gathers: bool = False
     """Whether it adds to the output too."""
-    tails: Tails | None = None
-    """Which far keys need no term, where some do not."""
+
+    @property
+    def tails(self) -> Tails | None:
+        """Which far keys need no term, where some do not. Asked for, since a term that held itself would keep a call's
+        tensors until garbage is collected."""
+        return None
+
+    @property
+    def sweeps(self) -> Sweeps | None:
+        """What tiles of several blocks share of their keys, where they do."""
+        return None
 
     def is_causal_square(self, tile: Tile) -> bool:
         """Whether a kernel's causal flag hides what is hidden by rule in this tile."""
@@ -82,22 +92,9 @@ class Attended(NamedTuple):
 
 
 def tiles_of_term(term: Term, blocks: Sequence[Tile], inputs: Inputs) -> list[Tile]:
-    """Cut blocks of queries into the tiles that a term is formed for: tails, and groups of heads that fit the cache."""
-    tails = term.tails
-    parts = [part for block in blocks for part in ([block] if tails is None else tails.split(block, inputs))]
-    return [tile for part in parts for tile in _by_heads(term, part, inputs)]
-
-
-def _by_heads(term: Term, tile: Tile, inputs: Inputs) -> Iterator[Tile]:
-    batch, heads = inputs.query.shape[:2]
-    if tile.tail or not term.heads_apart:
-        yield tile
-        return
-    rows = len(range(*tile.rows.indices(batch)))
-    most = SCORES * torch.get_num_threads() // max(1, rows * tile.queries * tile.keys)
-    size = max(1, min(heads, most))
-    for first in range(0, heads, size):
-        yield tile._replace(heads=slice(first, min(first + size, heads)))
+    """Cut blocks of queries into the tiles that a term is formed for."""
+    split = None if term.tails is None else term.tails.split
+    return cut(blocks, inputs, split=split, heads_apart=term.heads_apart, sweeps=term.sweeps is not None)
 
 
 def attend_tiles(
@@ -117,14 +114,11 @@ def attend_tiles(
     logsumexp = torch.full(query.shape[:3], -math.inf, dtype=wide, device=query.device)
     scratch, tiles = Scratch(wide, query.device), tiles_of_term(term, blocks, inputs)
     tails = _tails_of(term, tiles)
-    # parts of a block follow one another: the first finds nothing to be merged with, unless blocks share queries
-    apart = meets_each_query_once(blocks)
-    begins = {(block.rows.start, block.first_query): block.first_key for block in blocks} if apart else {}
-    once = not tails and apart
+    once = not any(tile.later for tile in tiles)
     formed: dict[int, tuple[Tensor | None, Vjp]] = {}
     scores = sum(tile.of_queries(logsumexp).numel() * tile.keys for tile in tiles)
     keeps = keep is not None and keep(scores)
-    for number, tile in enumerate(tiles):
+    for number, tile in _in_turn(term, tiles, inputs, scratch):
         own = inputs.of(tile)
         if tile.tail:
             found = attend_tail(own, tails[tile.tail], scale, wide)
@@ -144,7 +138,7 @@ def attend_tiles(
                 found = partial(*own[:3], added, scale, causal=flagged)
             if seen is not None:
                 found = found[0], found[1].masked_fill(~seen, -math.inf)
-        if begins.get((tile.rows.start, tile.first_query)) != tile.first_key:
+        if tile.later:
             merge_(tile.of_queries(out), tile.of_queries(logsumexp), *found)
         else:
             tile.of_queries(out).copy_(found[0])
@@ -169,7 +163,7 @@ def attend_tiles_backward(
     scratch = Scratch(wide, out.device)
     tails = _tails_of(term, tiles)
     found = {side: [None if each is None else torch.zeros_like(each) for each in tail] for side, tail in tails.items()}
-    for number, tile in enumerate(tiles):
+    for number, tile in _in_turn(term, tiles, inputs, scratch, totals):
         own, total, g = inputs.of(tile), totals.of(tile), tile.of_queries(gradient)
         if tile.tail:
             of_out, of_sum = tile.of_queries(out), tile.of_queries(logsumexp)
@@ -204,6 +198,20 @@ def attend_tiles_backward(
         for side, gradients in found.items():
             term.tails.tail_vjp(side, Tail(*gradients))
     return totals
+
+
+def _in_turn(
+    term: Term, tiles: Sequence[Tile], inputs: Inputs, scratch: Scratch, totals: Inputs | None = None
+) -> Iterator[tuple[int, Tile]]:
+    """Number the tiles, and begin and end their sweeps; backward there are totals."""
+    sweeps = term.sweeps
+    for of_sweep, group in itertools.groupby(enumerate(tiles), key=lambda each: each[1].sweep):
+        own = list(group)
+        if sweeps is not None and of_sweep:
+            sweeps.begin([tile for _, tile in own], inputs, scratch)
+        yield from own
+        if sweeps is not None and of_sweep:
+            sweeps.end(totals)
 
 
 def _with_sums(inputs: Inputs, added: Tensor | None, scratch: Scratch) -> Tensor | None:

@@ -49,6 +49,10 @@ class Tile(NamedTuple):
     heads: slice = EVERY
     tail: int = 0
     """-1 or 1 where these keys are so far before or behind the queries that positions no longer tell them apart."""
+    later: bool = False
+    """Whether its queries may have met other keys in a tile before it."""
+    sweep: int = 0
+    """Tiles of one number above 0, which follow one another, share what is made of their keys."""
 
     def part(self, query: int, queries: int, key: int, keys: int) -> Tile:
         """Cut out some queries and keys, counted from the tile's first."""

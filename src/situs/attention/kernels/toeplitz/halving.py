@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from situs.attention.kernels.loop import SCORES
+from situs.attention.kernels.cutting import SCORES
 from situs.attention.kernels.softmax import Scratch, finite, merge_, partial
 from situs.attention.kernels.tails import Tail, attend_tail, differences
 from situs.attention.kernels.tiling import EVERY, Inputs, Tile

@@ -244,8 +244,9 @@ def _term(given: Given, settings: Settings, tiling: Tiling | None, unbiased: boo
         # without the flash kernel tails are not faster, and a window has none
         tailed = settings.window is None and settings.scale != 0 and given.mask is None
         tailed = tailed and settings.softcap is None and serves_flash(given.query, given.query, given.value)
-        span = settings.span if tailed else None
-        term = SkewedTerm(added, settings.lowest, settings.scale, tiling, span, unbiased=unbiased)
+        term = SkewedTerm(
+            added, settings.lowest, settings.scale, tiling, settings.span, tailed=tailed, unbiased=unbiased
+        )
         return term, tiling.cut(term.queries)
     assert given.query_tokens is not None
     assert given.key_tokens is not None

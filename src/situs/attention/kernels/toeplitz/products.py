@@ -16,22 +16,59 @@ def times(x: Tensor, vectors: Tensor, out: Tensor | None = None) -> Tensor:
     return torch.matmul(x, vectors[0] if vectors.shape[0] == 1 else vectors, out=out)
 
 
-def multiply(queries: Tensor, vectors: Tensor, scale: float, out: Tensor, seen: slice) -> None:
-    """``scale queries . vectors`` for offsets that are seen, -inf for the others."""
-    rows = out.flatten(0, 2)
+def spread_(products: Tensor, near: slice) -> Tensor:
+    """Give the columns before and behind ``near`` what its first and its last have."""
+    if near.start > 0:
+        products[..., : near.start] = products[..., near.start, None]
+    if near.stop < products.shape[-1]:
+        products[..., near.stop :] = products[..., near.stop - 1, None]
+    return products
+
+
+def multiply(queries: Tensor, vectors: Tensor, scale: float, out: Tensor, seen: slice, near: slice) -> None:
+    """``scale queries . vectors`` for offsets that are seen, -inf for the others; outside ``near`` all are alike."""
+    rows, first, past = out.flatten(0, 2), max(seen.start, near.start), min(seen.stop, near.stop)
+    inner = slice(first, past) if first < past else seen
+    torch.mm(queries.flatten(0, 2), vectors[inner].T * scale, out=rows[:, inner])
+    spread_(rows[:, seen], slice(inner.start - seen.start, inner.stop - seen.start))
     rows[:, : seen.start] = -math.inf
     rows[:, seen.stop :] = -math.inf
-    torch.mm(queries.flatten(0, 2), vectors.T * scale, out=rows[:, seen])
 
 
-def multiply_and_add(bias: Tensor, queries: Tensor, vectors: Tensor, scale: float, out: Tensor) -> None:
-    """``bias + scale queries . vectors``, with each offset's vector."""
+def multiply_and_add(bias: Tensor, queries: Tensor, vectors: Tensor, scale: float, out: Tensor, near: slice) -> None:
+    """``bias + scale queries . vectors``, with each offset's vector; outside ``near`` vectors are alike."""
+    _multiply_and_add(bias[:, near], queries, vectors[:, near], scale, out[..., near])
+    for far, end in ((slice(0, near.start), near.start), (slice(near.stop, out.shape[-1]), near.stop - 1)):
+        if far.start < far.stop:
+            alike = times(queries, vectors[:, end, :, None]).mul_(scale)
+            torch.add(bias[:, None, far], alike, out=out[..., far])
+
+
+def _multiply_and_add(bias: Tensor, queries: Tensor, vectors: Tensor, scale: float, out: Tensor) -> None:
     if bias.shape[0] == vectors.shape[0] == 1:
         torch.addmm(bias, queries.flatten(0, 2), vectors[0].T, alpha=scale, out=out.flatten(0, 2))
         return
     for row, of_row in zip(out, queries, strict=True):
         start, own = (each.expand(len(row), -1, -1) for each in (bias.unsqueeze(-2), vectors))
         torch.baddbmm(start, of_row, own.transpose(-2, -1), alpha=scale, out=row)
+
+
+def multiply_into(out: Tensor, x: Tensor, vectors: Tensor) -> None:
+    """Write products with each head's own matrix, transposed, into a part of the columns of a larger tensor."""
+    if vectors.shape[0] == 1:
+        torch.mm(x.flatten(0, 2), vectors[0].T, out=out.flatten(0, 2))
+        return
+    for row, of_row in zip(out, x, strict=True):
+        torch.bmm(of_row, vectors.transpose(-2, -1), out=row)
+
+
+def together_(changes: Tensor, near: slice) -> Tensor:
+    """Add to the first and the last column of ``near`` those before and behind, and give these columns alone."""
+    if near.start > 0:
+        changes[..., near.start] += changes[..., : near.start].sum(-1)
+    if near.stop < changes.shape[-1]:
+        changes[..., near.stop - 1] += changes[..., near.stop :].sum(-1)
+    return changes[..., near]
 
 
 def add_products(total: Tensor | None, tile: Tile, change: Tensor, met: Tensor, scale: float, window: slice) -> None:

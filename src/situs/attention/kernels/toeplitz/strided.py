@@ -17,17 +17,20 @@ number longer than they are read, diagonals become columns. Memory is O(length x
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from situs.attention.kernels.cutting import at_once, by_rows_and_heads
 from situs.attention.kernels.softmax import Scratch, finite, merge_, partial, partial_backward, sees_any
 from situs.attention.kernels.tiling import EVERY, Tile, Tiling, meets_each_query_once, offsets_of
 
 # Queries of a tile: few waste less above the diagonal, many let the kernel work in larger tiles of its own.
 QUERIES, MANY_QUERIES, LONG = 256, 768, 6144
 GRADIENT_QUERIES = 128
+GRADIENT_SCORES = 1 << 19  # of a tile, for each thread
 
 
 def forward(
@@ -112,27 +115,27 @@ def backward(
     q = torch.cat((query.to(wide) * scale, -logsumexp.unsqueeze(-1)), -1)
     g = torch.cat((gradient.to(wide), -delta), -1)
     k, v = torch.cat((key.to(wide), ones), -1), torch.cat((value.to(wide), ones), -1)
-    dq, dk, dv = (torch.zeros_like(tensor, dtype=wide) for tensor in (query, key, value))
+    dq, dk, dv = torch.zeros_like(query, dtype=wide), _by_channel(key, wide), _by_channel(value, wide)
     dbias = torch.zeros_like(bias, memory_format=torch.contiguous_format)
     bias_of, scratch = tiling.masked(bias, lowest), Scratch(wide, query.device)
-    for tile in tiling.cut(GRADIENT_QUERIES):
+    for tile in _gradient_tiles(tiling, *query.shape[:2]):
         q_tile, g_tile = tile.of_queries(q).flip(2), tile.of_queries(g).flip(2)
         k_tile, v_tile = tile.of_keys(k), tile.of_keys(v)
         shape = (*q_tile.shape[:3], tile.keys)
         weights, change = scratch.take("weights", shape), scratch.take("change", shape)
         torch.matmul(q_tile, k_tile.transpose(-2, -1), out=weights)
-        weights.add_(_of_rows(bias_of(tile), tile).unfold(-1, tile.keys, 1)).exp_()
+        weights.add_(_of_matrices(bias_of(tile), tile).unfold(-1, tile.keys, 1)).exp_()
         torch.matmul(g_tile, v_tile.transpose(-2, -1), out=change)
-        tile.of_keys(dv).add_(weights.transpose(-2, -1) @ g_tile[..., :-1])
+        tile.of_keys(dv).add_(_over_queries(weights, g_tile[..., :-1]))
         # rows one longer than needed, read as if one shorter: pairs of one offset stand below each other
         length = tile.queries + tile.keys
         slanted = scratch.take("slanted", (*shape[:3], length))
         slanted[..., tile.keys :] = 0
         change = torch.mul(weights, change, out=slanted[..., : tile.keys])
         tile.of_queries(dq).add_((change @ k_tile[..., :-1]).flip(2))
-        tile.of_keys(dk).add_(change.transpose(-2, -1) @ q_tile[..., :-1])
+        tile.of_keys(dk).add_(_over_queries(change, q_tile[..., :-1]))
         diagonals = slanted.flatten(2)[..., : tile.queries * (length - 1)].view(*shape[:3], length - 1).sum(2)
-        total = _of_rows(dbias, tile)[..., offsets_of(tile, lowest)]
+        total = _of_matrices(dbias, tile)[..., offsets_of(tile, lowest)]
         total += diagonals.sum_to_size(total.shape)
     return dq.mul_(scale).to(query.dtype), dk.to(key.dtype), dv.to(value.dtype), dbias
 
@@ -143,6 +146,30 @@ def _tiles(tiling: Tiling) -> list[Tile]:
     if not tiling.causal and tiling.window is None:
         return tiling.cut(longest)
     return tiling.cut(QUERIES if longest < LONG else MANY_QUERIES)
+
+
+def _over_queries(weights: Float[Tensor, "*rows query key"], x: Float[Tensor, "*rows query dim"]) -> Tensor:
+    """Sum up over queries: ``weights^T x``, (..., key, dim). Formed channel by channel, which takes a quarter less
+    time than to read the weights by columns."""
+    return (x.transpose(-2, -1) @ weights).transpose(-2, -1)
+
+
+def _by_channel(like: Float[Tensor, "*rows key dim"], dtype: torch.dtype) -> Tensor:
+    """A sum of such results to begin: zeros that lie in memory as they do."""
+    channels = like.transpose(-2, -1)
+    return torch.zeros_like(channels, dtype=dtype, memory_format=torch.contiguous_format).transpose(-2, -1)
+
+
+def _gradient_tiles(tiling: Tiling, batch: int, heads: int) -> Iterator[Tile]:
+    """Tiles of as many heads as find room in the cache."""
+    for tile in tiling.cut(GRADIENT_QUERIES):
+        yield from by_rows_and_heads(tile, batch, heads, at_once(tile.queries * tile.keys, GRADIENT_SCORES))
+
+
+def _of_matrices(tensor: Tensor, tile: Tile) -> Tensor:
+    """A tile's rows and heads of a tensor that has one entry for each of them, or one for all."""
+    rows = _of_rows(tensor, tile)
+    return rows if rows.shape[1] == 1 else rows[:, tile.heads]
 
 
 def _of_rows(tensor: Tensor, tile: Tile) -> Tensor:

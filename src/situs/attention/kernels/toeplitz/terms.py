@@ -11,7 +11,7 @@ and a product of its queries with that window becomes the term by being read alo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -19,10 +19,12 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from situs.attention.kernels.cutting import Sweeps
 from situs.attention.kernels.loop import Term, Vjp
 from situs.attention.kernels.softmax import Scratch, sees_any
 from situs.attention.kernels.tails import Tail, Tails, split_tails
 from situs.attention.kernels.tiling import Inputs, Tile, Tiling, offsets_of
+from situs.attention.kernels.toeplitz.of_keys import ProductsOfKeys, nearest
 from situs.attention.kernels.toeplitz.products import (
     add_products,
     add_rows,
@@ -30,12 +32,12 @@ from situs.attention.kernels.toeplitz.products import (
     multiply,
     multiply_and_add,
     times,
+    together_,
 )
 from situs.encodings.base import computing_dtype
 from situs.functional.offsets import skew, sum_by_row, toeplitz, unskew
 
 TAIL = 64  # keys at least, below which a kernel call of their own costs more than forming their terms
-KEYS = 256  # that meet vectors at once: fewer waste less, and take more calls
 PAIRS = 1 << 20  # numbers that are looked up at once
 
 
@@ -90,26 +92,60 @@ class OffsetTerm(Term):
             total += change.sum_to_size(total.shape)
 
 
-class SkewedTerm(OffsetTerm, Tails):
+class SkewedTerm(OffsetTerm, Tails, Sweeps):
     """A term between neighbouring positions."""
 
     def __init__(
-        self, added: ByOffset, lowest: int, scale: float, tiling: Tiling, span: int | None, *, unbiased: bool = False
+        self,
+        added: ByOffset,
+        lowest: int,
+        scale: float,
+        tiling: Tiling,
+        span: int | None,
+        *,
+        tailed: bool,
+        unbiased: bool = False,
     ) -> None:
         """
-        span: the distance from which on all vectors are alike, where tails gain by it.
+        span: the distance from which on all vectors are alike; None where they never are.
+        tailed: whether keys beyond the span are tails.
         unbiased: the bias is 0 everywhere, and only hides.
         """
         super().__init__(added, lowest, scale)
-        self.tiling, self.span, self.unbiased = tiling, span, unbiased
-        self.tails = None if span is None else self
+        self.tiling, self.span, self.tailed, self.unbiased = tiling, span, tailed, unbiased
         self._bias_of = tiling.masked(added.bias, lowest)
+        self._sweep: tuple[Sequence[Tile], Inputs, Scratch] | None = None
+        self._of_sweep: ProductsOfKeys | None = None
+
+    @property
+    def tails(self) -> Tails | None:
+        return self if self.tailed and self.span is not None else None
+
+    @property
+    def sweeps(self) -> Sweeps | None:
+        return None if self.added.for_key is None else self
 
     @cached_property
     def _descending(self) -> Tensor:
-        """Vectors that keys meet, from the last offset to the first; a step of decoding does without."""
         assert self.added.for_key is not None
         return self.added.for_key.flip(1)
+
+    def begin(self, sweep: Sequence[Tile], inputs: Inputs, scratch: Scratch) -> None:
+        self._sweep = sweep, inputs, scratch
+
+    def end(self, totals: Inputs | None) -> None:
+        if totals is not None:
+            self._of_keys.end(totals.plain_key, self.gradients.for_key, self.scale)
+        self._sweep = self._of_sweep = None
+
+    @property
+    def _of_keys(self) -> ProductsOfKeys:
+        """The products of the sweep's keys, begun where they are wanted first: a step of decoding does without."""
+        if self._of_sweep is None:
+            assert self._sweep is not None
+            highest = self.lowest + self._descending.shape[1] - 1
+            self._of_sweep = ProductsOfKeys(self._descending, highest, self.span, *self._sweep)
+        return self._of_sweep
 
     def is_causal_square(self, tile: Tile) -> bool:
         return self.tiling.is_causal_square(tile)
@@ -151,14 +187,14 @@ class SkewedTerm(OffsetTerm, Tails):
     def form(self, tile: Tile, q: Tensor, k: Tensor, scratch: Scratch) -> Tensor:
         shape, dtype = (*q.shape[:3], tile.keys), scratch.dtype
         bias = tile.of_heads(self._bias_of(tile))
-        vectors, of_keys = self._window(self.added.for_query, tile), self._window(self.added.for_key, tile)
+        vectors, of_keys = (self._window(each, tile) for each in (self.added.for_query, self.added.for_key))
         if vectors is not None:
             products = scratch.take("products", (*q.shape[:3], bias.shape[-1]))
+            near = self._near(tile)
             if self.unbiased and vectors.shape[0] == 1:
-                seen = self.tiling.seen_offsets(tile)
-                multiply(q.to(dtype), vectors[0, seen], self.scale, products, seen)
+                multiply(q.to(dtype), vectors[0], self.scale, products, self.tiling.seen_offsets(tile), near)
             else:
-                multiply_and_add(bias, q.to(dtype), vectors, self.scale, products)
+                multiply_and_add(bias, q.to(dtype), vectors, self.scale, products, near)
             term = skew(products, tile.keys)
         else:
             term = toeplitz(bias, tile.keys).expand(shape)
@@ -166,22 +202,8 @@ class SkewedTerm(OffsetTerm, Tails):
         if of_keys is not None and tile.queries == 1:  # every key has one offset
             term.add_((k.to(dtype) * of_keys).sum(-1).unsqueeze(-2), alpha=self.scale)
         elif of_keys is not None:
-            for keys, some, near in self._by_keys(tile, k.to(dtype)):
-                products = scratch.take("products of keys", (*some.shape[:3], near.shape[1]))
-                times(some, near.transpose(-2, -1), out=products)
-                term[..., keys].add_(skew(products, tile.queries).transpose(-2, -1), alpha=self.scale)
+            self._of_keys.add(tile, term, self.scale)
         return self._with_mask(tile, term)
-
-    def _by_keys(self, tile: Tile, k: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Some keys at a time, with the vectors of their offsets to all queries, descending: so a key's products go up
-        with the queries, and are read along a slant as those of a query are. Each key meets as many offsets as there
-        are queries, so that one product with all offsets would be mostly waste."""
-        vectors = tile.of_heads(self._descending)
-        past = vectors.shape[1] - offsets_of(tile, self.lowest).start
-        for first in range(0, tile.keys, KEYS):
-            some = k[:, :, first : first + KEYS]
-            count, stop = some.shape[2], past - first
-            yield slice(first, first + count), some, vectors[:, stop - (tile.queries + count - 1) : stop]
 
     def form_behind_flag(self, tile: Tile, q: Tensor, k: Tensor, scratch: Scratch) -> Tensor | None:
         return None if self._only_hides else self.form(tile, q, k, scratch)
@@ -194,19 +216,14 @@ class SkewedTerm(OffsetTerm, Tails):
             by_offset = scratch.take("products", (*change.shape[:3], window.stop - window.start)).zero_()
             skew(by_offset, tile.keys).copy_(change)
             add_to(gradients.bias, tile, by_offset.sum(-2), window)
-            vectors = self._window(self.added.for_query, tile)
-            if vectors is not None:
-                dq.add_(times(by_offset, vectors), alpha=self.scale)
-                add_products(gradients.for_query, tile, by_offset, q.to(scratch.dtype), self.scale, window)
-            if self.added.for_key is not None:
-                for keys, some, near in self._by_keys(tile, k.to(scratch.dtype)):
-                    slanted = scratch.take("products of keys", (*some.shape[:3], near.shape[1])).zero_()
-                    skew(slanted, tile.queries).copy_(change[..., keys].transpose(-2, -1))
-                    dk[:, :, keys].add_(times(slanted, near), alpha=self.scale)
-                    if gradients.for_key is not None:
-                        first = window.start + keys.start
-                        found = (slanted.transpose(-2, -1) @ some).mul_(self.scale).flip(-2)
-                        add_to(gradients.for_key, tile, found, slice(first, first + near.shape[1]))
+            if self.added.for_query is not None:
+                near = self._near(tile)
+                own = slice(window.start + near.start, window.start + near.stop)
+                by_offset = together_(by_offset, near)
+                dq.add_(times(by_offset, tile.of_heads(self.added.for_query)[:, own]), alpha=self.scale)
+                add_products(gradients.for_query, tile, by_offset, q.to(scratch.dtype), self.scale, own)
+            if self.sweeps is not None:
+                self._of_keys.take(tile, change)
 
         return self.form(tile, q, k, scratch), vjp
 
@@ -230,6 +247,12 @@ class SkewedTerm(OffsetTerm, Tails):
         window = offsets_of(tile, self.lowest)
         add_products(self.gradients.for_value, tile, unskew(weights), gradient, 1.0, window)
         return skew(times(gradient, vectors.transpose(-2, -1)), tile.keys)
+
+    def _near(self, tile: Tile) -> slice:
+        """Which of the tile's offsets, ascending, have vectors of their own, and stand for those before and behind."""
+        first, last = tile.offset - (tile.queries - 1), tile.offset + tile.keys - 1
+        low, high = nearest(first, last, self.span)
+        return slice(low - first, high - first + 1)
 
     def _window(self, vectors: Tensor | None, tile: Tile) -> Tensor | None:
         return None if vectors is None else tile.of_heads(vectors)[:, offsets_of(tile, self.lowest)]
