@@ -12,6 +12,7 @@ import situs
 from situs import Positions
 from situs.attention.parallel import attend_sharded
 from situs.positions.runs import shard_pieces
+from tests.ranks import leave
 
 pytestmark = pytest.mark.compiled  # new processes; the shapes are checked where these kernels are tested
 
@@ -55,8 +56,8 @@ def work(rank: int, world_size: int, meeting: str, problems: str) -> None:
                     error = difference(rank, world_size, encoding, positions, layout, causal)
                     if not error < 1e-10:
                         wrong.append(f"{name} {kind} {layout} causal={causal}: {error}")
-    dist.destroy_process_group()
     pathlib.Path(f"{problems}.{rank}").write_text("\n".join(wrong) or "none")
+    leave()
 
 
 def difference(

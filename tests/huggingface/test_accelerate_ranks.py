@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from situs.huggingface import accelerate
 from tests.huggingface.small_models import expect_same_gradients, given, gradients, made, texts, without_dropout
+from tests.ranks import leave
 
 pytestmark = pytest.mark.once
 
@@ -30,7 +31,7 @@ def on_rank(rank: int, meeting: str) -> None:
         for _ in range(STEPS):  # the second finds out whether a parameter had no part in the first
             found = gradients(parallel, mine)
             expect_same_gradients({each.removeprefix("module."): value for each, value in found.items()}, expected)
-    dist.destroy_process_group()
+    leave()
 
 
 def test_two_ranks_have_the_gradients_of_one_process(tmp_path: Path) -> None:

@@ -36,15 +36,16 @@ def observe(run: Callable[[], object]) -> Observation:
     """Run something once under the profiler. What it leaves in reference cycles counts as its own, not as a result, and
     what others left there before is not counted."""
     profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
-    gc.collect()
     with _silent_stderr():
         profiler.start()
+    gc.freeze()  # what is there already is left alone, which would also take long to look through
     try:
         began = perf_counter()
         result = run()
         seconds = perf_counter() - began
         gc.collect()
     finally:
+        gc.unfreeze()
         with _silent_stderr():
             profiler.stop()
     events = cast(Any, profiler.profiler).kineto_results.events()
