@@ -13,6 +13,7 @@ from dataclasses import asdict
 from functools import partial
 from time import perf_counter
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -29,6 +30,7 @@ from benchmarks.models_cases import (
     SEE_ALL,
     STEPS,
     UNMODIFIED,
+    WITHOUT,
     Row,
     cases,
     full_llama,
@@ -36,6 +38,7 @@ from benchmarks.models_cases import (
 from benchmarks.sittings import Sittings
 from benchmarks.timing import Contender, Effort, race
 from situs import huggingface
+from situs.huggingface import interface
 from situs.lab.probing.memory import observe
 
 SLOW_SECONDS, AGREEMENT = 1.0, {"float32": 1e-3, "bfloat16": 1e-1}
@@ -69,6 +72,8 @@ def _measured(family: str, work: str, length: int, dtype: str, effort: Effort, t
             models[FULL_LLAMA] = full_llama().to(DTYPES[dtype]).eval()
     with torch.set_grad_enabled(work == BACKWARD):
         runs = {name: _run(model, work, length) for name, model in models.items()}
+        if work == BACKWARD:
+            runs[WITHOUT] = _without_attention(runs[ACCELERATED])
         torch.set_num_threads(1)
         extra, earlier, results = {}, {}, {}
         for name, run in runs.items():
@@ -109,6 +114,17 @@ def _run(model: Any, work: str, length: int) -> Callable[[], Tensor]:
         return out
 
     return decode
+
+
+def _without_attention(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """The same with a sum of queries, keys and values instead of attention: what layers take for all else, which no
+    attention can be faster than."""
+
+    def run_without() -> Tensor:
+        with patch.object(interface, "attend", lambda query, key, value, **options: query + key + value):
+            return run()
+
+    return run_without
 
 
 def _gradient(model: Any, ids: Tensor) -> Tensor:

@@ -193,6 +193,13 @@ def given(model: Any, ids: torch.Tensor, mask: torch.Tensor | None = None) -> di
     return found
 
 
+def outputs(model: Any, ids: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+    """Logits or hidden states, of real tokens where a mask tells them."""
+    with torch.no_grad():
+        found: torch.Tensor = model(**given(model, ids, mask))[0]
+    return found if mask is None or model.config.is_encoder_decoder else found[mask.bool()]
+
+
 def boxes(ids: torch.Tensor, model_type: str) -> torch.Tensor:
     """The box of each word on a page: left, top, right, bottom, in thousandths, or in shares of it for UDOP."""
     corners = torch.randint(0, 1000, (*ids.shape, 2, 2), generator=torch.Generator().manual_seed(ids.shape[1]))

@@ -29,6 +29,7 @@ from tests.huggingface.small_models import (
     given,
     gradients,
     made,
+    outputs,
     padding,
     prompt,
     texts,
@@ -36,12 +37,6 @@ from tests.huggingface.small_models import (
 )  # fmt: skip
 
 pytestmark = pytest.mark.once
-
-
-def outputs(model: Any, ids: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-    with torch.no_grad():
-        found: torch.Tensor = model(**given(model, ids, mask))[0]
-    return found if mask is None or model.config.is_encoder_decoder else found[mask.bool()]
 
 
 @pytest.mark.thin(2)

@@ -15,6 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from situs.encodings.base import Encoding, computing_dtype, is_autocast, without_autocast
 from situs.encodings.bias import OffsetBias
+from situs.huggingface.rounded import attend_rounded
 from situs.huggingface.seeing import Sight
 from situs.huggingface.short import is_short
 
@@ -45,9 +46,15 @@ def at_once(
     rounded: whether scores may be rounded to the dtype of queries, as the layer's own code does.
     """
     single, shared = query.shape[2] == 1, query.shape[1] != key.shape[1]
-    added = None
+    added, plain = None, not (dropout or torch.is_grad_enabled() or torch.compiler.is_compiling())
+    if rounded and plain and not (single or shared) and _is_bfloat16(query, key, value):
+        by_offset = encoding if isinstance(encoding, OffsetBias) and encoding.axes == 1 else None
+        if by_offset is encoding and mask.rules.documents is None:
+            return attend_rounded(
+                query, key, value, mask, encoding=by_offset, row=row, source=source, scale=_scale(query, scale)
+            )
     if encoding is not None or row is not None or (single and not mask.is_open):
-        if dropout or torch.is_grad_enabled() or torch.compiler.is_compiling() or is_autocast(query.device.type):
+        if not plain or is_autocast(query.device.type):
             return None
         if not single and (shared or not is_short(mask.pairs, FEW_PAIRS)):
             return None
@@ -67,6 +74,16 @@ def at_once(
     return scaled_dot_product_attention(
         query, key, value, added, dropout_p=dropout, is_causal=causal, scale=scale, enable_gqa=shared
     )
+
+
+def _is_bfloat16(*tensors: Tensor) -> bool:
+    """Whether products of these are formed in bfloat16, by a processor."""
+    alike = all(each.dtype == torch.bfloat16 and each.device.type == "cpu" for each in tensors)
+    return alike and not is_autocast("cpu")
+
+
+def _scale(query: Tensor, scale: float | None) -> float:
+    return 1 / math.sqrt(query.shape[-1]) if scale is None else scale
 
 
 def _added(
@@ -101,7 +118,7 @@ def _of_one_query(
     (batch, heads, _, width), (kv_heads, keys) = query.shape, key.shape[1:3]
     of_heads = query.reshape(batch * kv_heads, heads // kv_heads, width)
     scores = _products(of_heads, key.flatten(0, 1), rounded=rounded)
-    scores.mul_(1 / math.sqrt(width) if scale is None else scale)
+    scores.mul_(_scale(query, scale))
     if added is not None:
         # (batch or 1, heads or 1, 1, key) -> (batch, heads, key), as scores lie
         scores = (scores.view(batch, heads, keys) + added.squeeze(2)).view(scores.shape)

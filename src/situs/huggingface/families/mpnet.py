@@ -50,6 +50,6 @@ class MPNetLayer(Family):
         query, key, value = (each(hidden_states).view(shape).transpose(1, 2) for each in (self.q, self.k, self.v))
         out = attended(
             query, key, value, attention_mask, bias=position_bias, scale=1 / math.sqrt(self.attention_head_size),
-            dropout=dropout_of(self, self.dropout),
+            dropout=dropout_of(self, self.dropout), rounded=True,
         )  # fmt: skip
         return (self.o(out.reshape(*shape[:2], -1)),)
