@@ -14,6 +14,7 @@ from situs.huggingface.checking import AccelerationError, answers_before, requir
 from situs.huggingface.classes import original
 from situs.huggingface.configurations import give_back, name_attention
 from situs.huggingface.families.borrowing import HELD
+from situs.huggingface.growing import let_be, let_grow
 from situs.huggingface.interface import NAME, TAKEN
 from situs.huggingface.planning import Plan, plan
 from situs.huggingface.rotating import refuse_within_bands
@@ -100,8 +101,9 @@ def _take_over_checked(model: nn.Module, check: bool) -> None:
 
 
 def _take_over(model: nn.Module, found: Plan) -> None:
-    """Give modules their classes, and configurations that name the attention."""
+    """Give modules their classes, configurations that name the attention, and caches room to grow."""
     name_attention(model, found.configurations, TAKEN)
+    let_grow(model)
     for module, made in (*found.replaced, *found.rotating):
         module.__class__ = made
     whole = Whole(model)
@@ -127,6 +129,7 @@ def _undo(model: nn.Module) -> None:
     """Give modules their own classes and configurations back."""
     give_back(model)
     for module in model.modules():
+        let_be(module)
         before = original(module)
         if before is not None:
             module.__class__ = before

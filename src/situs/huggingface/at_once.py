@@ -130,8 +130,10 @@ def _products(
 ) -> Float[Tensor, "rows group key"]:
     """Products of queries and keys, in float32 or wider."""
     wide = computing_dtype(query.dtype)
-    if rounded or query.dtype == wide:
-        return (query @ key.transpose(1, 2)).to(wide)
+    if query.dtype == wide:
+        return query @ key.transpose(1, 2)
+    if rounded:  # with keys that lie apart, as in a cache with room to grow, torch takes ten times as long
+        return (query @ key.contiguous().transpose(1, 2)).to(wide)
     size = max(1, CONVERTED // max(1, key.shape[1] * key.shape[2]))
     parts = zip(torch.split(query, size), torch.split(key, size), strict=True)
     return torch.cat([one.to(wide) @ other.to(wide).transpose(1, 2) for one, other in parts])
