@@ -116,7 +116,7 @@ def test_gradients_flow_through_keys_that_follow_others() -> None:
     with torch.no_grad():
         cache.update(*states(1), 0)
     for _ in range(2):
-        new = [each.requires_grad_() for each in states(1)]
+        new: list[Any] = [each.requires_grad_() for each in states(1)]
         keys, values = cache.update(*new, 0)
         (keys.sum() + values.sum()).backward()
         assert all(torch.equal(each.grad, torch.ones_like(each)) for each in new)
