@@ -202,3 +202,17 @@ def test_only_caches_of_accelerated_models_grow() -> None:
             each(ids[:, :1], past_key_values=again)
             assert type(again.layers[0]) is DynamicLayer
             assert not each._forward_pre_hooks
+
+
+@pytest.mark.compiled
+@torch.no_grad()
+@pytest.mark.parametrize("order", ["plain, compiled, plain, compiled", "compiled, compiled, plain"])
+def test_a_cache_that_grows_goes_through_compiled_models(order: str) -> None:
+    model, ids, steps = made("llama"), texts(2, 12), order.split(", ")
+    expected = model(ids[:, : 8 + len(steps)]).logits[:, -1]
+    ways = {"plain": accelerate(model), "compiled": torch.compile(model, backend="aot_eager", dynamic=True)}
+    cache = DynamicCache()
+    model(ids[:, :8], past_key_values=cache)
+    for number, way in enumerate(steps):
+        found = ways[way](ids[:, 8 + number : 9 + number], past_key_values=cache).logits[:, -1]
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
