@@ -56,7 +56,7 @@ FAMILIES: dict[str, Callable[[], Any]] = {
         hf.Wav2Vec2BertConfig(**CONFORMER, position_embeddings_type="relative")
     ),
 }  # fmt: skip
-DECODERS = ("bloom", "mpt", "falcon", LLAMA)
+DECODERS = ("bloom", "mpt", "falcon", "inkling", LLAMA)
 # these see all tokens, Llama only those before: they stand beside a Llama without the causal rule too
 SEE_ALL = ("t5", "mt5", "mpnet", "deberta v2", "deberta v3", "xlnet", "wav2vec2-bert", "conformer")
 

@@ -11,6 +11,7 @@ from situs.encodings.projected import ProjectedBias
 from situs.huggingface.families import Expects, Family
 from situs.huggingface.families.borrowing import borrowing
 from situs.huggingface.interface import PlacedBias
+from situs.huggingface.short import is_short
 
 MIXED = "relative"
 """The feature by which tokens mix profiles."""
@@ -48,8 +49,14 @@ class Inkling(Family):
 
     expects: ClassVar[Expects] = {"forward": ("self", "relative_states", "query_positions", "key_positions")}
 
-    def forward(self: Any, relative_states: Tensor, query_positions: Tensor, key_positions: Tensor) -> MixedBias:
-        """Give the encoding of the profiles, and what tokens mix them by, (batch, query, heads, rank)."""
+    def forward(
+        self: Any, relative_states: Tensor, query_positions: Tensor, key_positions: Tensor
+    ) -> MixedBias | Tensor:
+        """Give the encoding of the profiles, and what tokens mix them by, (batch, query, heads, rank); the bias itself
+        of a single query, which is one row."""
+        if len(query_positions) == 1 and is_short(1, 1):
+            row: Tensor = super().forward(relative_states, query_positions, key_positions)
+            return row
         rank, distances = self.proj.shape
         sizes = {"num_heads": relative_states.shape[2], "distances": distances, "rank": rank}
         encoding = borrowing(self, lambda: ProjectedBias(**sizes), {"profiles": self.proj})
