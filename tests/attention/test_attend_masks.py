@@ -101,6 +101,14 @@ def test_rows_that_see_only_low_keys_have_exact_gradients(impl: Any, rows: int) 
         torch.testing.assert_close(one.double(), other, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_mask_wider_than_queries_is_added_behind_a_cap(dtype: torch.dtype) -> None:
+    q, k, v = tensors(7, 7, dtype=dtype)
+    mask = torch.randn(7, 7, dtype=torch.float64)
+    out = attend(q, k, v, mask=mask, softcap=2.0)
+    torch.testing.assert_close(out, attend(q, k, v, mask=mask.float(), softcap=2.0))
+
+
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float64])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("shape", [(1, 1), (2, 1), (1, 4), (2, 4)])

@@ -13,6 +13,7 @@ from situs.attention import visibility
 from situs.attention.kernels.tiling import EVERY, Tile, Tiling, tiles_between_tokens
 from situs.attention.visibility import tokens_of
 from situs.positions import own_slots, query_slots
+from situs.positions.positions import Side
 
 # executed annotations draw random numbers of their own while positions are made
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
@@ -195,6 +196,18 @@ def test_a_zigzag_shard_has_a_tile_for_each_of_its_pieces() -> None:
 )
 def test_positions_without_long_stretches_have_no_tiles(places: Positions) -> None:
     assert tiles(places, places) is None
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_padded_row_has_one_tile_however_much_of_it_is_padding(side: Side) -> None:
+    mask = torch.ones(2, 600, dtype=torch.long)
+    mask[0, slice(400) if side == "left" else slice(200, None)] = 0
+    places = Positions.from_mask(mask, side=side)
+    first = 400 if side == "left" else 0
+    assert tiles(places, places) == [
+        Tile(slice(0, 1), first, 200, first, 200, 0, 0),
+        Tile(slice(1, 2), 0, 600, 0, 600, 0, 0),
+    ]
 
 
 def test_nothing_has_no_tiles() -> None:

@@ -11,9 +11,9 @@ from torch import Tensor
 
 import situs
 from situs import Positions, attend
-from situs.attention.kernels.softmax import merge_, partial, sees_any
-from situs.attention.kernels.tiling import EVERY, Tile, Tiling, meets_each_query_once
-from situs.attention.kernels.toeplitz import strided
+from situs.attention.kernels.softmax import Scratch, merge_, partial, sees_any
+from situs.attention.kernels.tiling import EVERY, Inputs, Tile, Tiling, meets_each_query_once
+from situs.attention.kernels.toeplitz import of_keys, strided
 from tests.attention.attention_cases import Largest, build, gradients, parameters_of, tensors, use_small_blocks
 
 LONG = 4096
@@ -140,6 +140,30 @@ def test_nothing_of_the_size_of_all_scores_exists(name: str, causal: bool) -> No
         out.sum().backward()
     assert 0 < forward.bytes < 4 * LONG * LONG / 16
     assert 0 < backward.bytes < 4 * LONG * LONG / 8
+
+
+def test_padding_between_keys_reaches_no_gradient_of_vectors_that_keys_meet() -> None:
+    mask = torch.tensor([[1, 1, 1, 0, 1, 1, 0, 0, 1, 1, 1, 1]], dtype=torch.bool)
+    places, deberta = Positions.from_mask(mask), build("deberta")
+    qkv, weights, found = tensors(12, 12, batch=1), torch.randn(1, 4, 12, 8, dtype=torch.float64), []
+    for padding in (0.0, torch.nan):
+        spoilt = [each.detach().masked_fill(~mask[:, None, :, None], padding).requires_grad_() for each in qkv]
+        out = attend(*spoilt, encoding=deberta, positions=places, window=3, impl="toeplitz")
+        found.append(gradients(out, weights, (*spoilt, *parameters_of(deberta))))
+    for clean, other in zip(*found, strict=True):
+        torch.testing.assert_close(other, clean, atol=1e-12, rtol=1e-12)
+
+
+def test_a_tile_that_shares_its_keys_with_no_other_holds_products_of_few_of_them() -> None:
+    scratch, keys = Scratch(torch.float32, torch.device("cpu")), 4 * of_keys.KEYS
+    tile = Tile(slice(0, 1), 0, 2, 0, keys, 0, 0, slice(0, 1))
+    q, k = torch.randn(1, 1, 2, 8), torch.randn(1, 1, keys, 8)
+    products = of_keys.ProductsOfKeys(
+        torch.randn(1, keys + 1, 8), keys - 1, None, [tile], Inputs(q, k, k, q, k), scratch
+    )
+    products.add(tile, torch.zeros(1, 1, 2, keys), 1.0)
+    products.take(tile, torch.ones(1, 1, 2, keys), torch.zeros_like(k), None, 1.0)
+    assert sum(each.numel() for each in scratch.held.values()) == 2 * of_keys.KEYS * (of_keys.KEYS + 1)
 
 
 @pytest.mark.parametrize("value_dim", [8, 5])

@@ -110,7 +110,7 @@ def run(request: Request) -> Float[Tensor, "batch heads query value_dim"]:
         capped = request.softcap * torch.tanh(scores / request.softcap)
         scores = torch.where(scores == -math.inf, scores, capped)  # what an encoding hides stays hidden
     if mask is not None and mask.dtype != torch.bool:
-        scores = scores + mask
+        scores = scores + mask.to(dtype)
     if seen is not None:
         scores = scores.masked_fill(~seen, -math.inf)
     weights = _softmax(scores, request.sinks) if keys else scores

@@ -119,13 +119,15 @@ def _groups(count: int, most: int) -> list[slice]:
 
 
 def _stretches(tiles: Sequence[Tile], room: int) -> Iterator[list[Tile]]:
-    """Cut tiles of one diagonal into sweeps, in each of which the products of keys with all offsets find room."""
+    """Cut tiles of one diagonal into sweeps, in each of which the products of keys with all offsets find room. Keys
+    that no tile has, such as padding, are in none: they may hold NaN, and 0 times NaN is NaN."""
     stretch: list[Tile] = []
     for tile in tiles:
         longer = [*stretch, tile]
         first, past = longer[0].first_key, max(each.first_key + each.keys for each in longer)
         met = min(sum(each.queries for each in longer), max(each.keys for each in longer))  # by each key
-        if stretch and (past - first) * (met + tile.queries) > room:
+        apart = all(tile.first_key > each.first_key + each.keys or tile.first_key < first for each in stretch)
+        if stretch and (apart or (past - first) * (met + tile.queries) > room):
             yield stretch
             longer = [tile]
         stretch = longer

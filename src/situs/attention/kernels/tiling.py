@@ -278,7 +278,8 @@ def runs_of(tokens: Int[Tensor, "rows 4 sequence"]) -> list[list[Run]] | None:
     if not length:
         return [[] for _ in range(rows)]
     step = torch.tensor([1, 1, 0, 0])[:, None]  # positions and slots go up by one; document and validity stay
-    breaks = (tokens.diff(dim=-1) != step).any(1)
+    valid = tokens[:, 3] != 0
+    breaks = (tokens.diff(dim=-1) != step).any(1) & (valid[:, 1:] | valid[:, :-1])  # whatever padding holds
     if int(breaks.sum(-1).max()) > max(2 * FEW, length // 8):
         return None
     firsts: list[list[int]] = [[0] for _ in range(rows)]

@@ -3,7 +3,8 @@
 A key meets another offset with every query, so that a tile by itself would want, of each key's products, only as many
 as it has queries, and multiply with about twice as many vectors. The next tile wants the others. So keys meet the
 vectors of a whole sweep at once, some keys at a time, and each tile reads its part along a slant. Backward, tiles write
-the changes of these products where they read them, and a sweep ends with the products that give gradients.
+the changes of these products where they read them, and a sweep ends with the products that give gradients. A sweep of
+one tile needs each key's products but once, and uses the same memory for all.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ class ProductsOfKeys:
             query are.
         highest: the offset of the first vector.
         span: the distance from which on all vectors are alike; None where they never are.
-        sweep: tiles of the same rows and heads.
+        sweep: tiles of the same rows and heads, and of all keys from the first to the last.
         """
-        self._tile, self._scratch = sweep[0], scratch
+        self._tile, self._alone, self._scratch = sweep[0], len(sweep) == 1, scratch
         self._own, self._highest, self._span = self._tile.of_heads(vectors), highest, span
         self._lowest = highest - vectors.shape[1] + 1
         self._k = inputs.plain_key[self._tile.rows, self._tile.heads].to(scratch.dtype)
@@ -67,31 +68,33 @@ class ProductsOfKeys:
     def add(self, tile: Tile, term: Tensor, scale: float) -> None:
         """Add to a tile's term the products of its keys."""
         for block, keys in self._of(tile):
-            if block.name not in self._made:
-                self._made[block.name] = self._products(block)
-            slanted = _slanted(self._made[block.name], block, tile, keys)
+            slanted = _slanted(self._products(block), block, tile, keys)
             term[..., keys].add_(slanted.transpose(-2, -1), alpha=scale)
 
-    def take(self, tile: Tile, change: Tensor) -> None:
-        """Take the changes of a tile's scores: each is that of another product."""
+    def take(self, tile: Tile, change: Tensor, dk: Tensor, of_vectors: Tensor | None, scale: float) -> None:
+        """Take the changes of a tile's scores: each is that of another product. ``dk`` is that of the tile's keys."""
         for block, keys in self._of(tile):
             if block.name not in self._changes:
                 self._changes[block.name] = self._room("changes", block).zero_()
             slanted = _slanted(self._changes[block.name], block, tile, keys)
             slanted.copy_(change[..., keys].transpose(-2, -1))
+            if self._alone:
+                self._give(block, dk[:, :, keys], of_vectors, scale)
 
     def end(self, dk: Tensor, of_vectors: Tensor | None, scale: float) -> None:
         """Add to the gradients of keys and of vectors what all tiles of the sweep found."""
         own = dk[self._tile.rows, self._tile.heads]
         for block in self._blocks:
-            if block.name not in self._changes:
-                continue
-            changes = together_(self._changes[block.name], block.near)
-            own[:, :, block.keys].add_(times(changes, self._near(block)), alpha=scale)
-            if of_vectors is not None:
-                found = (changes.transpose(-2, -1) @ self._k[:, :, block.keys]).mul_(scale).flip(-2)
-                first = block.highest - (block.near.stop - 1) - self._lowest
-                add_to(of_vectors, self._tile, found, slice(first, first + found.shape[-2]))
+            if block.name in self._changes:
+                self._give(block, own[:, :, block.keys], of_vectors, scale)
+
+    def _give(self, block: Block, dk: Tensor, of_vectors: Tensor | None, scale: float) -> None:
+        changes = together_(self._changes.pop(block.name), block.near)
+        dk.add_(times(changes, self._near(block)), alpha=scale)
+        if of_vectors is not None:
+            found = (changes.transpose(-2, -1) @ self._k[:, :, block.keys]).mul_(scale).flip(-2)
+            first = block.highest - (block.near.stop - 1) - self._lowest
+            add_to(of_vectors, self._tile, found, slice(first, first + found.shape[-2]))
 
     def _cut(self, sweep: Sequence[Tile]) -> Iterator[Block]:
         """Cut the keys of a sweep into blocks."""
@@ -99,9 +102,8 @@ class ProductsOfKeys:
         for number, first in enumerate(range(begin, end, KEYS)):
             some = slice(first, min(first + KEYS, end))
             met = [_offsets(tile, keys) for tile in sweep if (keys := _shared(tile, some)) is not None]
-            if met:
-                lowest, highest = min(low for low, _ in met), max(high for _, high in met)
-                yield Block(some, lowest, highest, self._columns(lowest, highest), str(number))
+            lowest, highest = min(low for low, _ in met), max(high for _, high in met)
+            yield Block(some, lowest, highest, self._columns(lowest, highest), str(number))
 
     def _columns(self, lowest: int, highest: int) -> slice:
         """The columns of offsets with vectors of their own, and on each side the nearest of those without."""
@@ -120,12 +122,18 @@ class ProductsOfKeys:
         return self._own[:, first + block.near.start : first + block.near.stop]
 
     def _room(self, name: str, block: Block) -> Tensor:
-        return self._scratch.take(f"{name} of keys {block.name}", (*self._k.shape[:2], *block.shape))
+        number = "" if self._alone else block.name
+        return self._scratch.take(f"{name} of keys {number}", (*self._k.shape[:2], *block.shape))
 
     def _products(self, block: Block) -> Tensor:
+        if block.name in self._made:
+            return self._made[block.name]
         products = self._room("products", block)
         multiply_into(products[..., block.near], self._k[:, :, block.keys], self._near(block))
-        return spread_(products, block.near)
+        spread_(products, block.near)
+        if not self._alone:
+            self._made[block.name] = products
+        return products
 
 
 def nearest(lowest: int, highest: int, span: int | None) -> tuple[int, int]:

@@ -134,8 +134,8 @@ class SkewedTerm(OffsetTerm, Tails, Sweeps):
         self._sweep = sweep, inputs, scratch
 
     def end(self, totals: Inputs | None) -> None:
-        if totals is not None:
-            self._of_keys.end(totals.plain_key, self.gradients.for_key, self.scale)
+        if totals is not None and self._of_sweep is not None:
+            self._of_sweep.end(totals.plain_key, self.gradients.for_key, self.scale)
         self._sweep = self._of_sweep = None
 
     @property
@@ -222,8 +222,13 @@ class SkewedTerm(OffsetTerm, Tails, Sweeps):
                 by_offset = together_(by_offset, near)
                 dq.add_(times(by_offset, tile.of_heads(self.added.for_query)[:, own]), alpha=self.scale)
                 add_products(gradients.for_query, tile, by_offset, q.to(scratch.dtype), self.scale, own)
-            if self.sweeps is not None:
-                self._of_keys.take(tile, change)
+            of_keys = self._window(self.added.for_key, tile)
+            if of_keys is not None and tile.queries == 1:
+                by_key = change.transpose(-2, -1) * self.scale
+                dk.add_(by_key * of_keys)
+                add_to(gradients.for_key, tile, by_key * k.to(scratch.dtype), window)
+            elif of_keys is not None:
+                self._of_keys.take(tile, change, dk, gradients.for_key, self.scale)
 
         return self.form(tile, q, k, scratch), vjp
 
