@@ -69,6 +69,20 @@ def test_a_report_is_made_again_without_a_model(tmp_path: Path, capsys: pytest.C
     assert [row["name"] for row in rows] == make_records().scalings
 
 
+@pytest.mark.usefixtures("no_figures")
+def test_a_report_is_not_written_over_that_of_another_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = make_records(failing=False)
+    folder, other = (written(tmp_path / name, records) for name in ("out", "other"))
+    written(other, replace(records, model=replace(records.model, hash="0123")))
+    assert main(["evaluate", "--report", str(folder), "--out", str(other)]) == 2
+    assert capsys.readouterr().err == (
+        f"situs evaluate: --out must be a folder without the evaluation of another model, since its report would be "
+        f"replaced; got {str(other)!r}, which has that of another one called {records.model.name}. Give --out a folder "
+        "of its own.\n"
+    )
+    assert [each.name for each in other.iterdir()] == ["records.json"]
+
+
 class Unread(io.StringIO):
     """An output whose reader has left."""
 
