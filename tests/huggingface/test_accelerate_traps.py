@@ -174,6 +174,23 @@ def test_inkling_lets_its_convolutions_read_padding_that_comes_alone(
             expect_close(found(), expected, 1e-5)
 
 
+def test_padding_that_comes_alone_stays_finite_in_float64() -> None:
+    model = randomised(lambda: hf.InklingForCausalLM(hf.InklingTextConfig(**INKLING)), torch.float64)
+    ids, mask = texts(2, 4), torch.tensor([[1, 1, 1, 1], [0, 0, 1, 1]])
+
+    def found() -> torch.Tensor:
+        cache, parts = hf.DynamicCache(config=model.config), []
+        for end in range(1, 5):
+            call = {"input_ids": ids[:, end - 1 : end], "attention_mask": mask[:, :end], "past_key_values": cache}
+            parts.append(model(**call).logits)
+        return torch.cat(parts, 1)[mask.bool()]
+
+    with torch.no_grad():
+        expected = found()
+        with accelerated(model, check=False):
+            expect_close(found(), expected, 1e-6)
+
+
 @pytest.mark.short
 @pytest.mark.parametrize("chunk", [None, 1, 7])
 def test_inkling_generates_the_same_behind_padding(chunk: int | None) -> None:

@@ -108,8 +108,8 @@ def _may_be_padding(mask: Sight | Tensor | None) -> bool:
 
 
 def _added(mask: Sight | Tensor, states: Tensor) -> Tensor:
-    """A mask to add to scores, as the layer's own code takes it."""
-    zero = states.new_zeros(1, 1, 1, 1)
+    """A mask to add to scores, as the layer's own code takes it, which forms weights in float32."""
+    zero = states.new_zeros(1, 1, 1, 1, dtype=torch.float32 if states.dtype == torch.float64 else states.dtype)
     if isinstance(mask, Sight):
         return mask.added_to(zero.expand(-1, -1, -1, mask.keys))
     return torch.where(mask, zero, torch.finfo(zero.dtype).min) if mask.dtype == torch.bool else mask
