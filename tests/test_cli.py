@@ -1,6 +1,7 @@
 """The command line, as a user meets it."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -43,10 +44,12 @@ def test_list_prints_a_line_for_every_encoding(capsys: pytest.CaptureFixture[str
     assert "shaw            score and value  learned  q_i . (k_j + a[clip(j - i)])" in "\n".join(lines)
 
 
-def test_a_reader_may_stop_before_the_end() -> None:
+@pytest.mark.parametrize("asked", ["list", "--version", "golden --help"])
+def test_a_reader_may_stop_before_the_end(asked: str) -> None:
     """As ``situs list | head`` does."""
-    command = [sys.executable, "-c", "import sys; from situs.cli import main; sys.exit(main(['list']))"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as listing:
+    command = [sys.executable, "-c", f"import sys; from situs.cli import main; sys.exit(main({asked.split()}))"]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=buffered) as listing:
         assert listing.stdout is not None
         assert listing.stderr is not None
         listing.stdout.close()

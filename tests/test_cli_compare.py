@@ -264,13 +264,14 @@ def test_a_comparison_that_was_stopped_while_measuring_says_so(
 
 
 @pytest.mark.heavy
-def test_a_reader_that_stops_reading_ends_the_command_quietly(folder: Path) -> None:
+@pytest.mark.parametrize("form", [["--json"], []], ids=["json", "tables"])
+def test_a_reader_that_stops_reading_ends_the_command_quietly(folder: Path, form: list[str]) -> None:
     situs = str(Path(sys.executable).with_name("situs"))
     reader, writer = os.pipe()
     os.close(reader)  # before anything is written: what is little would find room in the pipe
     try:
         ended = subprocess.run(
-            [situs, "compare", "--report", str(folder), "--json"], stdout=writer, stderr=subprocess.PIPE, timeout=120
+            [situs, "compare", "--report", str(folder), *form], stdout=writer, stderr=subprocess.PIPE, timeout=120
         )
     finally:
         os.close(writer)

@@ -322,3 +322,30 @@ def test_lines_are_no_longer_than_the_terminal(
     lines = [*said.out.splitlines(), *said.err.splitlines()]
     assert len(lines) > 12
     assert max(map(len, lines)) <= columns
+
+
+@pytest.mark.parametrize("columns", [60, 66, 80])
+def test_a_report_breaks_lines_between_words_alone(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pasted = ("{", "}", '"', "--")  # which may be as long as it has to
+    for config in (QWEN, GEMMA, {**QWEN, "model_type": "qwen3_vl_moe_text", "head_dim": 128}):
+        words = []
+        for width in (columns, 100):
+            monkeypatch.setenv("COLUMNS", str(width))
+            assert main(["inspect", saved(config), "--target", "131072"]) == 0
+            out = capsys.readouterr().out
+            words.append(sorted(out.split()))
+            assert all(len(line) <= width or line.strip().startswith(pasted) for line in out.splitlines())
+        assert words[0] == words[1]
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_a_port_that_agrees_is_told_within_the_terminal(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    config = saved({**QWEN, "model_type": "qwen3_vl_moe_text", "head_dim": 128})
+    main(["golden", config, "--out", "golden.json"])
+    assert main(["verify", config, "golden.json"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= columns

@@ -320,14 +320,28 @@ def test_weights_that_a_configuration_asks_for_are_refused_before_anything_chang
         accelerate(model)
 
 
-@pytest.mark.parametrize("name", ["mt5", "umt5", "bart"])
+@pytest.mark.parametrize("name", ["mt5", "umt5", "longt5", "longt5, summaries", "bart"])
 def test_texts_are_generated_where_they_are_read_in_chunks(name: str) -> None:
     model, ids = made(name), texts(2, 20)
-    mask = padding(ids, "right")
+    inputs = {"input_ids": ids, "attention_mask": padding(ids, "right"), "decoder_input_ids": texts(2, 7)}
     options = {"max_new_tokens": 8, "do_sample": False, "eos_token_id": None, "prefill_chunk_size": 6}
-    expected = model.generate(input_ids=ids, attention_mask=mask, **options)
+    logits = {"output_logits": True, "return_dict_in_generate": True}
+    expected = model.generate(**inputs, **options, **logits)
     with accelerated(model):
-        assert torch.equal(model.generate(input_ids=ids, attention_mask=mask, **options), expected)
+        found = model.generate(**inputs, **options, **logits)
+    assert torch.equal(found.sequences, expected.sequences)
+    expect_close(torch.cat(found.logits), torch.cat(expected.logits), 1e-5)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("name", ["t5 encoder", "umt5", "longt5", "longt5, summaries", "mpnet"])
+def test_padding_of_an_encoder_gets_what_it_gets_from_its_own_code(name: str, side: str) -> None:
+    model, ids = made(name), texts(2, 23)
+    model = model.get_encoder() if model.config.is_encoder_decoder else model
+    inputs = {"input_ids": ids, "attention_mask": padding(ids, side)}
+    expected = outputs(model, **inputs)
+    with accelerated(model):
+        expect_close(outputs(model, **inputs), expected, 1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bool])

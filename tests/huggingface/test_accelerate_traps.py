@@ -13,6 +13,7 @@ from tests.huggingface.small_models import (
     ENCODER,
     FALCON,
     GROUPED,
+    INKLING,
     SEQ2SEQ,
     WORDS,
     expect_close,
@@ -145,3 +146,59 @@ def test_longt5_is_refused_without_a_mask() -> None:
     )
     with accelerated(model), pytest.raises(ValueError, match=message):
         model.encoder.block[0].layer[0].LocalSelfAttention(torch.randn(1, 7, 32))
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("watched", [False, True], ids=["inference", "gradients"])
+@pytest.mark.parametrize("calls", [[1, 29], [1] * 30, [30], [5, 25], [8, 1, 1, 20], [29, 1]], ids=str)
+def test_inkling_lets_its_convolutions_read_padding_that_comes_alone(
+    calls: list[int], watched: bool, cache: str
+) -> None:
+    model, ids = randomised(lambda: hf.InklingForCausalLM(hf.InklingTextConfig(**INKLING))), texts(2, 30)
+    mask = torch.ones_like(ids)
+    mask[1, :5] = 0
+
+    def found() -> torch.Tensor:
+        made = hf.StaticCache(config=model.config, max_cache_len=30) if cache == "static" else None
+        made = hf.DynamicCache(config=model.config) if made is None else made
+        ends = [sum(calls[: number + 1]) for number in range(len(calls))]
+        parts = [
+            model(input_ids=ids[:, end - call : end], attention_mask=mask[:, :end], past_key_values=made).logits
+            for call, end in zip(calls, ends, strict=True)
+        ]
+        return torch.cat(parts, 1)[mask.bool()].detach()
+
+    with torch.set_grad_enabled(watched):
+        expected = found()
+        with accelerated(model, check=False):
+            expect_close(found(), expected, 1e-5)
+
+
+def test_padding_that_comes_alone_stays_finite_in_float64() -> None:
+    model = randomised(lambda: hf.InklingForCausalLM(hf.InklingTextConfig(**INKLING)), torch.float64)
+    ids, mask = texts(2, 4), torch.tensor([[1, 1, 1, 1], [0, 0, 1, 1]])
+
+    def found() -> torch.Tensor:
+        cache, parts = hf.DynamicCache(config=model.config), []
+        for end in range(1, 5):
+            call = {"input_ids": ids[:, end - 1 : end], "attention_mask": mask[:, :end], "past_key_values": cache}
+            parts.append(model(**call).logits)
+        return torch.cat(parts, 1)[mask.bool()]
+
+    with torch.no_grad():
+        expected = found()
+        with accelerated(model, check=False):
+            expect_close(found(), expected, 1e-6)
+
+
+@pytest.mark.short
+@pytest.mark.parametrize("chunk", [None, 1, 7])
+def test_inkling_generates_the_same_behind_padding(chunk: int | None) -> None:
+    model, ids = randomised(lambda: hf.InklingForCausalLM(hf.InklingTextConfig(**INKLING))), texts(2, 20)
+    asked = {"max_new_tokens": 12, "do_sample": False, "prefill_chunk_size": chunk, "output_logits": True}
+    inputs = {"input_ids": ids, "attention_mask": padding(ids, "left"), "return_dict_in_generate": True}
+    expected = model.generate(**inputs, **asked)
+    with accelerated(model, check=False):
+        found = model.generate(**inputs, **asked)
+    assert torch.equal(found.sequences, expected.sequences)
+    expect_close(torch.cat(found.logits), torch.cat(expected.logits), 1e-5)

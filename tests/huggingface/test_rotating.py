@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -237,3 +239,19 @@ def test_layers_within_a_window_stay_as_they_are() -> None:
         torch.testing.assert_close(logits(model), before, atol=2e-5, rtol=1e-4)
         near, far = (vars(layer.self_attn)["situs_encoding"] for layer in model.model.layers)
         assert (near.scaling, far.scaling) == (None, situs.ReRoPE(window=4096))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickle.dumps], ids=["copied", "pickled"])
+def test_within_a_block_a_model_is_not_copied(copied: Any) -> None:
+    model = made("llama")
+    before = logits(model)
+    message = (
+        "model must be copied or pickled outside of rotated_in_bands(), since a copy would keep the bands beyond the "
+        "block; got a LlamaForCausalLM within such a block."
+    )
+    with huggingface.rotated_in_bands(model, SCALINGS[0]):
+        for part in (model, model.model.rotary_emb, model.model.layers[0]):
+            with raises_exactly(ValueError, message):
+                copied(part)
+    copied(model)
+    assert torch.equal(logits(copy.deepcopy(model)), before)

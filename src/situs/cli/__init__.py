@@ -30,7 +30,10 @@ def _run(arguments: Sequence[str] | None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in (listing, plot, check, compare, models, golden, convert, evaluate):
         module.add_commands(commands)
-    options, rest = parser.parse_known_args(arguments)
+    try:
+        options, rest = _parsed(parser, arguments)
+    except BrokenPipeError:
+        return stop_printing()
     if hasattr(options, "options"):  # argparse takes NAME=VALUE before flags only, people write it anywhere
         options.options += [each for each in rest if "=" in each and not each.startswith("-")]
         rest = [each for each in rest if each not in options.options]
@@ -57,6 +60,15 @@ def _run(arguments: Sequence[str] | None) -> int:
         said = f"{sentence_of(problem, place)}." if place else str(problem)
         print(f"situs {options.command}: {said}", file=sys.stderr)
         return 2
+
+
+def _parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
+    """Parse; help and the version are printed here, and the program ends."""
+    try:
+        return parser.parse_known_args(arguments)
+    except SystemExit:
+        sys.stdout.flush()  # or Python would find at its end that the reader has left, and say so
+        raise
 
 
 def _own_place(problem: BaseException, options: argparse.Namespace) -> str:

@@ -40,7 +40,8 @@ def add_commands(commands: Commands) -> None:
         description="Measure without training which scaling carries a released model to longer texts: the loss on the "
         "same tokens at every length, the loss along the text, a number to be found at every depth, time and memory. "
         "Writes a table, figures, records and a report, and says what to set. The same command continues where it was "
-        "stopped. The model runs in another process: a trial that runs out of memory, crashes or hangs is reported "
+        "stopped; each model needs a folder of its own (--out). The model runs in another process: "
+        "a trial that runs out of memory, crashes or hangs is reported "
         "with the reason, and the others go on. Exit status: 0 if every trial came to a result, 1 if one failed, 2 if "
         "nothing could be run.",
     )
@@ -111,6 +112,7 @@ def run(options: argparse.Namespace) -> int:
         reported.require_alone(options)
         records, source = reported.read(options.report)
         folder = _without_model(options.out or source)
+        _require_own(folder, records)
     else:
         _require_options(options)
         folder = _without_model(options.out or Path(OUT))
@@ -151,6 +153,23 @@ def _without_model(folder: Path) -> Path:
     return folder
 
 
+def _require_own(folder: Path, records: Evaluation) -> None:
+    """Raise where a folder has the evaluation of another model, whose report would be replaced."""
+    from situs.lab.running.store import PLAN, RECORDS, DamagedError, read_record
+
+    for name in (RECORDS, PLAN):
+        try:
+            there = read_record(type(records), folder / name).model
+        except (OSError, DamagedError):  # a folder that cannot be used is told of where it is
+            continue
+        if there.hash != records.model.hash:
+            other = "another one" if there.name == records.model.name else "one"
+            raise ValueError(
+                f"--out must be a folder without the evaluation of another model, since its report would be replaced; "
+                f"got {str(folder)!r}, which has that of {other} called {there.name}. Give --out a folder of its own."
+            )
+
+
 def _evaluate(options: argparse.Namespace, folder: Path, watcher: Any) -> Evaluation:
     with leaving_at_ctrl_c():
         from situs.lab.evaluating.engines import TIMEOUT
@@ -179,6 +198,7 @@ def _evaluate(options: argparse.Namespace, folder: Path, watcher: Any) -> Evalua
             watcher.remark(remark)
         for name, reason in asked.refused.items():
             watcher.remark(f"{name} cannot be measured: {reason}")
+        _require_own(folder, asked)
         return evaluate(
             asked,
             source,

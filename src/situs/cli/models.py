@@ -140,7 +140,7 @@ def run_diff(options: argparse.Namespace) -> int:
     print(json.dumps(found.to_dict(), indent=2) if options.json else found.render(width=terminal_width()))
     served = second.main.lengths.served
     if served is not None and not options.json:
-        print(f"{options.b} serves {served:,} tokens by default.")
+        print(lines_of([f"{options.b} serves {served:,} tokens by default."]))
     return 1 if found else 0
 
 

@@ -111,7 +111,7 @@ def deliver(
         else:
             show(None if unwritten else folder)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # rich makes one of the other
         return stop_printing()
     if unwritten:
         print(unwritten, file=sys.stderr)

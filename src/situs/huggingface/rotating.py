@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +35,22 @@ from situs.models.numbers import rotation_call
 from situs.models.positions import Layer, ModelPositions
 
 NAME = "situs_rotating"
+BANDED = "situs_rotated_in_bands"
+"""The attribute by which a module that rotates refuses to be copied."""
 TOKENS = 24  # of the self-test
+
+
+class Uncopied:
+    """Refuse copies and pickles of a model, and of parts that rotate: they would keep the bands beyond the block."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+
+    def __reduce__(self) -> NoReturn:
+        raise ValueError(
+            f"model must be copied or pickled outside of rotated_in_bands(), since a copy would keep the bands beyond "
+            f"the block; got a {self._model} within such a block."
+        )
 
 
 def rotating_attention(
@@ -74,6 +89,9 @@ def rotated_in_bands(model: nn.Module, scaling: Bands) -> Iterator[nn.Module]:
     before = _answer(model)
     with ExitStack() as stack:
         stack.enter_context(_asking_for_rotation(model))
+        for module in (*rotary, *served):
+            vars(module)[BANDED] = Uncopied(type(model).__name__)
+            stack.callback(vars(module).pop, BANDED)
         for module in rotary:
             stack.enter_context(_still(module))
         for module in served:

@@ -163,10 +163,12 @@ class Sight:
 
     def arguments(self, *, by_row: bool = False, every_query: bool = False) -> dict[str, Any]:
         """What ``attend`` takes. ``by_row`` tells real keys by a mask of one row, which costs nothing where nothing
-        else is added; else positions tell them, which leaves padding out: that of keys alone with ``every_query``."""
+        else is added; else positions tell them, which leaves padding out: that of keys alone with ``every_query``, and
+        where nothing else hides, as in encoders: decoders may read what padding gets (``over``)."""
         key, first = self._keys(by_row=by_row), self.first_query - self.first_key
         inside = first >= 0 and first + self.queries <= self.keys
         # queries of another sequence, as those of a decoder over its encoder, may be more than there are keys
+        every_query = every_query or self.rules == Rules()
         alike = inside and not (every_query and self.rules.documents is None)
         query = key[first : first + self.queries] if alike else Positions.range(self.queries, start=self.first_query)
         last = self.queries == 1 and self.first_query == self.first_key + self.keys - 1

@@ -176,6 +176,24 @@ def test_a_second_run_reads_what_is_finished(
 
 
 @pytest.mark.usefixtures("in_this_process", "without_report")
+@pytest.mark.parametrize("name", ["records.json", "plan.json"])
+def test_a_folder_keeps_the_report_of_its_model(
+    random_model: Path, small: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    shutil.copy(small / "records.json", out / name)
+    before = (out / name).read_bytes()
+    assert main(["evaluate", str(random_model), *SMALL, "--out", str(out)]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"situs evaluate: --out must be a folder without the evaluation of another model, since its report would be "
+        f"replaced; got {str(out)!r}, which has that of one called small-llama. Give --out a folder of its own."
+    )
+    assert [each.name for each in out.iterdir()] == [name]
+    assert (out / name).read_bytes() == before
+
+
+@pytest.mark.usefixtures("in_this_process", "without_report")
 def test_numbers_are_the_same_when_everything_is_run_again(released: Path, small: Path, tmp_path: Path) -> None:
     out = shutil.copytree(small, tmp_path / "out")
     assert main(["evaluate", str(released), *SMALL, "--fresh", "--out", str(out), "--json"]) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 from dataclasses import replace
@@ -66,6 +67,47 @@ def test_a_report_is_made_again_without_a_model(tmp_path: Path, capsys: pytest.C
     assert not (other / "trials").exists()
     rows = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in rows] == make_records().scalings
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_report_is_not_written_over_that_of_another_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = make_records(failing=False)
+    folder, other = (written(tmp_path / name, records) for name in ("out", "other"))
+    written(other, replace(records, model=replace(records.model, hash="0123")))
+    assert main(["evaluate", "--report", str(folder), "--out", str(other)]) == 2
+    assert capsys.readouterr().err == (
+        f"situs evaluate: --out must be a folder without the evaluation of another model, since its report would be "
+        f"replaced; got {str(other)!r}, which has that of another one called {records.model.name}. Give --out a folder "
+        "of its own.\n"
+    )
+    assert [each.name for each in other.iterdir()] == ["records.json"]
+
+
+class Unread(io.StringIO):
+    """An output whose reader has left."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._number = os.open(file, os.O_CREAT | os.O_WRONLY)
+
+    def write(self, text: str) -> int:
+        """Raise as a closed pipe does."""
+        raise BrokenPipeError
+
+    def fileno(self) -> int:
+        """Give a number that may become another file's."""
+        return self._number
+
+
+@pytest.mark.usefixtures("no_figures")
+@pytest.mark.parametrize("form", [["--json"], []], ids=["json", "tables"])
+def test_a_reader_that_has_left_ends_a_report_quietly(
+    form: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = written(tmp_path / "out", make_records(failing=False))
+    monkeypatch.setattr("sys.stdout", Unread(tmp_path / "unread"))
+    assert main(["evaluate", "--report", str(folder), *form]) == 141
+    assert (folder / "report.html").exists()
 
 
 @pytest.mark.usefixtures("no_figures")

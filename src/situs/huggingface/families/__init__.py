@@ -83,6 +83,7 @@ _KNOWN = (
     Known("gptj", "GPTJAttention", "gptj", "GPTJ"),
     Known("codegen", "CodeGenAttention", "gptj", "CodeGen"),
     Known("inkling", "InklingRelativeLogits", "inkling", "Inkling"),
+    Known("inkling", "InklingAttention", "inkling", "InklingLayer"),
     Known("wav2vec2_conformer", "Wav2Vec2ConformerSelfAttention", "conformer", "Conformer"),
     Known("wav2vec2_bert", "Wav2Vec2BertSelfAttention", "conformer", "Conformer"),
     Known("seamless_m4t", "SeamlessM4TConformerSelfAttention", "conformer", "Conformer"),

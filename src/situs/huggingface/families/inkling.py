@@ -1,4 +1,9 @@
-"""Inkling: each token mixes a bank of profiles of distance into the bias of its own query."""
+"""Inkling: each token mixes a bank of profiles of distance into the bias of its own query.
+
+Convolutions beside and behind attention keep what the last tokens got for the next call. transformers hides padding
+from them, but not in a call of one token. So a token of padding that comes alone attends by the model's own code, which
+gives it the mean of all values; kernels would give 0.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +15,14 @@ from torch import Tensor
 from situs.encodings.projected import ProjectedBias
 from situs.huggingface.families import Expects, Family
 from situs.huggingface.families.borrowing import borrowing
+from situs.huggingface.families.rotary import with_name
 from situs.huggingface.interface import PlacedBias
-from situs.huggingface.short import is_short
+from situs.huggingface.seeing import Sight
 
 MIXED = "relative"
 """The feature by which tokens mix profiles."""
+ASKED, OWN = "ALL_ATTENTION_FUNCTIONS", "situs_own_attention"
+"""What a layer asks for attention by the name in its configuration, and what gives it its file's own."""
 
 
 class MixedBias(PlacedBias):
@@ -52,9 +60,9 @@ class Inkling(Family):
     def forward(
         self: Any, relative_states: Tensor, query_positions: Tensor, key_positions: Tensor
     ) -> MixedBias | Tensor:
-        """Give the encoding of the profiles, and what tokens mix them by, (batch, query, heads, rank); the bias itself
-        of a single query, which is one row."""
-        if len(query_positions) == 1 and is_short(1, 1):
+        """Give the encoding of the profiles, and what tokens mix them by, (batch, query, heads, rank); for one query
+        the bias itself, (batch, heads, 1, key)."""
+        if len(query_positions) == 1:
             row: Tensor = super().forward(relative_states, query_positions, key_positions)
             return row
         rank, distances = self.proj.shape
@@ -62,3 +70,46 @@ class Inkling(Family):
         encoding = borrowing(self, lambda: ProjectedBias(**sizes), {"profiles": self.proj})
         first = query_positions[0] - key_positions[0]
         return MixedBias(encoding, first, {MIXED: relative_states.transpose(1, 2)})
+
+
+class OwnAttention:
+    """Give a layer the attention of its file, whatever its configuration names."""
+
+    def get_interface(self, name: str, own: Any) -> Any:
+        """The file's own."""
+        return own
+
+
+class InklingLayer(Family):
+    """The attention of a layer."""
+
+    expects: ClassVar[Expects] = {
+        "forward": ("self", "hidden_states", "attention_mask", "conv_mask", "past_key_values")
+    }
+
+    @classmethod
+    def methods(cls, before: Any) -> dict[str, Any]:
+        """Keep the layer's own code beside that which asks for Situs."""
+        return {"forward_by_own": with_name(before.forward, ASKED, OWN, OwnAttention())}
+
+    def forward(self: Any, hidden_states: Tensor, attention_mask: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run the layer, by its own code for one token that may be padding."""
+        if hidden_states.shape[1] == 1 and _may_be_padding(attention_mask):
+            return self.forward_by_own(hidden_states, _added(attention_mask, hidden_states), *args, **kwargs)
+        return super().forward(hidden_states, attention_mask, *args, **kwargs)
+
+
+def _may_be_padding(mask: Sight | Tensor | None) -> bool:
+    """Whether the one token of any text may be padding; not known of masks of pairs."""
+    if not isinstance(mask, Sight) or mask.real is None:
+        return isinstance(mask, Tensor)
+    real = mask.real[:, mask.first_query - mask.first_key]
+    return mask.shared("padding", None, lambda: not bool(real.all()))
+
+
+def _added(mask: Sight | Tensor, states: Tensor) -> Tensor:
+    """A mask to add to scores, as the layer's own code takes it, which forms weights in float32."""
+    zero = states.new_zeros(1, 1, 1, 1, dtype=torch.float32 if states.dtype == torch.float64 else states.dtype)
+    if isinstance(mask, Sight):
+        return mask.added_to(zero.expand(-1, -1, -1, mask.keys))
+    return torch.where(mask, zero, torch.finfo(zero.dtype).min) if mask.dtype == torch.bool else mask

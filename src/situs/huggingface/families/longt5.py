@@ -49,7 +49,17 @@ class LongT5Local(Family):
         real = mask[:, 0].diagonal(self.block_len, dim1=-2, dim2=-1).flatten(1)[:, :tokens].bool()
         near = Sight(Rules(window=self.block_len), tokens, tokens, 0, 0, None if bool(real.all()) else real)
         out = attended(query, key, value, near, bias=position_bias, scale=1.0, dropout=dropout_of(self, self.dropout))
+        if near.real is not None:
+            out = torch.where(real[..., None, None], out, self.means(value)[:, :tokens])
         return self.o(out.reshape(batch, tokens, -1)), position_bias
+
+    def means(self: Any, value: Tensor) -> Tensor:
+        """What padding gets, whose keys are all hidden alike: the mean of the values of three blocks, (batch, tokens,
+        heads, head_dim). A decoder reads it where ``generate`` reads a text in chunks and cuts the encoder's mask."""
+        sums = blocks._split_into_blocks(value.transpose(1, 2), self.block_len, dim=1).sum(2, keepdim=True)
+        near = blocks._concatenate_3_blocks(sums, block_dim=1, sequence_dim=2).sum(2) / (3 * self.block_len)
+        found: Tensor = near.repeat_interleave(self.block_len, 1)
+        return found
 
 
 class LongT5Global(Family):

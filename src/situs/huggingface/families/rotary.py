@@ -74,7 +74,8 @@ class ExactRotation(Family):
     @classmethod
     def methods(cls, before: Any) -> dict[str, Any]:
         """Run the layer's own code, which calls Situs' rotation where it called its file's."""
-        return {"forward": _with_rotation(before.forward)}
+        names = before.forward.__globals__
+        return {"forward": with_name(before.forward, APPLY, OURS, rotation_like(names[APPLY]))}
 
 
 def rotation_like(function: Rotation) -> Rotation:
@@ -112,12 +113,13 @@ def _factors(each: Tensor, layout: Layout) -> Tensor:
     return narrowed(each, layout).to(torch.promote_types(each.dtype, torch.float32))
 
 
-def _with_rotation(forward: Any) -> FunctionType:
-    """Make a function of the same code that calls Situs' rotation by a name of its own, among those of its file."""
+def with_name(forward: Any, name: str, ours: str, value: object) -> FunctionType:
+    """Make a function of the same code that asks for ``ours``, a value among the names of its file, instead of
+    ``name``."""
     names = forward.__globals__
-    names[OURS] = rotation_like(names[APPLY])
+    names[ours] = value
     code = forward.__code__.replace(
-        co_names=tuple(OURS if each == APPLY else each for each in forward.__code__.co_names)
+        co_names=tuple(ours if each == name else each for each in forward.__code__.co_names)
     )
     made = FunctionType(code, names, forward.__name__, forward.__defaults__, forward.__closure__)
     for kept in ("__kwdefaults__", "__annotations__", "__doc__", "__qualname__", "__module__"):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from situs.models.positions import spans
 from situs.models.scores import as_share
-from situs.models.wrapping import filled
+from situs.models.wrapping import filled, tabled
 
 if TYPE_CHECKING:
     from situs.models.inspecting.advice import Advice
@@ -49,7 +49,9 @@ def _sections(report: Report, width: int, pairs: bool) -> Iterator[Iterable[str]
 
 def _head(report: Report, width: int) -> Iterator[str]:
     model = report.model
-    yield f"{BOLD}{model.model_type} at {report.target:,} tokens{RESET}, as {report.engine} reads it"
+    head = f"{model.model_type} at {report.target:,} tokens"
+    first, *rest = filled(f"{head}, as {report.engine} reads it", width)
+    yield from (first.replace(head, f"{BOLD}{head}{RESET}"), *rest)
     yield f"fingerprint {report.fingerprint}"
     if not model.verified:
         yield from filled("This model type is not in the table: it was read by the general rule.", width, "")
@@ -97,7 +99,7 @@ def _group(group: Group, part: Part, target: int, width: int, pairs: bool) -> It
     if group.pairs:
         assert part.training is not None
         span = group.layer.reach or part.training.length
-        yield from _table(group.pairs, min(span, part.training.length), target, each=pairs)
+        yield from _table(group.pairs, min(span, part.training.length), target, width, each=pairs)
     if group.scaling:
         yield from filled(group.scaling, width, "    ")
     if group.errors:
@@ -113,7 +115,7 @@ def _radians(error: float) -> str:
     return f"{error:.2g} rad" if error < 2 * math.pi else f"{error:,.0f} rad (more than a turn)"
 
 
-def _table(pairs: Sequence[Pair], trained: int, target: int, *, each: bool) -> Iterator[str]:
+def _table(pairs: Sequence[Pair], trained: int, target: int, width: int, *, each: bool) -> Iterator[str]:
     """Pairs in rows, those of one state that follow each other in one, unless each is asked for."""
     rows = [("pairs", "wavelength", f"turns in {trained:,}", f"at {target:,}")]
     groups = [[pair] for pair in pairs] if each else [list(some) for _, some in groupby(pairs, lambda pair: pair.state)]
@@ -122,10 +124,9 @@ def _table(pairs: Sequence[Pair], trained: int, target: int, *, each: bool) -> I
         state = some[0].state + (f" from {since:,} on" if since is not None else "")
         rows.append((spans(tuple(pair.index for pair in some)), _span([pair.wavelength for pair in some]),
                      _span([pair.turns for pair in some]), state))  # fmt: skip
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    for number, row in enumerate(rows):
-        cells = "  ".join(cell.ljust(size) for cell, size in zip(row, (*widths, 0), strict=True)).rstrip()
-        yield f"    {WARNING}{cells}{RESET}" if number and "never" in row[3] else f"    {cells}"
+    for number, (row, lines) in enumerate(zip(rows, tabled(rows, width - 4), strict=True)):
+        warned = number and "never" in row[3]
+        yield from (f"    {WARNING}{line}{RESET}" if warned else f"    {line}" for line in lines)
 
 
 def _span(numbers: Sequence[float]) -> str:
@@ -182,9 +183,8 @@ def _advice(advice: Advice, width: int) -> Iterator[str]:
              f"{each.change.score:.2g}")
             for each in advice.options
         ]  # fmt: skip
-        widths = [max(len(row[column]) for row in rows) for column in range(5)]
-        for row in rows:
-            yield "  " + "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip()
+        for lines in tabled(rows, width, "  "):
+            yield from lines
     for place, text in advice.settings.items():
         yield from (f"{BOLD}{line}{RESET}" for line in filled(advice.heading(place), width, "  "))
         said = text.startswith(("-", "{"))  # to be pasted, not read

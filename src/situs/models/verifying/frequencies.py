@@ -159,7 +159,7 @@ def about_base(part: Part) -> str:
     return f"w_i = {call.option('base', 10000.0):g}^(-2i/{width}); {line(part, *BASE)}"
 
 
-def _about_scaling(part: Part) -> str:
+def about_scaling(part: Part) -> str:
     group = next(each for each in part.groups if scaling_of(each) is not None)
     return f"frequencies are those of {scaling_of(group)!r:.140}; {line(part, 'rope_type', 'type', 'factor')}"
 
@@ -172,38 +172,38 @@ def _about_factor(part: Part) -> str:
 
 FREQUENCIES: tuple[Mistake, ...] = (
     Mistake("base left at 10,000", "base", in_calls(lambda call, group: call.replace(base=10000.0)), about_base),
-    Mistake("scaling ignored", "scaling", in_calls(lambda call, group: call.replace(scaling=None)), _about_scaling),
-    Mistake("frequencies not scaled, though the factor is applied", "scaling", in_rules(_unscaled), _about_scaling),
-    Mistake("scaling applied twice", "scaling", _frequencies(_twice), _about_scaling),
+    Mistake("scaling ignored", "scaling", in_calls(lambda call, group: call.replace(scaling=None)), about_scaling),
+    Mistake("frequencies not scaled, though the factor is applied", "scaling", in_rules(_unscaled), about_scaling),
+    Mistake("scaling applied twice", "scaling", _frequencies(_twice), about_scaling),
     Mistake(
         "scaling inverted: fast pairs divided, slow ones kept",
         "scaling",
         _frequencies(_inverted, *BY_PARTS),
-        _about_scaling,
+        about_scaling,
     ),
     Mistake(
         "bounds of the ramp swapped (beta_fast and beta_slow, or low and high)",
         "scaling",
         _frequencies(_swapped_bounds, *BY_PARTS),
-        _about_scaling,
+        about_scaling,
     ),
     Mistake(
         "every frequency divided by the factor, as linear scaling does",
         "scaling",
         _frequencies(_linear, *BY_PARTS, *BY_BASE, "LongRoPE"),
-        _about_scaling,
+        about_scaling,
     ),
     Mistake(
         "first frequency scaled too: what multiplies the base divides all frequencies",
         "scaling",
         _frequencies(_every_pair, *BY_BASE),
-        _about_scaling,
+        about_scaling,
     ),
     Mistake(
         "the whole factor at every length, where it grows with the sequence",
         "scaling",
         in_scalings(lambda each, group: Call.of("NTKScaling", factor=each.option("factor")), "DynamicNTKScaling"),
-        _about_scaling,
+        about_scaling,
     ),
     Mistake(
         "ends of the ramp rounded to whole pairs, or not, against truncate",
@@ -215,7 +215,7 @@ FREQUENCIES: tuple[Mistake, ...] = (
         "ramp over turns, as the paper has it, for one over pairs",
         "ramp",
         in_scalings(lambda each, group: each.replace(dialect="paper", truncate=None), "YaRN"),
-        _about_scaling,
+        about_scaling,
     ),
     Mistake(
         "the declared length taken for the original one",

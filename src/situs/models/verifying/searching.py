@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from situs.models.oracle.arrays import Computed
 from situs.models.oracle.parts import Part
 from situs.models.verifying.comparing import EXACT, FLOAT32, Given, agree
-from situs.models.verifying.fitting import fitted_bases
+from situs.models.verifying.fitting import fitted_bases, fitted_factors
 from situs.models.verifying.frequencies import FREQUENCIES
 from situs.models.verifying.layers import LAYERS
 from situs.models.verifying.layouts import FLOAT32 as FLOAT32_ANGLES
@@ -70,13 +70,13 @@ class Search:
         ]
         exact, forgiven = self._tried(pairs)
         if not exact and not forgiven:
-            exact, forgiven = self._with_fitted_base(singles)
+            exact, forgiven = self._with_fitted(singles)
         return [self._told(each, each in forgiven) for each in exact or forgiven]
 
-    def _with_fitted_base(self, singles: Sequence[tuple[Mistake, Part]]) -> tuple[list[Match], list[Match]]:
-        """Try the base that the port's own numbers tell, alone and then with each other mistake."""
-        bases = fitted_bases(self.right, self.port)
-        fitted = [(each, changed) for each in bases if (changed := each.change(self.right)) is not None]
+    def _with_fitted(self, singles: Sequence[tuple[Mistake, Part]]) -> tuple[list[Match], list[Match]]:
+        """Try the base and the factor that the port's own numbers tell, alone and then with each other mistake."""
+        told = [*fitted_factors(self.right, self.port), *fitted_bases(self.right, self.port)]
+        fitted = [(each, changed) for each in told if (changed := each.change(self.right)) is not None]
         exact, forgiven = self._tried([((each,), part) for each, part in fitted])
         if exact or forgiven:
             return exact, forgiven

@@ -91,7 +91,7 @@ class Verdict:
         count, dtypes = len(self.compared), " and ".join(self.dtypes)
         arrays = f"{count} array{'s' * (count != 1)} of {self.model_type}"
         if self.agrees:
-            yield f"agrees: {count} of {arrays} within rounding, as {dtypes}"
+            yield from filled(f"agrees: {count} of {arrays} within rounding, as {dtypes}", width)
             if self.untouched:
                 yield from filled(UNTOUCHED, width)
             return
@@ -115,7 +115,8 @@ class Verdict:
                     yield from filled(f"correct: {cure}", width, "    ")
             more = len(finding.explanations) - MOST
             if more > 0:
-                yield f"  or {more} other{'s' * (more > 1)}, equally good: fill more arrays to tell them apart"
+                others = f"or {more} other{'s' * (more > 1)}, equally good: fill more arrays to tell them apart"
+                yield from filled(others, width, "  ")
         yield ""
         yield "first differences:"
         for difference in self.differences[:MOST]:
