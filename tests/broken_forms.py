@@ -20,6 +20,11 @@ class IgnoresHead(situs.OffsetBias):
         return lambda offset, head: -offset.abs().to(dtype)
 
 
+class IgnoresOffset(IgnoresHead):
+    def rule(self, device: torch.device, dtype: torch.dtype) -> Any:
+        return lambda offset, head: -(head + 1).to(dtype)
+
+
 class ExponentialInHalf(situs.OffsetBias):
     def __init__(self, *, num_heads: int = 2) -> None:
         super().__init__()

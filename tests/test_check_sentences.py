@@ -30,6 +30,11 @@ SAID: dict[type[situs.Encoding], tuple[str, str]] = {
         f"{SHAPE} the bias has shape (1, 1, 6, 6) instead of (1, 2, 6, 6) (batch, heads, queries, keys). Use head in "
         "the rule; where all heads get the same, add 0 * head.",
     ),
+    broken_forms.IgnoresOffset: (
+        "is_well_formed",
+        f"{FORM} rule(self, device, dtype) must return a function that has a number for each offset; for 11 of them it "
+        "gives shape (2, 1) at {file}:{last}. Use offset in it; where all offsets get the same, add 0 * offset.",
+    ),
     broken_forms.ExponentialInHalf: (
         "keeps_shape_and_dtype",
         f"{SHAPE} the rule gives torch.bfloat16 where it is asked for torch.float32, so that neighbours merge from "

@@ -1,6 +1,7 @@
 """Accelerated models beside the same models as they are: outputs, gradients, generated texts."""
 
 import copy
+import inspect
 import pickle
 import warnings
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from situs.attention import attend
 from situs.huggingface import (
     AccelerationError,
     TransformersChangedError,
@@ -52,6 +54,34 @@ def test_outputs_are_the_same(name: str, tokens: int) -> None:
         for mask, before in zip(masks, expected, strict=True):
             expect_close(outputs(model, ids, mask), before, 1e-5)
     assert torch.equal(outputs(model, ids, masks[-1]), expected[-1])
+
+
+def behind_cache(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """What a model gives for a text in three parts: nine tokens, one behind them, and the others behind these."""
+    paired, found, cache = model.config.is_encoder_decoder, [], None
+    counts = "position_ids" in inspect.signature(model.forward).parameters
+    for start, end in ((0, 9), (9, 10), (10, ids.shape[1])):
+        inputs = given(model, ids, mask if paired else mask[:, :end])
+        inputs["decoder_input_ids" if paired else "input_ids"] = ids[:, start:end]
+        if counts and not paired:
+            inputs["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)[:, start:end]
+        with torch.no_grad():
+            out = model(**inputs, past_key_values=cache, use_cache=True)
+        found.append(out.logits)
+        cache = out.past_key_values
+    logits = torch.cat(found, 1)
+    return logits if paired else logits[mask.bool()]
+
+
+@pytest.mark.thin(2)
+@pytest.mark.parametrize("name", [name for name in (*DECODERS, *PAIRED) if name != "switch"])  # which takes no cache
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_outputs_behind_a_cache_are_the_same(name: str, side: str) -> None:
+    model, ids = made(name), texts(2, 13)
+    mask = padding(ids, side)
+    expected = behind_cache(model, ids, mask)
+    with accelerated(model):
+        expect_close(behind_cache(model, ids, mask), expected, 1e-5)
 
 
 @pytest.mark.short
@@ -135,15 +165,16 @@ def test_generated_texts_are_the_same(name: str, way: dict[str, Any]) -> None:
 
 
 @pytest.mark.thin(3)
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", [*DECODERS, *PAIRED])
 def test_assisted_and_sampled_texts_are_the_same(name: str) -> None:
     model, ids = made(name), texts(1, 9)
+    start = prompt(model, ids, torch.ones_like(ids))
     options = {"max_new_tokens": 12, "pad_token_id": 0, "eos_token_id": None}
 
     def generated() -> list[torch.Tensor]:
         torch.manual_seed(0)
-        sampled = model.generate(ids, do_sample=True, **options)
-        return [sampled, model.generate(ids, do_sample=False, prompt_lookup_num_tokens=3, **options)]
+        sampled = model.generate(**start, do_sample=True, **options)
+        return [sampled, model.generate(**start, do_sample=False, prompt_lookup_num_tokens=3, **options)]
 
     try:
         expected = generated()
@@ -151,6 +182,38 @@ def test_assisted_and_sampled_texts_are_the_same(name: str) -> None:
         pytest.skip(f"the model itself cannot: {cannot}")
     with accelerated(model):
         assert all(map(torch.equal, generated(), expected))
+
+
+@pytest.mark.parametrize("name", ["t5", "bloom", "falcon", "mpnet", "deberta v3", "xlnet", "inkling", "llama", "bert"])
+def test_dropout_of_weights_is_in_force_in_training_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, ids, used = made(name), texts(2, 20), set()
+    for module in model.modules():
+        if "Attention" in type(module).__name__:
+            for own in {"dropout", "attention_dropout"} & vars(module).keys():
+                setattr(module, own, 0.3)
+            for inner in module.children():
+                if isinstance(inner, torch.nn.Dropout):
+                    inner.p = 0.3
+
+    def watched(*args: Any, dropout: float = 0.0, **asked: Any) -> torch.Tensor:
+        used.add(dropout)
+        return attend(*args, dropout=dropout, **asked)
+
+    monkeypatch.setattr(interface, "attend", watched)
+    expected = outputs(model, ids)
+    accelerate(model)
+    expect_close(outputs(model, ids), expected, 1e-5)
+    assert used <= {0.0}
+    used.clear()
+    model.train()
+    found = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        found.append(outputs(model, ids))
+    once, again, other = found
+    assert used == {0.3}
+    assert torch.equal(once, again)
+    assert not torch.equal(once, other)
 
 
 @pytest.mark.thin(3)
@@ -161,11 +224,9 @@ def test_a_hundred_cycles_leave_a_model_as_it_was(name: str) -> None:
     before = [(path, type(module), dict(vars(module))) for path, module in model.named_modules()]
     names, settings = list(model.state_dict()), model.config.to_dict()
     for _ in range(100):
-        restore(accelerate(model, check=False))
-    accelerate(model, check=False)
-    outputs(model, texts(1, 5))
-    assert list(model.state_dict()) == names
-    restore(model)
+        outputs(accelerate(model, check=False), texts(1, 5))
+        assert list(model.state_dict()) == names
+        restore(model)
     after = [(path, type(module), dict(vars(module))) for path, module in model.named_modules()]
     assert [each[:2] for each in after] == [each[:2] for each in before]
     assert [each[2].keys() for each in after] == [each[2].keys() for each in before]

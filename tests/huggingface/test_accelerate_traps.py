@@ -45,6 +45,27 @@ def test_mpt_adds_its_bias_whatever_its_settings_say() -> None:
     expect_same(randomised(lambda: hf.MptForCausalLM(config)), input_ids=texts(2, 30))
 
 
+@pytest.mark.parametrize("settings", [{"clip_qkv": 0.05}, {"softmax_scale": 0.7}], ids=str)
+def test_mpt_clips_and_scales_as_its_settings_say(settings: dict[str, float]) -> None:
+    sizes = {"vocab_size": WORDS, "d_model": 32, "n_heads": 4, "n_layers": 2, "max_seq_len": 64}
+    config = hf.MptConfig(**sizes, attn_config=settings)
+    expect_same(randomised(lambda: hf.MptForCausalLM(config)), input_ids=texts(2, 30))
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_bloom_that_sums_up_rank_by_rank_keeps_its_attention_and_says_so(check: bool) -> None:
+    sizes = {"vocab_size": WORDS, "hidden_size": 32, "n_head": 4, "n_layer": 2}
+    config = hf.BloomConfig(**sizes, pretraining_tp=2, slow_but_exact=True)
+    model, ids = randomised(lambda: hf.BloomForCausalLM(config)), texts(2, 30)
+    said = (
+        "^Some attention of BloomForCausalLM keeps its own code. 2 x BloomGelu: in one pass over memory, its class "
+        "replaced\nBloomAttention: left as it is, since slow_but_exact sums its output up rank by rank$"
+    )
+    with pytest.warns(UserWarning, match=said) as warned:
+        expect_same(model, check=check, input_ids=ids, attention_mask=padding(ids, "right"))
+    assert len(warned) == 1
+
+
 def test_mpnet_has_32_buckets_whatever_its_settings_say() -> None:
     config = hf.MPNetConfig(**ENCODER, relative_attention_num_buckets=40)
     expect_same(randomised(lambda: hf.MPNetModel(config)), input_ids=texts(2, 200))

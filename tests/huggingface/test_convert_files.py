@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 
-from situs.huggingface import convert
+from situs.huggingface import convert, converting
 from tests.huggingface.small_checkpoints import INDEX, LLAMA, NAME, checkpoint, in_shards, refused, weights_of
 
 QWEN = {**LLAMA, "model_type": "qwen3", "num_key_value_heads": 2}
@@ -30,6 +33,32 @@ def test_it_does_not_matter_which_shard_a_weight_is_in(first: list[str], tmp_pat
     assert all(torch.equal(found[name], whole[name]) for name in whole)
     assert found[NAME + "q_norm.weight"].tolist() == [1.0, 3.0, 2.0, 4.0]
     assert found[NAME + "k_norm.weight"].tolist() == [2.0, 6.0, 4.0, 8.0]
+
+
+def test_weights_are_read_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, read = checkpoint(tmp_path / "a", QWEN, NORMS), []
+    alive: list[int] = []
+
+    class Watched:
+        def __init__(self, *given: Any, **options: Any) -> None:
+            self.file = safe_open(*given, **options)
+
+        def __enter__(self) -> Watched:
+            self.file.__enter__()
+            return self
+
+        def __exit__(self, *raised: object) -> None:
+            self.file.__exit__(*raised)
+
+        def get_tensor(self, name: str) -> torch.Tensor:
+            found: torch.Tensor = self.file.get_tensor(name)
+            read.append(weakref.ref(found))
+            alive.append(sum(each() is not None for each in read))
+            return found
+
+    monkeypatch.setattr(converting, "safe_open", Watched)
+    convert(source, tmp_path / "b", pairing="interleaved")
+    assert alive == [1, 1, 1, 1]
 
 
 def test_weights_that_nobody_knows_are_refused_in_another_shard_too(tmp_path: Path) -> None:

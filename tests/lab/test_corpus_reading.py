@@ -79,7 +79,15 @@ def test_a_file_is_read_as_far_as_the_limit(tmp_path: pathlib.Path) -> None:
     corpus = Corpus.from_path(tmp_path / "book.txt", limit=50_000)
     assert sum(corpus.sizes.values()) == 50_000
     assert corpus.name == "book.txt"
-    assert corpus.left_out == 50_000
+    assert (corpus.read, corpus.left_out) == (50_000, 50_000)
+
+
+def test_what_is_no_text_is_not_counted_as_left_out(tmp_path: pathlib.Path) -> None:
+    texts = {f"{number}.txt": random_text(0, 5_000) for number in range(2)} | {"book.txt": random_text(1, 50_000)}
+    fill(tmp_path, texts | {f"{number}.bin": bytes(80_000) for number in range(9)})
+    corpus = Corpus.from_path(tmp_path, limit=100_000)
+    assert (corpus.read, corpus.left_out) == (60_000, 0)
+    assert sum(corpus.sizes.values()) == 55_000  # one of the two that are the same is enough
 
 
 def test_links_that_cannot_be_looked_at_are_passed_over(

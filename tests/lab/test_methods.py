@@ -73,6 +73,8 @@ def test_a_list_has_each_method_once_and_commas_in_brackets_do_not_part() -> Non
     [
         ("rotary+yern", "rotary+yern: + must be followed by one of linear, ntk, dynamic_ntk, ntk_by_parts, yarn, "
          "longrope, llama3, selfextend, rerope, dualchunk, random; got 'yern'. Did you mean 'yarn'?"),
+        ("rotary+dynamic", "rotary+dynamic: + must be followed by one of linear, ntk, dynamic_ntk, ntk_by_parts, yarn, "
+         "longrope, llama3, selfextend, rerope, dualchunk, random; got 'dynamic'. Did you mean 'dynamic_ntk'?"),
         ("alibi+yarn", "alibi+yarn: +yarn must follow rotary, since it scales its frequencies; got 'alibi'."),
         ("rotary+yarn+random", "rotary+yarn+random: the scaling must come last, since it is added after training; got "
          "'random'."),

@@ -114,6 +114,8 @@ def test_synonyms_lead_to_encodings_and_are_none_themselves() -> None:
          "rotary+yarn."),
         ("rope+yern", f"rope+yern: + must be followed by one of {', '.join(SCALINGS)}; got 'yern'. Did you mean "
          "'yarn'?"),
+        ("rotary+PI", f"rotary+PI: + must be followed by one of {', '.join(SCALINGS)}; got 'PI'. Did you mean "
+         "'linear'?"),
         ("rotary+", f"rotary+: + must be followed by one of {', '.join(SCALINGS)}; got ''."),
     ],
 )  # fmt: skip

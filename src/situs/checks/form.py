@@ -106,6 +106,22 @@ def _require_rule(encoding: Encoding) -> None:
             f"one of ({', '.join(inspect.signature(rule).parameters)}){_line_of(rule)}. "
             f"Write lambda {listed}: f({listed})"
         )
+    if isinstance(encoding, OffsetBias) and encoding.axes == 1:
+        _require_offsets(rule, encoding.num_heads)
+
+
+def _require_offsets(rule: Callable[..., Any], num_heads: int) -> None:
+    """Raise where a rule does not use the offset, and so has one number for all offsets."""
+    try:
+        found = rule(torch.arange(-5, 6)[None], torch.arange(num_heads)[:, None])  # (offset), (head)
+    except Exception:  # it is asked again, and what it raises is then told with its line
+        return
+    if isinstance(found, Tensor) and found.shape[-1:] in ((), (1,)):
+        raise AssertionError(
+            f"rule(self, device, dtype) must return a function that has a number for each offset; for 11 of them it "
+            f"gives shape {tuple(found.shape)}{_line_of(rule)}. Use offset in it; where all offsets get the same, add "
+            f"0 * offset"
+        )
 
 
 def hint(problem: BaseException, encoding: Encoding) -> str:

@@ -197,8 +197,8 @@ def _compare(options: argparse.Namespace, folder: Path, watcher: Any) -> Compari
                 watcher.remark(method.description)
         if plan.corpus is not None and plan.corpus.left_out:
             watcher.remark(
-                f"Of {options.text}, {sum(plan.corpus.sizes.values()):,} bytes are used, the most that a comparison "
-                f"reads; {plan.corpus.left_out:,} are left out."
+                f"Of {options.text}, {plan.corpus.read:,} bytes are read, the most that a comparison takes; "
+                f"{plan.corpus.left_out:,} are left out."
             )
         for name, problem in plan.problems.items():
             watcher.remark(f"{name} cannot be built at this size, so that its trials fail: {first_line(problem.said)}")

@@ -92,7 +92,8 @@ def plan(model: nn.Module) -> Plan:
             asking.append(module)
         elif _is_attention(cls):
             left[cls.__name__] = why_left(module)
-    served = {id(each) for each, _ in replaced} | set(map(id, asking))
+    attending = {id(each) for each, made in replaced if made.runs == Family.runs}
+    served = attending | set(map(id, asking))
     rotations = plan_rotations(model, asking)
     rotating = [(each, rotating_stand_in(each)) for each in rotations.served]
     return Plan(replaced, asking, left, _configurations(model, served), rotating, rotations.left)

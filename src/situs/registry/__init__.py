@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from situs.registry.listed import ENCODINGS, SCALINGS
 from situs.registry.own import is_own, load, require_makeable
-from situs.registry.spelling import SYNONYMS, did_you_mean, did_you_mean_encoding, fold, require_options
+from situs.registry.spelling import (
+    SYNONYMS,
+    did_you_mean,
+    did_you_mean_added,
+    did_you_mean_encoding,
+    fold,
+    require_options,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from situs.encodings.base import Encoding
@@ -164,7 +171,7 @@ def _scaled(name: str) -> Entry:
     base, plus, added = (part.strip() for part in name.partition("+"))
     scaling = scaling_named(added if plus else base)
     if plus and scaling is None:
-        cure = did_you_mean(added, SCALINGS)
+        cure = did_you_mean_added(added, SCALINGS)
         raise ValueError(f"{name}: + must be followed by one of {', '.join(SCALINGS)}; got {added!r}.{cure}")
     if plus and canonical(base) != "rotary":
         raise ValueError(

@@ -79,6 +79,15 @@ def did_you_mean_encoding(name: str, spellings: Mapping[str, str]) -> str:
     return _nearest(name, spellings)
 
 
+def did_you_mean_added(name: str, known: Iterable[str]) -> str:
+    """End an error message about what rotary cannot be given by + with what may have been meant, as
+    ``did_you_mean_encoding`` does."""
+    known = list(known)
+    synonyms = [each.removeprefix("rotary+") for each in SYNONYMS.get(fold(name), ()) if "+" in each]
+    meant = [each for each in synonyms if each in known]
+    return f" Did you mean {' or '.join(map(repr, meant))}?" if meant else did_you_mean(name, known)
+
+
 def _nearest(name: str, spellings: Mapping[str, str]) -> str:
     close = difflib.get_close_matches(fold(name), spellings, n=1)
     return f" Did you mean {spellings[close[0]]!r}?" if close else ""

@@ -12,7 +12,6 @@ has no other. Of files and pieces with the same content one is left, lest it sta
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import pathlib
@@ -46,7 +45,7 @@ class Corpus:
 
     names, files, sizes: of each split, its files' names (a piece's ends in its number), their number and their bytes.
     cut: whether large files were cut into pieces, which then count as files.
-    left_out: bytes that were beyond the limit, and not read.
+    read, left_out: bytes that were read, those that repeat each other among them, and bytes beyond the limit.
     """
 
     def __init__(self, *, name: str, texts: dict[str, bytes], python: str | None = None) -> None:
@@ -57,6 +56,7 @@ class Corpus:
         """
         self.name = name
         self.python = python
+        self.read = sum(map(len, texts.values()))
         self.left_out = 0
         self.hash = _hash(texts)
         texts = _distinct(texts)
@@ -146,7 +146,7 @@ def standard_texts(*, limit: int = LIMIT) -> dict[str, bytes]:
     """Read the sources of the running Python's standard library by name, ``limit`` bytes of them at most."""
     root = pathlib.Path(sysconfig.get_path("stdlib"))
     files = (path for path in _files(root, LEFT_OUT) if path.suffix == ".py" and "sysconfigdata" not in path.name)
-    texts = _read(root, files, limit)
+    texts, _ = _read(root, files, limit)
     if not texts:
         raise ValueError(
             f"the standard library must be there as .py files, since they are the text; got none in {str(root)!r}. "
@@ -169,12 +169,12 @@ def texts_at(path: str | os.PathLike[str], *, limit: int = LIMIT) -> tuple[dict[
             f"pipe or a device. Write the text to a file."
         )
     folder, files = (source, list(_files(source, set()))) if source.is_dir() else (source.parent, [source])
-    texts = _read(folder, files, limit)
+    texts, left_out = _read(folder, files, limit)
     if not texts:
         kind = "which is empty" if source.stat().st_size == 0 else "which has NUL bytes. Save UTF-16 text as UTF-8"
         kind = "whose files are all empty, hidden, unreadable or have NUL bytes" if source.is_dir() else kind
         raise ValueError(f"path must hold text, since models are trained or tested on it; got {str(path)!r}, {kind}.")
-    return texts, max(0, _total(files) - limit)
+    return texts, left_out
 
 
 def count_windows(texts: Sequence[Tensor], length: int) -> int:
@@ -229,31 +229,25 @@ def _files(root: pathlib.Path, left_out: set[str]) -> Iterator[pathlib.Path]:
         yield from filter(os.path.isfile, paths)  # where pathlib would raise for a link into a closed folder
 
 
-def _read(root: pathlib.Path, paths: Iterable[pathlib.Path], limit: int) -> dict[str, bytes]:
-    """Read texts by name; of more than ``limit`` bytes, a choice of files by name, the last of which is cut."""
+def _read(root: pathlib.Path, paths: Iterable[pathlib.Path], limit: int) -> tuple[dict[str, bytes], int]:
+    """Read texts by name, and count the bytes that are left out; of more than ``limit`` bytes, a choice of files by
+    name, the last of which is cut."""
     named = {path.relative_to(root).as_posix(): path for path in paths}
     texts: dict[str, bytes] = {}
+    left_out = 0
     for name in sorted(named, key=lambda name: _share(f"choice of {name}")):  # not the number that decides the split
         try:
             with named[name].open("rb") as file:
-                text = file.read(limit)
+                text, size = file.read(limit), os.fstat(file.fileno()).st_size
         except OSError:
             continue
-        if text and b"\0" not in text:
+        if b"\0" in text:
+            continue
+        left_out += max(0, size - len(text))
+        if text:
             texts[name] = text
             limit -= len(text)
-        if limit <= 0:
-            break
-    return dict(sorted(texts.items()))
-
-
-def _total(paths: Iterable[pathlib.Path]) -> int:
-    """Count the bytes of files that can be looked at."""
-    found = 0
-    for path in paths:
-        with contextlib.suppress(OSError):
-            found += path.stat().st_size
-    return found
+    return dict(sorted(texts.items())), left_out
 
 
 def _distinct(texts: dict[str, bytes]) -> dict[str, bytes]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from situs.arguments import require_instance, require_several, require_text
-from situs.registry import SCALINGS, canonical, did_you_mean, is_own, require_options, scaling_named
+from situs.registry import SCALINGS, canonical, is_own, require_options, scaling_named
+from situs.registry.spelling import did_you_mean_added
 
 RANDOM, AXIAL = "random", "axial"
 """What can be added with a plus beside scalings."""
@@ -175,7 +176,7 @@ def require_additions(method: Method, known: Iterable[str]) -> None:
         require_text("known", each, "each can be added")
     for part in method.additions:
         if part.name not in known:
-            cure = did_you_mean(part.name, known)
+            cure = did_you_mean_added(part.name, known)
             raise ValueError(f"{method}: + must be followed by one of {', '.join(known)}; got {part.name!r}.{cure}")
         if part.name not in SCALINGS:
             require_options(part.name, (), part.options)
