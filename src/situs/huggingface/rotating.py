@@ -67,7 +67,7 @@ def rotated_in_bands(model: nn.Module, scaling: Bands) -> Iterator[nn.Module]:
     """Rotate the queries and keys of a loaded model by bands of distance, for the length of a ``with`` block.
 
     Layers that see a window within the trained length stay as they are. Whole texts only: a cache would hold keys
-    that are not rotated.
+    that are not rotated. Within the block, the model cannot be copied or pickled.
     """
     if not isinstance(model, PreTrainedModel):
         raise TypeError(

@@ -101,10 +101,10 @@ class InklingLayer(Family):
 
 def _may_be_padding(mask: Sight | Tensor | None) -> bool:
     """Whether the one token of any text may be padding; not known of masks of pairs."""
-    if not isinstance(mask, Sight) or mask.real is None:
-        return isinstance(mask, Tensor)
-    real = mask.real[:, mask.first_query - mask.first_key]
-    return mask.shared("padding", None, lambda: not bool(real.all()))
+    if not isinstance(mask, Sight):
+        return mask is not None
+    real, token = mask.real, mask.first_query - mask.first_key
+    return real is not None and mask.shared("padding", None, lambda: not bool(real[:, token].all()))
 
 
 def _added(mask: Sight | Tensor, states: Tensor) -> Tensor:

@@ -56,8 +56,8 @@ class LongT5Local(Family):
     def means(self: Any, value: Tensor) -> Tensor:
         """What padding gets, whose keys are all hidden alike: the mean of the values of three blocks, (batch, tokens,
         heads, head_dim). A decoder reads it where ``generate`` reads a text in chunks and cuts the encoder's mask."""
-        sums = blocks._split_into_blocks(value.transpose(1, 2), self.block_len, dim=1).sum(2, keepdim=True)
-        near = blocks._concatenate_3_blocks(sums, block_dim=1, sequence_dim=2).sum(2) / (3 * self.block_len)
+        means = blocks._split_into_blocks(value.transpose(1, 2), self.block_len, dim=1).mean(2, keepdim=True)
+        near = blocks._concatenate_3_blocks(means, block_dim=1, sequence_dim=2).mean(2)
         found: Tensor = near.repeat_interleave(self.block_len, 1)
         return found
 
