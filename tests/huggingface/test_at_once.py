@@ -112,6 +112,18 @@ def test_queries_that_see_nothing_stay_finite() -> None:
         assert attended(query, key, value, mask, bias=row).isfinite().all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kv_heads", [4, 2])
+def test_padding_that_comes_alone_is_0_in_models_that_add_nothing(dtype: torch.dtype, kv_heads: int) -> None:
+    query, (key, value) = vectors(4, 1, dtype=dtype), (vectors(kv_heads, 3, dtype=dtype) for _ in range(2))
+    real = torch.tensor([[False] * 3, [False, True, True]])
+    with torch.no_grad():
+        found = attended(query, key, value, step(3, real=real)).transpose(1, 2)
+        seen = attended(query[1:], key[1:, :, 1:], value[1:, :, 1:], step(2)).transpose(1, 2)
+    assert torch.equal(found[0], torch.zeros_like(found[0]))
+    torch.testing.assert_close(found[1:], seen)
+
+
 @pytest.mark.parametrize("why", ["gradients", "dropout", "long", "ahead"])
 def test_what_kernels_serve_better_is_left_to_them(why: str) -> None:
     tokens = 300 if why == "long" else 9

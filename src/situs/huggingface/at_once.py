@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -67,13 +67,28 @@ def at_once(
         return None  # for which torch would form all weights
     alike = query.dtype == key.dtype == value.dtype  # under autocast they may differ, which torch's function mends
     if single and not dropout and alike and query.device.type == "cpu" and (shared or query.dtype in HALVES):
-        return _of_one_query(query, key, value, added, scale, rounded=rounded)
-    causal = added is None and not mask.is_open
-    if causal and not mask.is_causal_square:
-        return None
-    return scaled_dot_product_attention(
-        query, key, value, added, dropout_p=dropout, is_causal=causal, scale=scale, enable_gqa=shared
-    )
+        out = _of_one_query(query, key, value, added, scale, rounded=rounded)
+    else:
+        causal = added is None and not mask.is_open
+        if causal and not mask.is_causal_square:
+            return None
+        out = scaled_dot_product_attention(
+            query, key, value, added, dropout_p=dropout, is_causal=causal, scale=scale, enable_gqa=shared
+        )
+    blind = _blind(mask, added) if encoding is None and row is None and added is not None else None
+    return out if blind is None else out.masked_fill(blind, 0.0)
+
+
+def _blind(mask: Sight, added: Tensor) -> Bool[Tensor, "batch 1 1 1"] | None:
+    """Which queries see nothing; None where all are known to see something. Models that add nothing give them 0, which
+    a convolution behind attention may read; those that add a bias, the mean of all values."""
+
+    def make() -> tuple[Tensor | None]:
+        blind = (added == torch.finfo(added.dtype).min).all(-1, keepdim=True)
+        return (blind if blind.device.type != "cpu" or bool(blind.any()) else None,)
+
+    (found,) = mask.shared("blind", None, make)
+    return found
 
 
 def _is_bfloat16(*tensors: Tensor) -> bool:
