@@ -11,6 +11,7 @@ import pytest
 from situs.lab.comparing.jobs import Answer, CompareWork, Found, Job, Measurement, Tried, TryOut
 from situs.lab.comparing.records import Trial, TrialRecord
 from situs.lab.naming import parse
+from situs.lab.problems import problem_of
 from situs.lab.running.team import Team
 from situs.lab.settings import Settings, Size
 
@@ -137,6 +138,19 @@ def test_a_module_that_cannot_be_imported_is_one_sentence_with_its_line(team: Te
         f"importing {must} ModuleNotFoundError at importing.py:1: No module named 'no_such_module'.",
     ]
     assert problems(found) == [died("exit status 0", LEFT)]
+
+
+def test_an_error_that_no_line_of_ones_own_raised_names_the_class(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own.py").write_text("import situs\n\n\nclass Own(situs.NoPE):\n    pass\n")
+    monkeypatch.chdir(tmp_path)
+    for name in ("own.py", f"{tmp_path}/own.py:Own"):
+        assert (
+            problem_of(RuntimeError("sizes differ"), parse(name)).said
+            == "RuntimeError: sizes differ (class at own.py:4)"
+        )
+    assert problem_of(RuntimeError("sizes differ"), parse("alibi")).said == "RuntimeError: sizes differ"
 
 
 def test_a_hang_is_ended_at_the_time_limit_with_the_line_where_it_hung(team: Team) -> None:

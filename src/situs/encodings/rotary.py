@@ -61,7 +61,7 @@ SAME = 1e-9
         "DeepSeek, Kimi, GLM, LongCat, Mistral 4, MiniCPM3 (MLA)": 'channels="trailing", rotary_dim=64; join_keys() '
         "builds keys whose rotated part all heads share",
         "nanochat": "reverse=True",
-        "YaRN": 'scaling=YaRN(dialect="hf") over pair indices, or "paper" over turns',
+        "YaRN": 'scaling=YaRN(dialect="hf") over pair indices, or "paper" over full rotations',
     },
 )
 class Rotary(RotationEncoding):

@@ -5,6 +5,7 @@ Workers make them, since only they run code of one's own; the rest of the progra
 
 from __future__ import annotations
 
+import contextlib
 import re
 import traceback
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from situs.lab.naming.grammar import Method
 from situs.lab.naming.methods import require_trainable
 from situs.registry.origins import place_of, words_of
-from situs.registry.own import require_imported
+from situs.registry.own import at_class, load, require_imported
 
 
 class RefusedError(ValueError):
@@ -28,9 +29,10 @@ class Problem:
 
 
 def problem_of(error: BaseException, method: Method | None = None) -> Problem:
-    """Say what was raised, and where in the files of one's own that a method comes from."""
+    """Say what was raised, and where in the files of one's own that a method comes from: the line, or the class where
+    none of its lines raised it."""
     modules = [] if method is None else own_modules(method)
-    place = place_of(error, modules) if modules else ""
+    place = place_of(error, modules) or _own_class(method) if method is not None and modules else ""
     said = f"{type(error).__name__}: {words_of(error)}" + (f" ({place})" if place else "")
     return Problem(said, "".join(traceback.format_exception(error)))
 
@@ -45,6 +47,15 @@ def first_line(said: str) -> str:
 def own_modules(method: Method) -> list[str]:
     """List the modules of the method's encodings that are not of this package."""
     return sorted({part.name.partition(":")[0] for part in method.parts if part.of_ones_own})
+
+
+def _own_class(method: Method) -> str:
+    """Say where the first class of one's own that a method names is written; nothing where that is not known."""
+    name = next(part.name for part in method.parts if part.of_ones_own)
+    with contextlib.suppress(Exception, SystemExit):  # its module was imported before, so that no code runs again
+        if place := at_class(load(name)):
+            return f"class{place}"
+    return ""
 
 
 def require_importable(method: Method) -> None:

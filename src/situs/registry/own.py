@@ -96,20 +96,20 @@ def require_makeable(name: str, cls: type[Encoding], options: Mapping[str, objec
         base = next(each.__name__ for each in cls.__mro__ if left_open in vars(each))
         raise TypeError(
             f"{cls.__name__} must define {left_open}({', '.join(inspect.signature(method).parameters)}), since "
-            f"{base} leaves it to its subclasses; got a class without it{_at(cls)}."
+            f"{base} leaves it to its subclasses; got a class without it{at_class(cls)}."
         )
     for key, each in inspect.signature(cls).parameters.items():
         variable = each.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         if key not in options and each.default is inspect.Parameter.empty and not variable:
             raise TypeError(
-                f"{key} must be given, since {cls.__name__}{_at(cls)} has no default for it; got none. Sizes are "
+                f"{key} must be given, since {cls.__name__}{at_class(cls)} has no default for it; got none. Sizes are "
                 f"filled in where they are called {', '.join(FILLED_IN[:-1])} or {FILLED_IN[-1]}."
                 f"{did_you_mean(key, FILLED_IN)} Other options are written after the name: situs check {name} "
                 f"{key}=..., or {name}({key}=...)."
             )
 
 
-def _at(cls: type) -> str:
+def at_class(cls: type) -> str:
     """Say file and line of a class; nothing where it was typed into a shell."""
     try:
         file, (_, line) = inspect.getsourcefile(cls), inspect.getsourcelines(cls)
