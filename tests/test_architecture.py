@@ -25,6 +25,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 LAYERS = [
     "arguments",
     "functional",
+    "compiled",
     "rotation",
     "positions",
     "registry",

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from situs import compiled
+from situs.compiled import threads
 from situs.functional import rotate_real
 from situs.functional.rotation import Pairing
 from situs.rotation import RotationTable, fused, rotate, rotate_both
-from situs.rotation.fused import loop, planning, threads
+from situs.rotation.fused import loop, planning
 from tests.rotation.fused_cases import (
     SHAPE,
     assert_agree,
@@ -121,14 +123,14 @@ def test_only_tensors_it_can_reach_are_served() -> None:
 
 
 def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    planning._wanted.cache_clear()
+    compiled._wanted.cache_clear()
     monkeypatch.setenv("SITUS_FUSED", "0")
     try:
         assert not fused.available()
         table = table_for(1, 1, SHAPE[2], 64, torch.float32)
         assert table.plan_for((torch.zeros(SHAPE),), "halves") is None
     finally:
-        planning._wanted.cache_clear()
+        compiled._wanted.cache_clear()
 
 
 @both_pairings
@@ -200,7 +202,7 @@ def test_a_machine_that_cannot_compile_is_told_once(monkeypatch: pytest.MonkeyPa
         raise OSError("no executable memory")
 
     monkeypatch.setattr(loop, "compiled", fail)
-    monkeypatch.setattr(planning, "_failure", None)
+    monkeypatch.setattr(compiled, "_failure", None)
     planning._plan.cache_clear()
     x, table = torch.randn(SHAPE), table_for(1, 1, SHAPE[2], 64, torch.float32)
     with pytest.warns(UserWarning, match=r"^situs\[fast\] must compile") as told:

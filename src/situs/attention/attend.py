@@ -16,8 +16,10 @@ from situs.attention.reference import cannot as reference_cannot
 from situs.attention.reference import run as reference_run
 from situs.attention.request import Request, make_request
 from situs.attention.value_maps import mapped_output, with_mapped_values
+from situs.compiled import attending
 from situs.encodings.base import Encodings, autocast_off
 from situs.positions import PositionsLike
+from situs.rotation.watching import is_differentiated, is_plain
 
 
 class Kernel(NamedTuple):
@@ -43,6 +45,7 @@ KERNELS = {
 _FIRST_FOR_A_DECODE_STEP = ("flash", "dense", "toeplitz", "blockwise", "reference")
 _FIRST_ON_CUDA = ("flash", "flex", "toeplitz", "blockwise", "dense", "reference")
 _FIRST = ("flash", "toeplitz", "blockwise", "dense", "reference")
+_FIRST_WITH_LOOPS = ("toeplitz", "flash", "blockwise", "dense", "reference")
 _FOR_BANDS = ("banded", "reference")  # the others take queries and keys of one rotation
 
 Impl = Literal["auto", "flash", "toeplitz", "banded", "flex", "blockwise", "dense", "reference"]
@@ -201,7 +204,17 @@ def _preferred(request: Request) -> tuple[str, ...]:
         return _FOR_BANDS
     if request.is_decode_step:
         return _FIRST_FOR_A_DECODE_STEP
-    return _FIRST_ON_CUDA if request.query.device.type == "cuda" else _FIRST
+    if request.query.device.type == "cuda":
+        return _FIRST_ON_CUDA
+    return _FIRST_WITH_LOOPS if _has_loops(request) else _FIRST
+
+
+def _has_loops(request: Request) -> bool:
+    """Whether compiled loops attend, which are faster than torch's own kernel."""
+    if request.query.device.type != "cpu" or request.dropout:
+        return False
+    watched = not is_plain(request.query) or is_differentiated(requires_grad=False)  # as graphs and torch.func do
+    return not watched and attending.serves(request.query, request.key, request.value)
 
 
 def _with_one_rotation(request: Request, impl: Any) -> Request:

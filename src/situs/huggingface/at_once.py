@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from situs.compiled import attending
 from situs.encodings.base import Encoding, computing_dtype, is_autocast, without_autocast
 from situs.encodings.bias import OffsetBias
 from situs.huggingface.rounded import attend_rounded
@@ -65,6 +66,8 @@ def at_once(
             return None
     elif not single and (dropout or shared or query.shape[3] != value.shape[3]):
         return None  # for which torch would form all weights
+    elif query.device.type == "cpu" and attending.serves(query, key, value):
+        return None  # which compiled loops are faster for
     alike = query.dtype == key.dtype == value.dtype  # under autocast they may differ, which torch's function mends
     if single and not dropout and alike and query.device.type == "cpu" and (shared or query.dtype in HALVES):
         out = _of_one_query(query, key, value, added, scale, rounded=rounded)

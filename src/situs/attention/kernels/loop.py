@@ -22,6 +22,7 @@ from situs.attention.kernels.cutting import Sweeps, cut
 from situs.attention.kernels.softmax import Scratch, cap_, finite, merge_, partial, softmax
 from situs.attention.kernels.tails import Tail, Tails, attend_tail, differences, tail_backward
 from situs.attention.kernels.tiling import Inputs, Tile
+from situs.compiled import attending
 from situs.encodings.base import computing_dtype
 
 QUERIES = 256  # of a tile
@@ -171,25 +172,14 @@ def attend_tiles_backward(
             accumulate(total, of_inputs)
             accumulate(found[tile.tail], of_tail)
             continue
-        q, k, v = (tensor.to(wide) for tensor in own[:3])
         asked = tile, own.plain_query, own.plain_key, scratch
         added, vjp = formed.pop(number) if number in formed else term.form_with_vjp(*asked)
         added = _with_sums(own, added, scratch)
-        shape = (*q.shape[:3], k.shape[2])
-        weights = torch.matmul(q, k.transpose(-2, -1), out=scratch.take("weights", shape)).mul_(scale)
-        if added is not None:
-            weights.add_(added)
-        slope = None if softcap is None else _capped(weights, softcap, scratch)
-        weights.sub_(tile.of_queries(logsumexp).unsqueeze(-1)).exp_()
-        change = torch.matmul(g, v.transpose(-2, -1), out=scratch.take("change", shape))
-        total.value.add_(weights.transpose(-2, -1) @ g)
-        if term.gathers:
-            change.add_(term.gathered_vjp(tile, weights, g))
-        change.sub_(tile.of_queries(delta)).mul_(weights)
-        if slope is not None:
-            change.mul_(slope)
-        total.query.add_(change @ k, alpha=scale)
-        total.key.add_(change.transpose(-2, -1) @ q, alpha=scale)
+        sums = tile.of_queries(logsumexp), tile.of_queries(delta)
+        plain = softcap is None and not term.gathers
+        change = _by_loop(g, own, sums, added, total, scale, scratch) if plain else None
+        if change is None:
+            change = _by_products(g, own, sums, added, total, scale, softcap, term, tile, scratch)
         vjp(change, total.plain_query, total.plain_key)
         if total.query_sums is not None and total.key_sums is not None:
             total.query_sums.add_(change.sum(-1))
@@ -198,6 +188,60 @@ def attend_tiles_backward(
         for side, gradients in found.items():
             term.tails.tail_vjp(side, Tail(*gradients))
     return totals
+
+
+def _by_loop(
+    gradient: Tensor,
+    own: Inputs,
+    sums: tuple[Tensor, Tensor],
+    added: Tensor | None,
+    total: Inputs,
+    scale: float,
+    scratch: Scratch,
+) -> Tensor | None:
+    """Add a tile's gradients by a compiled loop; give that of its term, or None where no loop serves."""
+    query, key, value = own[:3]
+    if query.device.type != "cpu" or not attending.serves(query, key, value):
+        return None
+    change = scratch.take("change", (*query.shape[:3], key.shape[2])).zero_()
+    logsumexp, delta = sums
+    into = attending.Gradients(total.query, total.key, total.value, attending.Added(change))
+    term = None if added is None else attending.Added(added)
+    asked = gradient, query, key, value, logsumexp, delta.squeeze(-1), scale, into, term
+    return change if attending.attend_backward(*asked) else None
+
+
+def _by_products(
+    gradient: Tensor,
+    own: Inputs,
+    sums: tuple[Tensor, Tensor],
+    added: Tensor | None,
+    total: Inputs,
+    scale: float,
+    softcap: float | None,
+    term: Term,
+    tile: Tile,
+    scratch: Scratch,
+) -> Tensor:
+    """Add a tile's gradients by products of matrices; give that of its term."""
+    logsumexp, delta = sums
+    q, k, v = (tensor.to(logsumexp.dtype) for tensor in own[:3])
+    shape = (*q.shape[:3], k.shape[2])
+    weights = torch.matmul(q, k.transpose(-2, -1), out=scratch.take("weights", shape)).mul_(scale)
+    if added is not None:
+        weights.add_(added)
+    slope = None if softcap is None else _capped(weights, softcap, scratch)
+    weights.sub_(logsumexp.unsqueeze(-1)).exp_()
+    change = torch.matmul(gradient, v.transpose(-2, -1), out=scratch.take("change", shape))
+    total.value.add_(weights.transpose(-2, -1) @ gradient)
+    if term.gathers:
+        change.add_(term.gathered_vjp(tile, weights, gradient))
+    change.sub_(delta).mul_(weights)
+    if slope is not None:
+        change.mul_(slope)
+    total.query.add_(change @ k, alpha=scale)
+    total.key.add_(change.transpose(-2, -1) @ q, alpha=scale)
+    return change
 
 
 def _in_turn(

@@ -1,8 +1,8 @@
 """Attention of some queries over some keys, and the log-sum-exp by which such parts are merged.
 
 Two parts over different keys make the whole: their outputs are weighted by the sums that each was divided by. On the
-CPU a part is torch's flash kernel, which adds a mask of any strides and so reads a bias out of a view; elsewhere it is
-written out.
+CPU a part is a compiled loop or torch's flash kernel, which add a mask of any strides and so read a bias out of a view;
+elsewhere it is written out.
 
 A query that sees no key of a part has the log-sum-exp -inf there, and so no weight when parts are merged. In the end
 such a query's output is 0, and its log-sum-exp 0 too, lest backward passes subtract infinities.
@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from situs.compiled import attending
 from situs.encodings.base import computing_dtype
 
 TWICE = (
@@ -38,6 +39,11 @@ def partial(
 ) -> tuple[Float[Tensor, "batch heads query value_dim"], Float[Tensor, "batch heads query"]]:
     """Attend to some keys; give output and log-sum-exp, both 0 for a query that sees none of them. ``causal`` hides the
     keys behind the query's own, counted from the first."""
+    if query.device.type == "cpu" and attending.serves(query, key, value):
+        added, band = None if mask is None else attending.Added(mask), _band(causal=causal)
+        found = attending.attend(query, key, value, scale, added, band)
+        if found is not None:
+            return found[0], finite(found[1])
     if serves_flash(query, key, value):
         mask = None if mask is None else _for_flash(mask, query, key)
         out, logsumexp = _FLASH(query, key, value, 0.0, causal, attn_mask=mask, scale=scale)
@@ -116,7 +122,14 @@ def partial_backward(
     causal: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of queries, keys and values; ``out`` and ``logsumexp`` are those over all keys, and what is found is
-    the share of these. ``causal`` is for flash alone."""
+    the share of these. ``causal`` is for the processor's kernels alone."""
+    if query.device.type == "cpu" and attending.serves(query, key, value):
+        wide, added = computing_dtype(query.dtype), None if mask is None else attending.Added(mask)
+        delta = (gradient.to(wide) * out.to(wide)).sum(-1)
+        dq, dk, dv = (torch.zeros_like(each, dtype=wide) for each in (query, key, value))
+        asked = gradient, query, key, value, logsumexp, delta, scale
+        if attending.attend_backward(*asked, attending.Gradients(dq, dk, dv), added, _band(causal=causal)):
+            return dq.to(query.dtype), dk.to(key.dtype), dv.to(value.dtype)
     if serves_flash(query, key, value):
         mask = None if mask is None else _for_flash(mask, query, key)
         dq, dk, dv = _FLASH_BACKWARD(
@@ -129,6 +142,10 @@ def partial_backward(
     weights = (weights if mask is None else weights.add_(mask)).sub_(logsumexp.unsqueeze(-1)).exp_()
     change = (g @ v.transpose(-2, -1)).sub_((g * out.to(wide)).sum(-1, keepdim=True)).mul_(weights)
     return (change @ k).mul_(scale), (change.transpose(-2, -1) @ q).mul_(scale), weights.transpose(-2, -1) @ g
+
+
+def _band(*, causal: bool) -> attending.Band:
+    return attending.CAUSAL if causal else attending.EVERYTHING
 
 
 def _for_flash(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:

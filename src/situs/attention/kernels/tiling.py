@@ -142,7 +142,7 @@ class Tiling:
         that see none are left out."""
         blocks = []
         for tile in self.tiles:
-            first, last = self._steps(tile)
+            first, last = self.steps(tile)
             begin, end = max(0, -last), min(tile.queries, tile.keys - first)
             for query in range(begin, end, size):
                 queries = min(size, end - query)
@@ -152,9 +152,9 @@ class Tiling:
                     blocks.append(tile.part(query, queries, key, past - key))
         return blocks
 
-    def _steps(self, tile: Tile) -> tuple[int, int]:
-        """The lowest and the highest index of a key minus that of a query, in the tile, where they see each other; as
-        far apart as can be where nothing is hidden."""
+    def steps(self, tile: Tile) -> tuple[int, int]:
+        """Give the lowest and the highest index of a key minus that of a query, in the tile, where they see each other;
+        as far apart as can be where nothing is hidden."""
         first, last, ahead = 1 - tile.queries, tile.keys - 1, tile.slot_offset
         if self.causal:
             last = min(last, -ahead)
@@ -166,18 +166,18 @@ class Tiling:
 
     def hides(self, tile: Tile) -> bool:
         """Whether the causal rule, the window or the offset hides any pair of the tile."""
-        return self._steps(tile) != (1 - tile.queries, tile.keys - 1)
+        return self.steps(tile) != (1 - tile.queries, tile.keys - 1)
 
     def visible(self, tile: Tile, device: torch.device) -> Bool[Tensor, "offsets"]:
         """Tell for each offset of the tile, ascending, whether its pairs see each other."""
         steps = torch.arange(1 - tile.queries, tile.keys, device=device)
-        first, last = self._steps(tile)
+        first, last = self.steps(tile)
         return (steps >= first) & (steps <= last)
 
     def seen_offsets(self, tile: Tile) -> slice:
         """Tell which of the tile's offsets, ascending from the first, have pairs that see each other; they are
         neighbours."""
-        first, last = self._steps(tile)
+        first, last = self.steps(tile)
         end = max(0, last + tile.queries)
         return slice(min(first + tile.queries - 1, end), end)
 

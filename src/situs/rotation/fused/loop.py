@@ -24,8 +24,8 @@ from typing import Literal
 
 import torch
 
-from situs.rotation.fused.numbers import Numbers, numbers_of
-from situs.rotation.fused.program import Program, Value, size_of, whole
+from situs.compiled.numbers import Numbers, numbers_of
+from situs.compiled.program import Program, Value, size_of, whole
 
 CALL = ("cos", "sin", "thread", "threads", "tensors", "layouts")
 """What a call is given: addresses of the table and of a function that tells threads apart, how many threads and tensors

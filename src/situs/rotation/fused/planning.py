@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import math
-import os
-import sys
-import warnings
 from array import array
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -18,8 +14,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import Parameter
 
+from situs.compiled import available, give_up
+from situs.compiled.threads import team
 from situs.functional.rotation import Pairing
-from situs.rotation.fused.threads import team
 from situs.rotation.watching import is_batched, is_transformed
 
 LEAST_TASK = 1 << 15
@@ -37,18 +34,7 @@ WIDEST = 512
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
-_failure: Exception | None = None
-
-
-def available() -> bool:
-    """Whether the compiled loop can be used: llvmlite is installed and works, and SITUS_FUSED is not "0"."""
-    return _failure is None and _wanted()
-
-
-@cache
-def _wanted() -> bool:
-    asked = os.environ.get("SITUS_FUSED", "1") != "0"
-    return asked and sys.byteorder == "little" and importlib.util.find_spec("llvmlite") is not None
+__all__ = ["Plan", "available", "plan"]
 
 
 class Plan:
@@ -173,17 +159,11 @@ def _work_and_layout(
 
 def _compiled(dtype: torch.dtype, *work: Any) -> int | None:
     """The loop for this kind of work; None where this machine or its LLVM cannot, which is said once."""
-    global _failure
     try:
+        from situs.compiled.program import converts_halves
         from situs.rotation.fused.loop import Work, compiled
-        from situs.rotation.fused.program import converts_halves
 
         return compiled(Work(dtype, *work)) if dtype != torch.float16 or converts_halves() else None
     except Exception as problem:
-        _failure = problem
-        warnings.warn(
-            f"situs[fast] must compile its loop with llvmlite 0.45 or newer, since rotary runs fastest so; got "
-            f"{type(problem).__name__}: {problem}. Tensor operations are used instead; SITUS_FUSED=0 leaves this out.",
-            stacklevel=2,
-        )
+        give_up(problem, "rotary", "Tensor operations are")
         return None

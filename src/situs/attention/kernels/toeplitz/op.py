@@ -130,8 +130,11 @@ def _strided_backward(
     query, key, value, bias, by_key_head = _grouped(given, tiling)
     shape, where = query.shape[:3], (settings.lowest, settings.scale, by_key_head)
     gradient, out, logsumexp = gradient.reshape(*shape, -1), out.reshape(*shape, -1), logsumexp.reshape(shape)
-    dbias = None
-    if "bias" in wanted or not serves_flash(query, key, value):
+    dbias, of_bias = None, "bias" in wanted
+    found = strided.compiled_backward(gradient, query, key, value, bias, out, logsumexp, *where, of_bias=of_bias)
+    if found is not None:
+        dq, dk, dv, dbias = found
+    elif of_bias or not serves_flash(query, key, value):
         dq, dk, dv, dbias = strided.backward(gradient, query, key, value, bias, out, logsumexp, *where)
     else:
         dq, dk, dv = strided.flash_backward(gradient, query, key, value, bias, out, logsumexp, *where)

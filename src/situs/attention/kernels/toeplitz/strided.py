@@ -26,6 +26,7 @@ from torch import Tensor
 from situs.attention.kernels.cutting import at_once, by_rows_and_heads
 from situs.attention.kernels.softmax import Scratch, finite, merge_, partial, partial_backward, sees_any
 from situs.attention.kernels.tiling import EVERY, Tile, Tiling, meets_each_query_once, offsets_of
+from situs.compiled import attending
 
 # Queries of a tile: few waste less above the diagonal, many let the kernel work in larger tiles of its own.
 QUERIES, MANY_QUERIES, LONG = 256, 768, 6144
@@ -44,6 +45,10 @@ def forward(
     tiling: Tiling,
 ) -> tuple[Float[Tensor, "batch heads query value_dim"], Float[Tensor, "batch heads query"]]:
     """Output and log-sum-exp. Queries are reversed a tile at a time, here and below, which stays in the cache."""
+    if attending.serves(query, key, value):
+        found = _compiled_forward(query, key, value, bias, lowest, scale, tiling)
+        if found is not None:
+            return found
     tiles, bias_of = _tiles(tiling), tiling.masked(bias, lowest)
 
     def attend_tile(tile: Tile) -> tuple[Tensor, Tensor]:
@@ -66,6 +71,65 @@ def forward(
         tile.of_queries(out).copy_(found[0])
         tile.of_queries(logsumexp).copy_(found[1])
     return out, finite(logsumexp)
+
+
+def _compiled_forward(
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor, lowest: int, scale: float, tiling: Tiling
+) -> tuple[Tensor, Tensor] | None:
+    """The same by a compiled loop, which reads biases backwards from query to query, and leaves out what is hidden."""
+    out = query.new_zeros(*query.shape[:3], value.shape[-1])
+    logsumexp = torch.full(query.shape[:3], -math.inf, dtype=bias.dtype, device=query.device)
+    once = meets_each_query_once(tiling.tiles)
+    for tile in tiling.tiles:
+        own = tile.of_queries(query), tile.of_keys(key), tile.of_keys(value)
+        found = attending.attend(*own, scale, _added(bias, tile, lowest), attending.Band(*tiling.steps(tile)))
+        if found is None:
+            return None
+        if len(tiling.tiles) == 1 and found[0].shape == out.shape:
+            return found[0], finite(found[1])
+        if once:
+            tile.of_queries(out).copy_(found[0])
+            tile.of_queries(logsumexp).copy_(found[1])
+        else:
+            merge_(tile.of_queries(out), tile.of_queries(logsumexp), *found)
+    return out, finite(logsumexp)
+
+
+def compiled_backward(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    lowest: int,
+    scale: float,
+    tiling: Tiling,
+    *,
+    of_bias: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None] | None:
+    """Gradients by a compiled loop, the bias' too where it is wanted; None where there is none."""
+    if not attending.serves(query, key, value):
+        return None
+    wide = bias.dtype
+    delta = (gradient.to(wide) * out.to(wide)).sum(-1)
+    dq, dk, dv = (torch.zeros_like(each, dtype=wide) for each in (query, key, value))
+    dbias = bias.new_zeros(*query.shape[:2], bias.shape[-1]) if of_bias else None  # heads are worked on side by side
+    for tile in tiling.tiles:
+        wanted = None if dbias is None else _added(dbias, tile, lowest)
+        into = attending.Gradients(tile.of_queries(dq), tile.of_keys(dk), tile.of_keys(dv), wanted)
+        given = tile.of_queries(gradient), tile.of_queries(query), tile.of_keys(key), tile.of_keys(value)
+        sums = tile.of_queries(logsumexp), tile.of_queries(delta)
+        band = attending.Band(*tiling.steps(tile))
+        if not attending.attend_backward(*given, *sums, scale, into, _added(bias, tile, lowest), band):
+            return None
+    dbias = None if dbias is None else dbias.sum_to_size(bias.shape)
+    return dq.to(query.dtype), dk.to(key.dtype), dv.to(value.dtype), dbias
+
+
+def _added(bias: Tensor, tile: Tile, lowest: int) -> attending.Added:
+    return attending.Added(_of_rows(bias, tile)[..., offsets_of(tile, lowest)], by_offset=True)
 
 
 def flash_backward(

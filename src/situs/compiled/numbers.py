@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from llvmlite import ir
 
-from situs.rotation.fused.program import DOUBLE, FLOAT, HALF, INT16, INT32, Program, Value, like, size_of
+from situs.compiled.program import DOUBLE, FLOAT, HALF, INT16, INT32, Program, Value, like, size_of
 
 
 class Numbers:

@@ -1,4 +1,4 @@
-"""A program for LLVM: its builder, with the loops, vectors and memory that the rotation needs."""
+"""A program for LLVM: its builder, with loops, vectors and memory."""
 
 from __future__ import annotations
 
@@ -39,21 +39,46 @@ class Program:
         addresses = {name: self.build.gep(address, [whole(index)]) for index, name in enumerate(names)}
         return {name: self.build.load(each) for name, each in addresses.items()}
 
+    def moved(self, address: Value, count: Value | int, step: Value | int = 1) -> Value:
+        """An address so many steps on, in bytes."""
+        if isinstance(count, int) and isinstance(step, int):
+            return self.build.add(address, whole(count * step))
+        far = self.build.mul(*(whole(each) if isinstance(each, int) else each for each in (count, step)))
+        return self.build.add(address, far)
+
+    def rounded_up(self, number: Value, size: int) -> Value:
+        """The next multiple, of a number of 0 or more."""
+        size_up = self.build.add(number, whole(size - 1))
+        return self.build.mul(self.build.udiv(size_up, whole(size)), whole(size))
+
     def least(self, one: Value, other: Value) -> Value:
         """The smaller of two whole numbers."""
         return self.build.select(self.build.icmp_signed("<", one, other), one, other)
 
+    def greatest(self, one: Value, other: Value) -> Value:
+        """The greater of two whole numbers."""
+        return self.build.select(self.build.icmp_signed(">", one, other), one, other)
+
     def load(self, kind: Any, width: int, address: Value, offset: int, *, align: int | None = None) -> Value:
         """A vector; the offset is in bytes, and addresses are multiples of ``align``, or of a number's size."""
-        pointer = self._pointer(ir.VectorType(kind, width), address, offset)
+        pointer = self.pointer(ir.VectorType(kind, width), address, offset)
         return self.build.load(pointer, align=align or size_of(kind))
+
+    def load_one(self, kind: Any, address: Value, offset: int = 0) -> Value:
+        """A single number; the offset is in bytes."""
+        return self.build.load(self.pointer(kind, address, offset), align=size_of(kind))
+
+    def store_one(self, number: Value, address: Value, offset: int = 0) -> None:
+        """The inverse of ``load_one``."""
+        self.build.store(number, self.pointer(number.type, address, offset), align=size_of(number.type))
 
     def store(self, vector: Value, address: Value, offset: int, *, align: int | None = None) -> None:
         """The inverse of ``load``."""
-        pointer = self._pointer(vector.type, address, offset)
+        pointer = self.pointer(vector.type, address, offset)
         self.build.store(vector, pointer, align=align or size_of(vector.type.element))
 
-    def _pointer(self, kind: Any, address: Value, offset: int) -> Value:
+    def pointer(self, kind: Any, address: Value, offset: int) -> Value:
+        """An address as that of what has this type."""
         return self.build.inttoptr(self.build.add(address, whole(offset)), kind.as_pointer())
 
     def shuffle(self, one: Value, other: Value, order: Sequence[int]) -> Value:
@@ -75,6 +100,31 @@ class Program:
         self.build.position_at_end(after)
 
     @contextmanager
+    def each_with(
+        self, first: Value, last: Value, values: Sequence[Value], step: int = 1
+    ) -> Iterator[tuple[Value, list[Value]]]:
+        """A loop that hands values on: its body changes the list, which holds what the last round left in the end."""
+        before, body, after = self.build.block, self.build.append_basic_block(), self.build.append_basic_block()
+        self.build.cbranch(self.build.icmp_signed("<", first, last), body, after)
+        self.build.position_at_end(body)
+        index = self.build.phi(INT64)
+        index.add_incoming(first, before)
+        handed = [self.build.phi(value.type) for value in values]
+        found: list[Value] = list(handed)
+        yield index, found
+        following, end = self.build.add(index, whole(step)), self.build.block
+        index.add_incoming(following, end)
+        self.build.cbranch(self.build.icmp_signed("<", following, last), body, after)
+        self.build.position_at_end(after)
+        for number, value in enumerate(values):
+            handed[number].add_incoming(value, before)
+            handed[number].add_incoming(found[number], end)
+            left = self.build.phi(value.type)
+            left.add_incoming(value, before)
+            left.add_incoming(found[number], end)
+            found[number] = left
+
+    @contextmanager
     def each_task(self, tasks: Value, taken: Value, threads: Value, own: Value) -> Iterator[Value]:
         """A loop over the tasks that no thread has taken: a thread's own share, then what others have left of theirs.
         At an address lies for each thread how many of its share are taken."""
@@ -94,6 +144,10 @@ class Program:
             yield task
             self.build.branch(take)
             self.build.position_at_end(after)
+
+    def ticket(self, address: Value) -> Value:
+        """Add 1 to what lies there; give what it was, to one thread only."""
+        return self.build.atomic_rmw("add", address, whole(1), "monotonic")
 
     def number_from(self, function: Value) -> Value:
         """What the function at an address says; 0 if the address is 0."""
