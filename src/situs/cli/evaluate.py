@@ -90,7 +90,7 @@ def add_commands(commands: Commands) -> None:
         help="only write table, figures and report again, there or to --out, from DIR/records.json, or from the trials "
         "that are finished if the evaluation was stopped; needs no model, and goes with --json and no other option",
     )
-    evaluate.set_defaults(run=run, cure=partial(cure, evaluate), changed=partial(changed, evaluate))
+    evaluate.set_defaults(run=run, changed=partial(changed, evaluate))
 
 
 def run(options: argparse.Namespace) -> int:

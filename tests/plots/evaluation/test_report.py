@@ -15,6 +15,7 @@ from rich.console import Console
 from situs.cli.evaluate_display import show
 from situs.lab.evaluating.advice import advise, headline
 from situs.lab.evaluating.summary import Summary
+from situs.lab.scores import at
 from situs.plots.evaluation.figures import figures
 from situs.plots.evaluation.report import report_html
 from situs.plots.evaluation.tables import grids, table_csv
@@ -98,6 +99,28 @@ def test_advice_prefers_what_ties_with_the_released_model_and_says_what_short_te
     assert alone.sentences[0] == "Use the model as it is: no scaling is better at 4×."
     found = headline(summary_of(make_records(tasks=("passkey",))))
     assert found.startswith("yarn has most answers right at 4× (512 tokens)")
+
+
+def test_a_model_that_guesses_by_how_often_tokens_occur_is_told() -> None:
+    records = make_records(failing=False)
+    base = at(summary_of(records).rows[0].scores["text"].levels, records.base)
+    assert base is not None
+    for guessed, told in ((base.mean - 0.1, True), (base.mean + 0.1, False)):
+        text = replace(records.text, guessed=guessed)
+        advice = advise(summary_of(replace(records, text=text)))
+        assert advice is not None
+        assert (
+            f"These numbers do not tell scalings apart: at {records.base:,} tokens the released model has a loss of "
+            f"{base.mean:.2f}, where guessing each token by how often it occurs in the text has {guessed:.2f}. The "
+            f"model was not trained, or not on such text, or the tokenizer is that of another." in advice.sentences
+        ) == told
+
+
+def test_scalings_that_are_refused_for_one_reason_share_a_sentence() -> None:
+    records = replace(
+        make_records(), refused={"longrope": "no list.", "llama3": "no rotation.", "yarn": "no rotation."}
+    )
+    assert records.refusals == {"longrope": "no list.", "llama3, yarn": "no rotation."}
 
 
 def test_a_headline_says_that_no_scaling_is_better_where_the_released_model_ties(

@@ -43,7 +43,12 @@ def advise(summary: Summary) -> Advice | None:
         said.append(f"No configuration says {first.row.name}: {own.code}.")
         if sayable is not None:
             said.append(f"The best that one says is {sayable.row.name}, {_behind(summary, sayable)}.")
-    said += [*_expected(summary, first), *(f"{note}." for note in own.notes), *_unmeasured(summary)]
+    said += [
+        *_expected(summary, first),
+        *(f"{note}." for note in own.notes),
+        *_unmeasured(summary),
+        *_unlearned(summary),
+    ]
     name = "" if sets is None else sets.row.name
     return Advice(first.row.name, tuple(said), name, chosen[name].settings if name else "", own.code)
 
@@ -135,6 +140,21 @@ def _unmeasured(summary: Summary) -> list[str]:
     names = [row.name for row in summary.ranking.rest if row.refused is None]
     have = "has" if len(names) == 1 else "have"
     return [f"{_listed(names)} {have} no result at {summary.longest:,} tokens, and may be better."] if names else []
+
+
+def _unlearned(summary: Summary) -> list[str]:
+    """Say that the model predicts no better than a guess by how often tokens occur: then nothing can be compared."""
+    text, row = summary.records.text, next((row for row in summary.rows if row.name == NONE), None)
+    scores = None if row is None else row.scores.get("text")
+    base = None if scores is None else at(scores.levels, summary.base)
+    if base is None or text.guessed is None or base.mean < text.guessed:
+        return []
+    why = "its tokenizer is missing" if text.unit == "byte" else "the tokenizer is that of another"
+    return [
+        f"These numbers do not tell scalings apart: at {summary.base:,} tokens the released model has a loss of "
+        f"{base.mean:.2f}, where guessing each {text.unit} by how often it occurs in the text has {text.guessed:.2f}. "
+        f"The model was not trained, or not on such text, or {why}."
+    ]
 
 
 def _listed(names: list[str]) -> str:
