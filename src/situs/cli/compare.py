@@ -89,7 +89,7 @@ def add_commands(commands: Commands) -> None:
         help="only write table, figures and report again, there or to --out, from DIR/records.json, or from the trials "
         "that are finished if the comparison was stopped; goes with --json, and with no other option",
     )
-    compare.set_defaults(run=run, cure=partial(cure, compare), changed=partial(changed, compare))
+    compare.set_defaults(run=run, changed=partial(changed, compare))
 
 
 def cure(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
