@@ -98,8 +98,9 @@ def cure(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
     known = [option for action in parser._actions for option in action.option_strings if option.startswith("--")]
     if not word.startswith("-"):
         return f". Encodings are given with --encodings {word}" if "--encodings" in known else ""
-    near = [option for option in known if option.startswith(word)] or difflib.get_close_matches(word, known, n=1)
-    return f". Did you mean {near[0]}?" if near else ""
+    begins = word if word.startswith("--") else f"-{word}"
+    near = [option for option in known if option.startswith(begins)] or difflib.get_close_matches(word, known, n=1)
+    return f". Did you mean {' or '.join(near)}?" if near else ""
 
 
 def changed(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
