@@ -39,7 +39,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         rest = [each for each in rest if each not in options.options]
     if rest:
         command: argparse.ArgumentParser = commands.choices[options.command]
-        command.error(f"unrecognized arguments: {' '.join(rest)}{compare.cure(command, rest)}")
+        command.error(f"unrecognized arguments: {' '.join(rest)}{compare.cure(command, rest, options)}")
     try:
         status: int = options.run(options)
         sys.stdout.flush()

@@ -92,10 +92,12 @@ def add_commands(commands: Commands) -> None:
     compare.set_defaults(run=run, changed=partial(changed, compare))
 
 
-def cure(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
-    """Say what may have been meant by arguments that the command does not know."""
+def cure(parser: argparse.ArgumentParser, unknown: Sequence[str], options: argparse.Namespace) -> str:
+    """Say what may have been meant by arguments that the command does not know; ``options`` are those it does."""
     word = unknown[0].partition("=")[0]
     known = [option for action in parser._actions for option in action.option_strings if option.startswith("--")]
+    if not word.startswith("-") and any(getattr(options, name, None) is not None for name in ("encodings", "tasks")):
+        return ". Names are separated by commas, without spaces"
     if not word.startswith("-"):
         return f". Encodings are given with --encodings {word}" if "--encodings" in known else ""
     begins = word if word.startswith("--") else f"-{word}"
