@@ -112,7 +112,7 @@ def test_a_model_that_guesses_by_how_often_tokens_occur_is_told() -> None:
         assert (
             f"These numbers do not tell scalings apart: at {records.base:,} tokens the released model has a loss of "
             f"{base.mean:.2f}, where guessing each token by how often it occurs in the text has {guessed:.2f}. The "
-            f"model was not trained, or not on such text, or the tokenizer is that of another." in advice.sentences
+            f"model was not trained, or not on such text, or the tokenizer is another model's." in advice.sentences
         ) == told
 
 
@@ -142,6 +142,32 @@ def test_a_headline_says_that_no_scaling_is_better_where_the_released_model_ties
     assert headline(found) == (
         "No scaling is better at 4× (512 tokens) than the model as it was released, which has 88 % right"
     )
+
+
+@pytest.mark.parametrize(("gain", "scaling"), [(0.005, "none"), (0.015, "yarn")])
+def test_a_gain_that_does_not_matter_is_no_reason_for_a_scaling(gain: float, scaling: str) -> None:
+    records = without(make_records(failing=False), "self-extend", "ntk", "linear")
+    scores = {
+        r.trial.length: r.outcome.scores for r in records.trials if (r.trial.scaling, r.trial.task) == ("none", "text")
+    }
+    trials = []
+    for record in records.trials:
+        if (record.trial.scaling, record.trial.task) == ("yarn", "text"):
+            lower = [score - gain for score in scores[record.trial.length] or []]
+            record = replace(record, outcome=replace(record.outcome, scores=lower))
+        trials.append(record)
+    found = summary_of(replace(records, trials=trials))
+    assert found.entries[0].row.name == "yarn"
+    assert not found.entries[1].ties
+    best = advise(found)
+    assert best is not None
+    assert best.scaling == scaling
+    if scaling == "none":
+        assert best.sentences[0] == "Use the model as it is: no scaling is better by 0.01 nats at 4×."
+        assert headline(found) == (
+            "No scaling is better by 0.01 nats at 4× (512 tokens) than the model as it was released, which has a loss "
+            "of 3.40"
+        )
 
 
 def test_settings_that_must_go_for_those_to_be_pasted_are_named(tmp_path: Path) -> None:
