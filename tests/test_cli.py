@@ -44,6 +44,30 @@ def test_list_prints_a_line_for_every_encoding(capsys: pytest.CaptureFixture[str
     assert "shaw            score and value  learned  q_i . (k_j + a[clip(j - i)])" in "\n".join(lines)
 
 
+@pytest.mark.parametrize("width", [45, 60, 80, 120, 400])
+@pytest.mark.parametrize("asked", [["list"], ["show", "rotary"], ["show", "shaw"]])
+def test_lists_fit_the_terminal_and_break_between_words_alone(
+    asked: list[str], width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main(asked) == 0
+    whole = capsys.readouterr().out  # which no terminal shows
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert main(asked) == 0
+    fitted = capsys.readouterr().out
+    assert all(len(line) <= width or len(line.split()) == 1 for line in fitted.splitlines())
+    assert set(whole.split()) - {"name", "acts", "on", "formula"} <= set(fitted.split())
+    assert (fitted == whole) == (max(map(len, whole.splitlines())) <= width)
+
+
+def test_unknown_arguments_are_refused_with_the_usage_of_their_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["extend", "config.json", "--targett=512"])
+    said = capsys.readouterr().err
+    assert said.startswith("usage: situs extend ")
+    assert said.endswith("situs extend: error: unrecognized arguments: --targett=512. Did you mean --target?\n")
+
+
 @pytest.mark.parametrize("asked", ["list", "--version", "golden --help"])
 def test_a_reader_may_stop_before_the_end(asked: str) -> None:
     """As ``situs list | head`` does."""

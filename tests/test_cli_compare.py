@@ -174,6 +174,10 @@ def test_numbers_that_are_none_are_refused_by_the_parser(capsys: pytest.CaptureF
         (["--seed=3"], "unrecognized arguments: --seed=3. Did you mean --seeds?"),
         (["--trian-length", "3"], "unrecognized arguments: --trian-length 3. Did you mean --train-length?"),
         (["alibi"], "unrecognized arguments: alibi. Encodings are given with --encodings alibi"),
+        (
+            ["--encodings", "alibi", "rotary"],
+            "unrecognized arguments: rotary. Names are separated by commas, without spaces",
+        ),
         (["--nothing-like-it"], "unrecognized arguments: --nothing-like-it"),
     ],
 )

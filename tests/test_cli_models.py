@@ -124,6 +124,19 @@ def test_what_cannot_be_done_is_told_and_nothing_is_written(
     assert json.loads((here / "config.json").read_text()) == QWEN
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_weights_in_place_of_a_configuration_are_named(
+    name: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "model").mkdir()
+    (here / "model" / name).write_bytes(b"\x08\0\0\0\0\0\0\0\xa1")
+    assert main(["inspect", f"model/{name}"]) == 2
+    assert capsys.readouterr().err == (
+        f"situs inspect: source must be a configuration; got 'model/{name}', which holds weights. Give the config.json "
+        f"beside it, or its folder: 'model'.\n"
+    )
+
+
 @pytest.mark.parametrize("target", ["0", "-4", "many", "4.5"])
 def test_targets_that_count_no_tokens_are_refused(target: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:

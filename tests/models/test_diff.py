@@ -57,9 +57,17 @@ def test_a_magnitude_matters_from_the_first_position_on() -> None:
 
 def test_another_pairing_matters_from_position_1_on() -> None:
     (found,) = diff(LLAMA, {**LLAMA, "model_type": "cohere"}).differences
-    assert found.fields["pairing"] == ("none", "interleaved")
+    assert found.fields["pairing"] == ("halves", "interleaved")
     assert found.rotated is not None
     assert set(found.rotated.since.values()) == {1}
+    lines = str(diff(LLAMA, {**LLAMA, "situs_pairing": "interleaved"})).splitlines()
+    assert lines == [
+        "layers 0-3",
+        "  pairing: halves and interleaved",
+        "  matters in every dtype from position 1 on",
+        "  other channels are rotated together: the same weights give other scores at",
+        "    every distance but 0",
+    ]
 
 
 def test_differences_are_the_same_from_both_sides() -> None:

@@ -38,8 +38,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         options.options += [each for each in rest if "=" in each and not each.startswith("-")]
         rest = [each for each in rest if each not in options.options]
     if rest:
-        cure = options.cure(rest) if hasattr(options, "cure") else ""
-        parser.error(f"unrecognized arguments: {' '.join(rest)}{cure}")
+        command: argparse.ArgumentParser = commands.choices[options.command]
+        command.error(f"unrecognized arguments: {' '.join(rest)}{compare.cure(command, rest, options)}")
     try:
         status: int = options.run(options)
         sys.stdout.flush()

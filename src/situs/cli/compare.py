@@ -89,17 +89,20 @@ def add_commands(commands: Commands) -> None:
         help="only write table, figures and report again, there or to --out, from DIR/records.json, or from the trials "
         "that are finished if the comparison was stopped; goes with --json, and with no other option",
     )
-    compare.set_defaults(run=run, cure=partial(cure, compare), changed=partial(changed, compare))
+    compare.set_defaults(run=run, changed=partial(changed, compare))
 
 
-def cure(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
-    """Say what may have been meant by arguments that the command does not know."""
+def cure(parser: argparse.ArgumentParser, unknown: Sequence[str], options: argparse.Namespace) -> str:
+    """Say what may have been meant by arguments that the command does not know; ``options`` are those it does."""
     word = unknown[0].partition("=")[0]
     known = [option for action in parser._actions for option in action.option_strings if option.startswith("--")]
+    if not word.startswith("-") and any(getattr(options, name, None) is not None for name in ("encodings", "tasks")):
+        return ". Names are separated by commas, without spaces"
     if not word.startswith("-"):
         return f". Encodings are given with --encodings {word}" if "--encodings" in known else ""
-    near = [option for option in known if option.startswith(word)] or difflib.get_close_matches(word, known, n=1)
-    return f". Did you mean {near[0]}?" if near else ""
+    begins = word if word.startswith("--") else f"-{word}"
+    near = [option for option in known if option.startswith(begins)] or difflib.get_close_matches(word, known, n=1)
+    return f". Did you mean {' or '.join(near)}?" if near else ""
 
 
 def changed(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from situs.cli.compare import add_cluster, add_outcome, changed, cure, require_cluster, whole_numbers
+from situs.cli.compare import add_cluster, add_outcome, changed, require_cluster, whole_numbers
 from situs.cli.interrupting import TerminatedError, leaving_at_ctrl_c
 from situs.cli.reporting import Reported, deliver
 
@@ -90,7 +90,7 @@ def add_commands(commands: Commands) -> None:
         help="only write table, figures and report again, there or to --out, from DIR/records.json, or from the trials "
         "that are finished if the evaluation was stopped; needs no model, and goes with --json and no other option",
     )
-    evaluate.set_defaults(run=run, cure=partial(cure, evaluate), changed=partial(changed, evaluate))
+    evaluate.set_defaults(run=run, changed=partial(changed, evaluate))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -196,8 +196,8 @@ def _evaluate(options: argparse.Namespace, folder: Path, watcher: Any) -> Evalua
         asked = plan(planning, source, team, timeout=timeout)
         for remark in asked.remarks:
             watcher.remark(remark)
-        for name, reason in asked.refused.items():
-            watcher.remark(f"{name} cannot be measured: {reason}")
+        for names, reason in asked.refusals.items():
+            watcher.remark(f"{names} cannot be measured: {reason}")
         _require_own(folder, asked)
         return evaluate(
             asked,

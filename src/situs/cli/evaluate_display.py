@@ -179,7 +179,7 @@ def _cell(scores: Scores | None, key: Key, length: int, form: Callable[[Point], 
 
 def _remarks(summary: Summary) -> list[str]:
     """Say what has no result, what to use, and what to set for it."""
-    said = [f"{row.name} cannot be measured: {row.refused}" for row in summary.rows if row.refused is not None]
+    said = [f"{names} cannot be measured: {reason}" for names, reason in summary.records.refusals.items()]
     said += [first_line(problem) for row in summary.rows for problem in row.problems]
     said += not_run(summary)
     advice = advise(summary)

@@ -6,7 +6,10 @@ import argparse
 import contextlib
 import inspect
 import json
-from collections.abc import Mapping
+import shutil
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import situs
@@ -16,6 +19,10 @@ from situs.registry.families import FAMILIES
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+BESIDE = 75
+"""Columns of a terminal from which formulas stand beside names; in narrower ones they stand below."""
 
 
 def add_commands(commands: Commands) -> None:
@@ -48,15 +55,47 @@ def run_list(options: argparse.Namespace) -> int:
         keys = ("name", "class", "place", "learned", "paper", "formula")
         print(json.dumps([dict(zip(keys, (name, *row), strict=True)) for name, row in rows.items()], indent=2))
         return 0
-    width, places = max(map(len, rows)), max(len(place) for _, place, *_ in rows.values())
-    print(f"{'name':<{width}}  {'acts on':<{places}}  {'':<7}  formula")
-    for name, (_, place, learned, _, formula) in rows.items():
-        print(f"{name:<{width}}  {place:<{places}}  {'learned' if learned else '':<7}  {formula}")
-    print("\nScalings of rotary (w_i: frequency of pair i, s: factor, L: length of the text, L0: of those trained on)")
-    width = max(map(len, SCALINGS))
-    for name, each in SCALINGS.items():
-        print(f"rotary+{name:<{width}}  {each.formula}")
+    told = [(name, place, "learned" * learned, formula) for name, (_, place, learned, _, formula) in rows.items()]
+    width = _width()
+    if width is None or width >= BESIDE:
+        _print_rows([("name", "acts on", "", "formula"), *told])
+    else:
+        for head, (*_, formula) in zip(_rows([row[:3] for row in told], width), told, strict=True):
+            print(head)
+            _print(formula, "  ")
+    print()
+    _print("Scalings of rotary (w_i: frequency of pair i, s: factor, L: length of the text, L0: of those trained on)")
+    _print_rows([(f"rotary+{name}", each.formula) for name, each in SCALINGS.items()])
     return 0
+
+
+def _width() -> int | None:
+    """The columns of the terminal; None where a program or a file gets the lines, which are then left whole."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _print_rows(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows as a table, whose long cells go on in the next line where the terminal has no room."""
+    print("\n".join(_rows(rows, _width())))
+
+
+def _rows(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    from situs.models.wrapping import tabled
+
+    return ["\n".join(lines) for lines in tabled(rows, sys.maxsize if width is None else width)]
+
+
+def _print(text: str, head: str = "") -> None:
+    """Print a text behind its head, below which it goes on where the terminal has no room."""
+    width = _width()
+    if width is None:
+        print(head + text)
+        return
+    told = textwrap.wrap(
+        text, max(width, len(head) + 20), initial_indent=head, subsequent_indent=" " * len(head),
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+    print("\n".join(told or [head]))
 
 
 def run_show(options: argparse.Namespace) -> int:
@@ -68,26 +107,28 @@ def run_show(options: argparse.Namespace) -> int:
         print(json.dumps(facts, indent=2))
         return 0
     called = "" if options.name == entry.name else f"{options.name} is "
-    print(f"{called}{entry.name}{': ' if facts['summary'] else ''}{facts['summary']}\n")
+    _print(f"{called}{entry.name}{': ' if facts['summary'] else ''}{facts['summary']}")
+    print()
     for label in ("class", "place", "paper", "formula"):
-        print(f"{label:<8} {facts[label] or 'not registered'}")
-    print(f"{'learned':<8} {learned_in_words(facts['learned'])}")
+        _print(facts[label] or "not registered", f"{label:<9}")
+    _print(learned_in_words(facts["learned"]), "learned  ")
     for number, (whose, choice) in enumerate(facts["dialects"].items()):
-        print(f"{'' if number else 'dialects':<8} {whose}: {choice}")
+        _print(f"{whose}: {choice}", " " * 9 if number else "dialects ")
     rows = {each.models: each for each in FAMILIES}
     for number, (models, call) in enumerate(facts["models"].items()):
-        print(f"{'' if number else 'models':<8} {models}:\n{'':<11}{call}")
+        _print(f"{models}:", " " * 9 if number else "models   ")
+        _print(call, " " * 11)
         if rows[models].attend:
-            print(f"{'':<11}attend(..., {rows[models].attend})")
+            _print(f"attend(..., {rows[models].attend})", " " * 11)
         if rows[models].note:
-            print(f"{'':<11}note: {rows[models].note}")
+            _print(f"note: {rows[models].note}", " " * 11)
     print("\noptions" if facts["options"] else "\nno options")
     width = max((len(option["name"]) for option in facts["options"]), default=0)
     for option in facts["options"]:
         default = "required" if option["required"] else f"default {option['default']}"
-        print(f"  {option['name']:<{width}}  {default}")
+        _print(default, f"  {option['name']:<{width}}  ")
         if option["meaning"]:
-            print(f"  {'':<{width}}    {option['meaning']}")
+            _print(option["meaning"], " " * (width + 6))
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,15 @@ from situs.cli.interrupting import stop_printing
 W = TypeVar("W")
 KEPT = ("--report", "--out", "--json")
 """Options that a report goes with."""
+
+
+def _writer(file: Path) -> str:
+    """Tell which command wrote records; "" where they do not say it."""
+    try:
+        words = json.loads(file.read_text(encoding="utf-8"))["command"].split()
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return ""
+    return words[1] if words[:1] == ["situs"] and words[1:2] in (["compare"], ["evaluate"]) else ""
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,12 @@ class Reported(Generic[W]):
             found = read_record(whole, folder / RECORDS)
             return found, folder
         except DamagedError as problem:
+            writer = _writer(folder / RECORDS)
+            if writer not in ("", self.command):
+                raise ValueError(
+                    f"--report must name a folder that situs {self.command} wrote; got {folder}, which situs {writer} "
+                    f"wrote. Use situs {writer} --report {folder}."
+                ) from problem
             raise ValueError(f"{problem} Run the {self.run} again: finished trials are kept.") from problem
         except OSError as problem:
             raise ValueError(self._nothing(folder)) from problem

@@ -23,6 +23,7 @@ from situs.lab.records import Measure
 DRAWS = 1000
 HOLDS = 0.05  # nats per token
 FINDS = 0.9  # of the answers
+LEVEL = 0.01  # nats; differences of losses below it do not matter
 LOSS: Measure = "loss"
 ACCURACY: Measure = "accuracy"
 NO_RESULT = "no result"

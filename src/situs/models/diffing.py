@@ -29,6 +29,8 @@ HEADS = {
     "values": "channels of a value",
     "latent": "cached channels",
 }
+UNSAID = {("Rotary", "pairing"): "halves", ("LeRoPE", "pairing"): "interleaved", ("Rotary", "channels"): "leading"}
+"""What options are where a layer does not say them, of those whose default has a name."""
 SAME = 1e-12
 """Numbers that differ by less, relatively, are the same: they were computed in another order."""
 
@@ -49,6 +51,8 @@ class Rotated:
     """Where that is."""
     since: Mapping[str, int | None]
     """By dtype, the position from which on it matters; None where it does not within the length."""
+    elsewhere: bool = False
+    """Whether other channels are rotated together, so that all scores of the same weights are others."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +192,8 @@ def _options(a: Call, b: Call) -> Iterator[tuple[str, tuple[str, str]]]:
     for name in dict.fromkeys((*ours, *theirs)):
         one, other = ours.get(name), theirs.get(name)
         if one != other:
-            yield (name if a.cls in ROTATIONS else f"{a.cls} {name}"), (_option(one), _option(other))
+            told = (_option(UNSAID.get((a.cls, name)) if each is None else each) for each in (one, other))
+            yield (name if a.cls in ROTATIONS else f"{a.cls} {name}"), (next(told), next(told))
 
 
 def _option(value: object) -> str:
@@ -229,7 +234,7 @@ def _rotated(a: Rotation | None, b: Rotation | None, one: Layer, other: Layer, l
         since = starts if first < length else since
         ends = (move(distances_within(span)) for move in moves)
         angle = max(angle, float(max(map(abs, a.frequencies)) * (next(ends) - next(ends)).abs().max()))
-    return Rotated(spans(tuple(pairs)), relative, angle, change.score, change.distance, since)
+    return Rotated(spans(tuple(pairs)), relative, angle, change.score, change.distance, since, elsewhere)
 
 
 def _chunks(layer: Layer) -> Call | None:
@@ -274,6 +279,10 @@ def _lines(each: Difference, length: int) -> Iterator[tuple[str, str]]:
     else:
         told = (f"{_from(since, length)} in {name}" for name, since in rotated.since.items())
         yield f"matters from position {', '.join(told)}", "  "
+    if rotated.elsewhere:
+        yield "other channels are rotated together: the same weights give other scores at every distance but 0", "  "
+        if not (rotated.angle or rotated.score):
+            return
     yield (
         f"within {length:,} tokens angles differ by up to {_radians(rotated.angle)} rad, scores by up to "
         f"{rotated.score:.2g} (at distance {rotated.distance:,}; a token with itself has 1)",

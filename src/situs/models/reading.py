@@ -105,7 +105,11 @@ def read_config(
         "situs_pairing", choices=("halves", "interleaved"), reason="channels are paired one way or the other"
     )
     if pairing is not None:
-        found = replace(found, layers=tuple(layer.paired(pairing) for layer in found.layers))
+        layers = tuple(layer.paired(pairing) for layer in found.layers)
+        if layers != found.layers:
+            alone = "only Situs reads it; transformers, vLLM and llama.cpp pair channels otherwise in this model type, "
+            note = Note(view.name("situs_pairing"), f"{alone}and run these weights wrong")
+            found = replace(found, layers=layers, notes=(*found.notes, note))
     verified = name in READERS or name in FAMILIES or bool(submodels)
     notes = tuple(_unread(view, name, verified=verified))
     parts = {**found.submodels, **submodels}

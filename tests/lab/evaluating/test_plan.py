@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+import situs.huggingface
 from situs.cli import main
 from situs.lab.evaluating import plan as planning
 from situs.lab.evaluating.budget import Speed
@@ -335,6 +336,45 @@ def test_a_model_that_reads_by_an_encoder_is_refused(tmp_path: Path) -> None:
         "measured so; got bart with an encoder.",
     ):
         make_plan(saved(hf.BartForConditionalGeneration(config), tmp_path / "bart"), original=64)
+
+
+def test_a_model_whose_tokens_see_later_ones_is_refused(tmp_path: Path) -> None:
+    sizes = {"vocab_size": 256, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = hf.BertConfig(**sizes, intermediate_size=16, max_position_embeddings=64)
+    folder = saved(hf.BertForMaskedLM(config), tmp_path / "bert")
+    with raises_exactly(
+        ValueError,
+        "MODEL_DIR must hold a model that predicts the next token from those before it alone, since its loss is "
+        "measured so; got bert, whose tokens see those after them.",
+    ):
+        make_plan(folder, original=32)
+    decoder = changed(folder, tmp_path / "decoder", is_decoder=True)
+    assert make_plan(decoder, original=32, lengths=(1, 2), windows=2, tasks="text", scalings="none").trials
+
+
+def test_a_checkpoint_whose_pairing_transformers_does_not_run_is_refused(random_model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "converted"
+    situs.huggingface.convert(random_model, folder, pairing="interleaved")
+    with raises_exactly(
+        ValueError,
+        f"MODEL_DIR must have the pairing that transformers rotates by, since the model runs there; got "
+        f"{str(folder)!r}, which was converted to 'interleaved'. Evaluate the checkpoint that it was made from, whose "
+        f"positions are the same, or convert it back with situs convert.",
+    ):
+        make_plan(folder)
+
+
+def test_inspect_says_that_only_situs_reads_the_pairing_of_a_converted_checkpoint(
+    random_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    situs.huggingface.convert(random_model, tmp_path / "converted", pairing="interleaved")
+    assert main(["inspect", str(tmp_path / "converted")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    note = (
+        "note: situs_pairing: only Situs reads it; transformers, vLLM and llama.cpp pair channels otherwise in this "
+        "model type, and run these weights wrong"
+    )
+    assert note in said
 
 
 def test_bytes_need_256_ids(tmp_path: Path) -> None:

@@ -217,6 +217,17 @@ def test_a_report_from_damaged_records_names_the_file_and_changes_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["records.json"]
 
 
+def test_a_report_of_the_other_commands_folder_names_that_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = written(tmp_path / "out", make_records())
+    assert main(["compare", "--report", str(folder)]) == 2
+    assert capsys.readouterr().err == (
+        f"situs compare: --report must name a folder that situs compare wrote; got {folder}, which situs evaluate "
+        f"wrote. Use situs evaluate --report {folder}.\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -269,6 +280,7 @@ def test_trials_without_a_plan_say_how_to_go_on(tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["-o"], "unrecognized arguments: -o. Did you mean --original or --out?"),
         (["--timeout=3"], "unrecognized arguments: --timeout=3. Did you mean --trial-timeout?"),
         (["model", "another"], "unrecognized arguments: another"),
     ],

@@ -15,6 +15,7 @@ from rich.console import Console
 from situs.cli.evaluate_display import show
 from situs.lab.evaluating.advice import advise, headline
 from situs.lab.evaluating.summary import Summary
+from situs.lab.scores import at
 from situs.plots.evaluation.figures import figures
 from situs.plots.evaluation.report import report_html
 from situs.plots.evaluation.tables import grids, table_csv
@@ -100,6 +101,28 @@ def test_advice_prefers_what_ties_with_the_released_model_and_says_what_short_te
     assert found.startswith("yarn has most answers right at 4× (512 tokens)")
 
 
+def test_a_model_that_guesses_by_how_often_tokens_occur_is_told() -> None:
+    records = make_records(failing=False)
+    base = at(summary_of(records).rows[0].scores["text"].levels, records.base)
+    assert base is not None
+    for guessed, told in ((base.mean - 0.1, True), (base.mean + 0.1, False)):
+        text = replace(records.text, guessed=guessed)
+        advice = advise(summary_of(replace(records, text=text)))
+        assert advice is not None
+        assert (
+            f"These numbers do not tell scalings apart: at {records.base:,} tokens the released model has a loss of "
+            f"{base.mean:.2f}, where guessing each token by how often it occurs in the text has {guessed:.2f}. The "
+            f"model was not trained, or not on such text, or the tokenizer is another model's." in advice.sentences
+        ) == told
+
+
+def test_scalings_that_are_refused_for_one_reason_share_a_sentence() -> None:
+    records = replace(
+        make_records(), refused={"longrope": "no list.", "llama3": "no rotation.", "yarn": "no rotation."}
+    )
+    assert records.refusals == {"longrope": "no list.", "llama3, yarn": "no rotation."}
+
+
 def test_a_headline_says_that_no_scaling_is_better_where_the_released_model_ties(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -119,6 +142,32 @@ def test_a_headline_says_that_no_scaling_is_better_where_the_released_model_ties
     assert headline(found) == (
         "No scaling is better at 4× (512 tokens) than the model as it was released, which has 88 % right"
     )
+
+
+@pytest.mark.parametrize(("gain", "scaling"), [(0.005, "none"), (0.015, "yarn")])
+def test_a_gain_that_does_not_matter_is_no_reason_for_a_scaling(gain: float, scaling: str) -> None:
+    records = without(make_records(failing=False), "self-extend", "ntk", "linear")
+    scores = {
+        r.trial.length: r.outcome.scores for r in records.trials if (r.trial.scaling, r.trial.task) == ("none", "text")
+    }
+    trials = []
+    for record in records.trials:
+        if (record.trial.scaling, record.trial.task) == ("yarn", "text"):
+            lower = [score - gain for score in scores[record.trial.length] or []]
+            record = replace(record, outcome=replace(record.outcome, scores=lower))
+        trials.append(record)
+    found = summary_of(replace(records, trials=trials))
+    assert found.entries[0].row.name == "yarn"
+    assert not found.entries[1].ties
+    best = advise(found)
+    assert best is not None
+    assert best.scaling == scaling
+    if scaling == "none":
+        assert best.sentences[0] == "Use the model as it is: no scaling is better by 0.01 nats at 4×."
+        assert headline(found) == (
+            "No scaling is better by 0.01 nats at 4× (512 tokens) than the model as it was released, which has a loss "
+            "of 3.40"
+        )
 
 
 def test_settings_that_must_go_for_those_to_be_pasted_are_named(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from situs.lab.evaluating.records import NONE
 from situs.lab.evaluating.scalings import extension_of, named
 from situs.lab.evaluating.summary import Row, Summary
-from situs.lab.scores import HOLDS, Entry, Point, Scores, at
+from situs.lab.scores import HOLDS, LEVEL, Entry, Point, Scores, at
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ def advise(summary: Summary) -> Advice | None:
         return None
     first = summary.entries[0]
     released = summary.released
-    if released is not None and released.ties:
+    if released is not None and _suffices(summary, released):
         first = released
     chosen = summary.records.chosen
     better = summary.entries if released is None else summary.entries[: summary.entries.index(released)]
     sayable = next((entry for entry in better if chosen[entry.row.name].settings), None)
     own = chosen[first.row.name]
-    said = [_leading(summary, first)]
+    said = [*_unlearned(summary), _leading(summary, first)]
     sets = first if own.settings else sayable if own.code else None
     if own.code:
         said.append(f"No configuration says {first.row.name}: {own.code}.")
@@ -46,6 +46,11 @@ def advise(summary: Summary) -> Advice | None:
     said += [*_expected(summary, first), *(f"{note}." for note in own.notes), *_unmeasured(summary)]
     name = "" if sets is None else sets.row.name
     return Advice(first.row.name, tuple(said), name, chosen[name].settings if name else "", own.code)
+
+
+def _suffices(summary: Summary, released: Entry[Row]) -> bool:
+    """Tell whether the released model is as good as the first, or so nearly that a scaling is not worth its cost."""
+    return released.ties or (summary.task == "text" and released.behind.mean < LEVEL)
 
 
 def instead(summary: Summary, advice: Advice) -> str:
@@ -74,10 +79,11 @@ def _headline(summary: Summary) -> str:
     first = summary.entries[0]
     where = f"at {summary.times(summary.longest)} ({summary.longest:,} tokens)"
     released = summary.released
-    if released is not None and released is not first and released.ties:
+    if released is not None and released is not first and _suffices(summary, released):
         mean = released.point.mean
         has = f"which has a loss of {mean:.2f}" if summary.task == "text" else f"which has {100 * mean:.0f} % right"
-        return f"No scaling is better {where} than the model as it was released, {has}"
+        better = "better" if released.ties else f"better by {LEVEL} nats"
+        return f"No scaling is {better} {where} than the model as it was released, {has}"
     tied = [entry.row.name for entry in summary.entries[1:] if entry.ties]
     tie = f", in a tie with {_listed(tied)}" if tied else ""
     if summary.task == "text":
@@ -91,7 +97,8 @@ def _called(name: str) -> str:
 
 def _leading(summary: Summary, first: Entry[Row]) -> str:
     if first.row.name == NONE:
-        return f"Use the model as it is: no scaling is better at {summary.times(summary.longest)}."
+        better = "better" if first.ties else f"better by {LEVEL} nats"
+        return f"Use the model as it is: no scaling is {better} at {summary.times(summary.longest)}."
     ahead = summary.released
     gain = "" if ahead is None else f"; without a scaling it is {_apart(summary, ahead)}"
     return f"Use {first.row.name} for texts of up to {summary.longest:,} tokens{gain}."
@@ -135,6 +142,21 @@ def _unmeasured(summary: Summary) -> list[str]:
     names = [row.name for row in summary.ranking.rest if row.refused is None]
     have = "has" if len(names) == 1 else "have"
     return [f"{_listed(names)} {have} no result at {summary.longest:,} tokens, and may be better."] if names else []
+
+
+def _unlearned(summary: Summary) -> list[str]:
+    """Say that the model predicts no better than a guess by how often tokens occur: then nothing can be compared."""
+    text, row = summary.records.text, next((row for row in summary.rows if row.name == NONE), None)
+    scores = None if row is None else row.scores.get("text")
+    base = None if scores is None else at(scores.levels, summary.base)
+    if base is None or text.guessed is None or base.mean < text.guessed:
+        return []
+    why = "its tokenizer is missing" if text.unit == "byte" else "the tokenizer is another model's"
+    return [
+        f"These numbers do not tell scalings apart: at {summary.base:,} tokens the released model has a loss of "
+        f"{base.mean:.2f}, where guessing each {text.unit} by how often it occurs in the text has {text.guessed:.2f}. "
+        f"The model was not trained, or not on such text, or {why}."
+    ]
 
 
 def _listed(names: list[str]) -> str:

@@ -21,6 +21,8 @@ from situs.models.training import training_of
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 HASHED_AT_ONCE = 1 << 24
+PROBED = 8
+"""Tokens of the text whose last one is changed, to see whether those before it notice."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,22 @@ def read_positions(folder: Path) -> ModelPositions:
     require_weights(folder, FOLDER)
     if not (folder / "config.json").is_file():
         raise ValueError(f"{FOLDER} must have a config.json, since it says what the model is; got {str(folder)!r}.")
-    return models.read(folder)
+    found = models.read(folder)
+    _require_own_pairing(folder, found)
+    return found
+
+
+def _require_own_pairing(folder: Path, positions: ModelPositions) -> None:
+    """Raise for a checkpoint that was converted to a pairing which transformers does not have for its model type."""
+    from situs.huggingface.pairing_settings import PAIRING_KEY
+
+    marked = positions.main.config.get(PAIRING_KEY)
+    if marked is not None:
+        raise ValueError(
+            f"{FOLDER} must have the pairing that transformers rotates by, since the model runs there; got "
+            f"{str(folder)!r}, which was converted to {marked!r}. Evaluate the checkpoint that it was made from, whose "
+            f"positions are the same, or convert it back with situs convert."
+        )
 
 
 def trained_length(positions: ModelPositions, original: int | None) -> int:
@@ -127,10 +144,12 @@ def load(folder: Path, *, positions: ModelPositions, dtype: str = "auto", device
     facts = ModelFacts(
         folder.resolve().name, hash_of(folder), config.model_type, count, positions.main.lengths.limit
     )  # fmt: skip
-    return Loaded(
+    loaded = Loaded(
         folder, model, positions, facts, str(model.dtype).removeprefix("torch."), device, size,
         tuple(sorted(info["unexpected_keys"])),
     )  # fmt: skip
+    _require_causal(loaded)
+    return loaded
 
 
 def _config(folder: Path) -> Any:
@@ -186,6 +205,22 @@ def _require_all(missing: list[str], folder: Path) -> None:
         raise ValueError(
             f"{FOLDER} must have all weights, since missing ones would be random numbers; got {str(folder)!r} without "
             f"{', '.join(missing[:3])}{more}."
+        )
+
+
+def _require_causal(loaded: Loaded) -> None:
+    """Raise where tokens see those after them, as in BERT and its kin, which transformers loads for this task too."""
+    if not loaded.vocabulary or not (loaded.positions.main.lengths.limit or PROBED) >= PROBED:
+        return
+    ids = torch.arange(1, PROBED + 1) % loaded.vocabulary
+    other = torch.cat((ids[:-1], (ids[-1:] + 1) % loaded.vocabulary))
+    with torch.no_grad():
+        first, second = (loaded.logits(each, torch.arange(PROBED - 1)) for each in (ids, other))
+    changed = float((first - second).abs().max())
+    if changed > max(1e-4, 8 * torch.finfo(loaded.model.dtype).eps) * float(first.abs().max()):
+        raise ValueError(
+            f"{FOLDER} must hold a model that predicts the next token from those before it alone, since its loss is "
+            f"measured so; got {loaded.facts.model_type}, whose tokens see those after them."
         )
 
 

@@ -145,6 +145,8 @@ class TokenFacts:
     """Files that are as long as the longest text."""
     tokens: int = 0
     """Of those files together."""
+    guessed: float | None = None
+    """The loss, in nats, of who guesses each token by how often it occurs in those files."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,14 @@ class Evaluation:
     def missing(self) -> list[Trial]:
         """Trials that are planned and not there."""
         return unfinished(self.planned, (record.key for record in self.trials))
+
+    @property
+    def refusals(self) -> dict[str, str]:
+        """By scalings that the model cannot have for one reason, all in one text, that reason."""
+        reasons: dict[str, list[str]] = {}
+        for name, reason in self.refused.items():
+            reasons.setdefault(reason, []).append(name)
+        return {", ".join(names): reason for reason, names in reasons.items()}
 
     @property
     def base(self) -> int:

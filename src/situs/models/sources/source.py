@@ -24,6 +24,8 @@ Form = Literal["config", "params", "gguf"]
 
 FILES = ("config.json", "params.json")
 """What a folder is searched for, in this order."""
+WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")
+"""How files of weights end, which say nothing about positions."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,11 @@ def _of_path(path: Path) -> Source:
         if path.is_dir():
             path = _within(path)
         with path.open("rb") as file:
+            if path.suffix in WEIGHTS:
+                raise ConfigError(
+                    f"source must be a configuration; got '{path}', which holds weights. Give the config.json beside "
+                    f"it, or its folder: '{path.parent}'."
+                )
             start = file.read(len(MAGIC))
             if start != MAGIC and path.suffix != ".gguf":
                 return _of_text(start + file.read(BYTES + 1 - len(start)), path.name, path.parent)

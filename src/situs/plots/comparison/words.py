@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from situs.lab.comparing.summary import Row
-from situs.lab.scores import FINDS, HOLDS, Point, Ranking
+from situs.lab.scores import FINDS, HOLDS, LEVEL, Point, Ranking
 from situs.plots.style import minus
 
 FAIR_CHANGE = 5 * HOLDS  # above, a change is coloured red
 FAIR_ANSWERS = 0.6  # below, a share of right answers is coloured red
 CHANGES = (HOLDS, FAIR_CHANGE)
 SHARES = (100 * FAIR_ANSWERS, 100 * FINDS)
-LEVEL = 0.01  # nats; differences below it do not matter
 
 
 def signed(number: float, digits: int = 2) -> str:

@@ -106,6 +106,10 @@ def _facts(summary: Summary) -> list[tuple[str, str, str]]:
     return found
 
 
+def _files(count: int) -> str:
+    return f"{count:,} file{'s' * (count != 1)}"
+
+
 def _cores(records: Evaluation) -> str:
     return "?" if records.where is None or records.where.cores is None else str(records.where.cores)
 
@@ -151,7 +155,7 @@ def not_run(summary: Summary) -> list[str]:
 
 
 def _failures(summary: Summary) -> str:
-    refused = [f"{row.name}: {row.refused}" for row in summary.rows if row.refused is not None]
+    refused = [f"{names}: {reason}" for names, reason in summary.records.refusals.items()]
     found = [*refused, *(problem for row in summary.rows for problem in row.problems), *not_run(summary)]
     return f"<ul>\n{bullets(found)}\n</ul>" if found else "<p>None: every trial has a result.</p>"
 
@@ -177,7 +181,7 @@ def _reproduction(records: Evaluation) -> list[tuple[str, str]]:
         ("Versions", f"{versions}, transformers {records.transformers}"),
         ("Hardware", f"{', '.join(machine)}; {_cores(records)} cores"),
         ("Model", f"{records.model.name}, hash {records.model.hash}, {setup.dtype} on {setup.device}"),
-        ("Text", f"{text.name}, hash {text.hash}: {text.documents:,} files, {read}"),
+        ("Text", f"{text.name}, hash {text.hash}: {_files(text.documents)}, {read}"),
         ("Tests", f"{setup.windows} texts at each length: {listed(map('{:,}'.format, records.lengths), 12)}"),
         ("Loss", f"{setup.tail} {text.unit}s of each text, in nats per {text.unit}"),
         ("Time", "" if records.planned else f"{seconds(records.seconds)}, without trials that were finished before"),
