@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from situs.huggingface import accelerate, accelerated
-from situs.huggingface.interface import situs_attention
+from situs.huggingface.interface import PlacedBias, attended, situs_attention
+from situs.huggingface.seeing import Rules, Sight
 from tests.huggingface.small_models import (
     DEBERTA,
     ENCODER,
@@ -19,7 +20,9 @@ from tests.huggingface.small_models import (
     expect_close,
     given,
     hf,
+    made,
     padding,
+    prompt,
     randomised,
     texts,
 )  # fmt: skip
@@ -157,6 +160,41 @@ def test_pages_of_a_cache_are_refused() -> None:
     )
     with pytest.raises(NotImplementedError, match=message):
         situs_attention(torch.nn.Identity(), query, query, query, None, cache=object())
+
+
+@pytest.mark.parametrize("name", ["t5", "umt5", "longt5", "udop"])
+@pytest.mark.parametrize("tokens", [1, 7, 300])
+def test_a_text_that_is_padding_alone_gets_the_mean_of_all_values(name: str, tokens: int) -> None:
+    model, ids = made(name), texts(2, tokens)
+    mask = torch.ones_like(ids)
+    mask[1] = 0
+    inputs = given(model, ids, mask)
+    expect_same(model, **inputs)
+    expect_same(model.get_encoder(), **{key: each for key, each in inputs.items() if "decoder" not in key})
+
+
+@pytest.mark.parametrize("name", ["t5", "umt5"])
+def test_a_text_that_is_padding_alone_is_answered_as_before(name: str) -> None:
+    model, ids = made(name), texts(2, 9)
+    mask = torch.ones_like(ids)
+    mask[1] = 0
+    asked = {**prompt(model, ids, mask), "max_new_tokens": 8, "min_new_tokens": 8}
+    expected = model.generate(**asked)
+    with accelerated(model):
+        assert torch.equal(model.generate(**asked), expected)
+
+
+@pytest.mark.compiled
+def test_padding_breaks_no_graph_of_a_layer() -> None:
+    real = torch.tensor([[True] * 9, [False] * 9])
+    vectors = [torch.randn(2, 3, tokens, 4) for tokens in (5, 9, 9)]
+
+    def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return attended(query, key, value, Sight(Rules(), 5, 9, 0, 0, real), bias=PlacedBias(None))
+
+    found = torch.compile(attend, backend="aot_eager", fullgraph=True)(*vectors)
+    torch.testing.assert_close(found, attend(*vectors))
+    torch.testing.assert_close(found[1], vectors[2][1].mean(1).expand(5, 3, 4))
 
 
 def test_longt5_is_refused_without_a_mask() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from situs import ALiBi, T5Bias
 from situs.huggingface import accelerated, rounded
@@ -69,6 +70,20 @@ def test_what_is_seen_and_added_is_so_in_every_tile(
     difference = torch.where(sees, found.double() - expected, 0.0)
     assert difference.abs().max() < 0.05
     assert difference.abs().mean() < 0.004
+
+
+def test_short_texts_share_a_product() -> None:
+    formed = []
+
+    class Counting(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            formed.extend([func] if func is torch.ops.aten._softmax.default else [])
+            return func(*args, **(kwargs or {}))
+
+    query, key, value = (torch.randn(64, HEADS, 8, WIDTH).bfloat16() for _ in range(3))
+    with torch.no_grad(), Counting():
+        attended(query, key, value, Sight(Rules(), 8, 8, 0, 0, None), rounded=True)
+    assert len(formed) == 1
 
 
 @pytest.mark.parametrize("sharper", [1.0, 4.0])

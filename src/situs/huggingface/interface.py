@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
@@ -100,7 +101,7 @@ def attended(
                 dropout=options.get("dropout", 0.0), rounded=rounded,
             )  # fmt: skip
             if found is not None:
-                return found.transpose(1, 2)
+                return (found if placed is None else _with_means(found, value, mask)).transpose(1, 2)
         told = mask.arguments(by_row=encoding is None, every_query=every_query)
     else:
         told = {"mask": mask, "causal": causal and mask is None and query.shape[2] > 1}
@@ -116,7 +117,26 @@ def attended(
     if placed is not None:
         told["features"] = placed.features
     out: Tensor = attend(query, key, value, encoding=encoding, **told, **options)
+    if placed is not None and isinstance(mask, Sight):
+        out = _with_means(out, value, mask)
     return out.transpose(1, 2)
+
+
+def _with_means(
+    out: Float[Tensor, "batch heads query value_dim"], value: Float[Tensor, "batch heads key value_dim"], mask: Sight
+) -> Float[Tensor, "batch heads query value_dim"]:
+    """Let texts that are padding alone get the mean of all values: where transformers adds a bias, even one of zeros,
+    what is hidden has the lowest number, and all keys of such a text have the same."""
+    real = mask.real
+    if real is None or mask.rules != Rules():
+        return out
+
+    def make() -> tuple[Tensor | None]:
+        found = ~real.any(-1)[:, None, None, None]
+        return (found if torch.compiler.is_compiling() or bool(found.any()) else None,)  # else a graph would break
+
+    (alone,) = make() if torch.compiler.is_compiling() else mask.shared("padding alone", None, make)
+    return out if alone is None else torch.where(alone, value.mean(2, keepdim=True), out)
 
 
 def _sum(bias: Tensor, mask: Tensor | None) -> Tensor:

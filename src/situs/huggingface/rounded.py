@@ -47,28 +47,33 @@ def attend_rounded(
     """Attend with scores that are rounded to bfloat16, to which a bias of either kind is added in float32."""
     batch, heads, queries, _ = query.shape
     by_offset, by_key = _by_offset(mask, encoding, source, query.device), _by_key(mask, row, source)
+    if by_offset is not None:
+        by_offset = by_offset.expand(heads, -1)
+    if by_key is not None:
+        by_key = by_key.expand(batch, heads, -1, -1)
     backwards, out = query.flip(2), query.new_empty(batch, heads, queries, value.shape[3])
     for tile in _tiles(mask):
         count, length = tile.past - tile.first, tile.keys.stop - tile.keys.start
-        size = max(1, SCORES * torch.get_num_threads() // (count * length))
-        for number in range(batch):
-            for first in range(0, heads, size):
-                own = slice(first, first + size)
-                some = backwards[number, own, queries - tile.past : queries - tile.first]
-                scores = (some @ key[number, own, tile.keys].transpose(1, 2)).float().mul_(scale)
+        size = max(1, SCORES * torch.get_num_threads() // (count * length))  # heads of a tile, of several short texts
+        for texts in _runs(batch, size // heads):
+            for own in _runs(heads, size):
+                some = backwards[texts, own, queries - tile.past : queries - tile.first]
+                scores = (some @ key[texts, own, tile.keys].transpose(2, 3)).float().mul_(scale)
                 if by_offset is not None:
                     lowest = tile.keys.start - (tile.past - 1) + queries - 1
-                    vector = _of_heads(by_offset, own)[:, lowest : lowest + count + length - 1]
+                    vector = by_offset[own, lowest : lowest + count + length - 1]
                     scores.add_(vector.unfold(1, length, 1))
                 if by_key is not None:
-                    scores.add_(_of_heads(by_key[min(number, len(by_key) - 1)], own)[..., tile.keys])
-                found = scores.softmax(-1).to(value.dtype) @ value[number, own, tile.keys]
-                out[number, own, tile.first : tile.past] = found.flip(1)
+                    scores.add_(by_key[texts, own, :, tile.keys])
+                found = scores.softmax(-1).to(value.dtype) @ value[texts, own, tile.keys]
+                out[texts, own, tile.first : tile.past] = found.flip(2)
     return out
 
 
-def _of_heads(tensor: Tensor, own: slice) -> Tensor:
-    return tensor if len(tensor) == 1 else tensor[own]
+def _runs(count: int, size: int) -> Iterator[slice]:
+    """Parts of so many, each of a size, or of 1."""
+    size = max(1, size)
+    return (slice(first, first + size) for first in range(0, count, size))
 
 
 def _tiles(mask: Sight) -> Iterator[Tile]:
