@@ -166,6 +166,33 @@ def test_a_tile_that_shares_its_keys_with_no_other_holds_products_of_few_of_them
     assert sum(each.numel() for each in scratch.held.values()) == 2 * of_keys.KEYS * (of_keys.KEYS + 1)
 
 
+@pytest.mark.parametrize(
+    ("call", "sweeps"),
+    [
+        ({}, [4]),
+        ({"causal": True}, [4]),
+        ({"window": 9}, [4]),
+        ({"window": 2}, [1, 1, 1, 1]),
+        ({"positions": Positions.packed([4, 8, 4])}, [1, 2, 1]),
+    ],
+)
+def test_blocks_that_share_less_than_half_of_their_keys_are_no_sweep(
+    call: dict[str, Any], sweeps: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("situs.attention.kernels.loop.Term.queries", 4)
+    found: list[int] = []
+    begin = of_keys.ProductsOfKeys.__init__
+
+    def counted(self: Any, vectors: Tensor, highest: int, span: int | None, sweep: Any, *others: Any) -> None:
+        found.append(len(sweep))
+        begin(self, vectors, highest, span, sweep, *others)
+
+    monkeypatch.setattr(of_keys.ProductsOfKeys, "__init__", counted)
+    qkv = [each.detach() for each in tensors(16, 16, batch=1)]
+    attend(*qkv, encoding=build("deberta"), impl="toeplitz", **call)
+    assert found == sweeps
+
+
 @pytest.mark.parametrize("value_dim", [8, 5])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_parts_over_different_keys_make_the_whole(value_dim: int, dtype: torch.dtype) -> None:
