@@ -193,6 +193,31 @@ def test_blocks_that_share_less_than_half_of_their_keys_are_no_sweep(
     assert found == sweeps
 
 
+@pytest.mark.parametrize("queries", [1, 2, 64, 255])
+def test_sums_over_few_queries_are_formed_by_rows(queries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, over_queries = set(), strided._over_queries
+
+    def told(weights: Tensor, x: Tensor, by_channel: bool) -> Tensor:
+        found.add(by_channel)
+        return over_queries(weights, x, by_channel)
+
+    monkeypatch.setattr(strided, "_over_queries", told)
+    t5 = situs.T5Bias(num_heads=4).double()
+    attend(*tensors(queries, 300, batch=1), encoding=t5, impl="toeplitz").sum().backward()
+    assert found == {False}
+
+
+def test_sums_over_queries_are_the_same_by_channel_and_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    t5, qkv = situs.T5Bias(num_heads=4, init_std=1.0).double(), tensors(9, 11, kv_heads=2, value_dim=5)
+    weights, found = torch.randn(2, 4, 9, 5, dtype=torch.float64), []
+    for least in (9, 10):
+        monkeypatch.setattr(strided, "BY_CHANNEL", least)
+        out = attend(*qkv, encoding=t5, causal=True, impl="toeplitz")
+        found.append(gradients(out, weights, (*qkv, t5.table)))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
+
+
 @pytest.mark.parametrize("value_dim", [8, 5])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_parts_over_different_keys_make_the_whole(value_dim: int, dtype: torch.dtype) -> None:
