@@ -14,6 +14,7 @@ from situs import Positions, attend
 from situs.attention.kernels.softmax import Scratch, merge_, partial, sees_any
 from situs.attention.kernels.tiling import EVERY, Inputs, Tile, Tiling, meets_each_query_once
 from situs.attention.kernels.toeplitz import of_keys, strided
+from situs.attention.kernels.toeplitz.terms import LookedUpTerm
 from tests.attention.attention_cases import Largest, build, gradients, parameters_of, tensors, use_small_blocks
 
 LONG = 4096
@@ -191,6 +192,23 @@ def test_blocks_that_share_less_than_half_of_their_keys_are_no_sweep(
     qkv = [each.detach() for each in tensors(16, 16, batch=1)]
     attend(*qkv, encoding=build("deberta"), impl="toeplitz", **call)
     assert found == sweeps
+
+
+@pytest.mark.parametrize("encoding", [None, "t5", "deberta"])
+def test_short_documents_are_tiles_where_keys_meet_vectors(
+    encoding: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up = []
+
+    def told(*given: Any) -> Any:
+        looked_up.append(encoding)
+        return LookedUpTerm(*given)
+
+    monkeypatch.setattr("situs.attention.kernels.toeplitz.op.LookedUpTerm", told)
+    qkv = [each.detach() for each in tensors(1024, 1024, batch=1, dtype=torch.float32)]
+    acting = None if encoding is None else build(encoding, torch.float32)
+    attend(*qkv, encoding=acting, positions=Positions.packed([8] * 128), impl="toeplitz")
+    assert bool(looked_up) == (encoding != "deberta")
 
 
 @pytest.mark.parametrize("queries", [1, 2, 64, 255])
