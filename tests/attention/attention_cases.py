@@ -227,6 +227,7 @@ def use_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         ("toeplitz.strided.LONG", 8),
         ("toeplitz.strided.GRADIENT_QUERIES", 3),
         ("toeplitz.strided.GRADIENT_SCORES", 60),
+        ("toeplitz.strided.BY_CHANNEL", 6),
         ("toeplitz.op.FEW_QUERIES", 2),
         ("toeplitz.terms.TAIL", 2),
         ("toeplitz.halving.SQUARE", 3),

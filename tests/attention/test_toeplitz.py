@@ -14,6 +14,7 @@ from situs import Positions, attend
 from situs.attention.kernels.softmax import Scratch, merge_, partial, sees_any
 from situs.attention.kernels.tiling import EVERY, Inputs, Tile, Tiling, meets_each_query_once
 from situs.attention.kernels.toeplitz import of_keys, strided
+from situs.attention.kernels.toeplitz.terms import LookedUpTerm
 from tests.attention.attention_cases import Largest, build, gradients, parameters_of, tensors, use_small_blocks
 
 LONG = 4096
@@ -164,6 +165,75 @@ def test_a_tile_that_shares_its_keys_with_no_other_holds_products_of_few_of_them
     products.add(tile, torch.zeros(1, 1, 2, keys), 1.0)
     products.take(tile, torch.ones(1, 1, 2, keys), torch.zeros_like(k), None, 1.0)
     assert sum(each.numel() for each in scratch.held.values()) == 2 * of_keys.KEYS * (of_keys.KEYS + 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "sweeps"),
+    [
+        ({}, [4]),
+        ({"causal": True}, [4]),
+        ({"window": 9}, [4]),
+        ({"window": 2}, [1, 1, 1, 1]),
+        ({"positions": Positions.packed([4, 8, 4])}, [1, 2, 1]),
+    ],
+)
+def test_blocks_that_share_less_than_half_of_their_keys_are_no_sweep(
+    call: dict[str, Any], sweeps: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("situs.attention.kernels.loop.Term.queries", 4)
+    found: list[int] = []
+    begin = of_keys.ProductsOfKeys.__init__
+
+    def counted(self: Any, vectors: Tensor, highest: int, span: int | None, sweep: Any, *others: Any) -> None:
+        found.append(len(sweep))
+        begin(self, vectors, highest, span, sweep, *others)
+
+    monkeypatch.setattr(of_keys.ProductsOfKeys, "__init__", counted)
+    qkv = [each.detach() for each in tensors(16, 16, batch=1)]
+    attend(*qkv, encoding=build("deberta"), impl="toeplitz", **call)
+    assert found == sweeps
+
+
+@pytest.mark.parametrize("encoding", [None, "t5", "deberta"])
+def test_short_documents_are_tiles_where_keys_meet_vectors(
+    encoding: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up = []
+
+    def told(*given: Any) -> Any:
+        looked_up.append(encoding)
+        return LookedUpTerm(*given)
+
+    monkeypatch.setattr("situs.attention.kernels.toeplitz.op.LookedUpTerm", told)
+    qkv = [each.detach() for each in tensors(1024, 1024, batch=1, dtype=torch.float32)]
+    acting = None if encoding is None else build(encoding, torch.float32)
+    attend(*qkv, encoding=acting, positions=Positions.packed([8] * 128), impl="toeplitz")
+    assert bool(looked_up) == (encoding != "deberta")
+
+
+@pytest.mark.parametrize("queries", [1, 2, 64, 255])
+def test_sums_over_few_queries_are_formed_by_rows(queries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, over_queries = set(), strided._over_queries
+
+    def told(weights: Tensor, x: Tensor, by_channel: bool) -> Tensor:
+        found.add(by_channel)
+        return over_queries(weights, x, by_channel)
+
+    monkeypatch.setattr(strided, "_over_queries", told)
+    t5 = situs.T5Bias(num_heads=4).double()
+    attend(*tensors(queries, 300, batch=1), encoding=t5, impl="toeplitz").sum().backward()
+    assert found == {False}
+
+
+def test_sums_over_queries_are_the_same_by_channel_and_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    t5, qkv = situs.T5Bias(num_heads=4, init_std=1.0).double(), tensors(9, 11, kv_heads=2, value_dim=5)
+    weights, found = torch.randn(2, 4, 9, 5, dtype=torch.float64), []
+    for least in (9, 10):
+        monkeypatch.setattr(strided, "BY_CHANNEL", least)
+        out = attend(*qkv, encoding=t5, causal=True, impl="toeplitz")
+        found.append(gradients(out, weights, (*qkv, t5.table)))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
 
 
 @pytest.mark.parametrize("value_dim", [8, 5])

@@ -119,14 +119,17 @@ def _groups(count: int, most: int) -> list[slice]:
 
 
 def _stretches(tiles: Sequence[Tile], room: int) -> Iterator[list[Tile]]:
-    """Cut tiles of one diagonal into sweeps, in each of which the products of keys with all offsets find room. Keys
-    that no tile has, such as padding, are in none: they may hold NaN, and 0 times NaN is NaN."""
+    """Cut tiles of one diagonal into sweeps, in each of which the products of keys with all offsets find room. A tile
+    that has less than half of its keys from those before begins another, since the rest would meet their offsets in
+    vain, as with a narrow window, or gain nothing, as in packed documents. So no sweep has keys that none of its tiles
+    has, such as padding: they may hold NaN, and 0 times NaN is NaN."""
     stretch: list[Tile] = []
     for tile in tiles:
         longer = [*stretch, tile]
         first, past = longer[0].first_key, max(each.first_key + each.keys for each in longer)
         met = min(sum(each.queries for each in longer), max(each.keys for each in longer))  # by each key
-        apart = all(tile.first_key > each.first_key + each.keys or tile.first_key < first for each in stretch)
+        shared = max((each.first_key + each.keys - tile.first_key for each in stretch), default=0)
+        apart = tile.first_key < first or 2 * shared < tile.keys
         if stretch and (apart or (past - first) * (met + tile.queries) > room):
             yield stretch
             longer = [tile]

@@ -28,7 +28,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 # Up to FEW tiles of a row are always taken. More are taken while the pairs in them, and PAIRS for the calls that each
-# costs, are fewer than all pairs: else looking offsets up costs less.
+# costs, are fewer than all pairs, or several times as many where these are dear: else looking offsets up costs less.
 FEW, PAIRS = 64, 8192
 
 EVERY = slice(None)
@@ -244,9 +244,10 @@ class Run(NamedTuple):
 
 
 def tiles_between_tokens(
-    query_tokens: Int[Tensor, "query_rows 4 query"], key_tokens: Int[Tensor, "key_rows 4 key"]
+    query_tokens: Int[Tensor, "query_rows 4 query"], key_tokens: Int[Tensor, "key_rows 4 key"], *, dear: float = 1.0
 ) -> list[Tile] | None:
-    """The tiles of any tokens; None where there would be too many of them, or where a device would be waited for."""
+    """The tiles of any tokens; None where there would be too many of them, or where a device would be waited for.
+    ``dear`` is how many times as long as a number it takes to look up what a pair gets."""
     if query_tokens.device.type != "cpu":
         return None
     of_queries, of_keys = runs_of(query_tokens), runs_of(key_tokens)
@@ -263,7 +264,7 @@ def tiles_between_tokens(
             for query in of_queries[row if len(of_queries) > 1 else 0]
             for key in by_document.get(query.document, ())
         ]
-        if len(pairs) > FEW and sum(query.tokens * key.tokens + PAIRS for query, key in pairs) > all_pairs:
+        if len(pairs) > FEW and sum(query.tokens * key.tokens + PAIRS for query, key in pairs) > dear * all_pairs:
             return None
         where = slice(row, row + 1) if rows > 1 else EVERY
         for query, key in pairs:

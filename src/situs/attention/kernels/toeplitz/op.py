@@ -32,6 +32,7 @@ from situs.encodings.base import computing_dtype
 from situs.functional.heads import grouped, share_heads
 
 FEW_QUERIES = 64  # of a tile where pairs are looked up, which takes several tensors of its size
+CHANNELS = 16  # of keys, over all heads, that meet a pair's vector in the time that a number takes to look up
 
 
 def forward(given: Given, settings: Settings) -> tuple[Tensor, Tensor]:
@@ -176,7 +177,8 @@ def _tiling_of_tokens(given: Given, settings: Settings) -> Tiling | None:
     """The tiles of tokens that are no ranges; None where there would be too many."""
     assert given.query_tokens is not None
     assert given.key_tokens is not None
-    tiles = tiles_between_tokens(given.query_tokens, given.key_tokens)
+    channels = 0 if given.for_key is None else given.query.shape[1] * given.for_key.shape[-1]
+    tiles = tiles_between_tokens(given.query_tokens, given.key_tokens, dear=1 + channels / CHANNELS)
     if tiles is None:
         return None
     tiling = Tiling(tiles, settings.causal, settings.window)

@@ -32,7 +32,7 @@ from situs.compiled import attending
 QUERIES, MANY_QUERIES, LONG = 256, 768, 6144
 GRADIENT_QUERIES = 128
 GRADIENT_SCORES = 1 << 19  # of a tile, for each thread
-BY_CHANNEL = 8  # queries of a tile, from which on sums over them are formed channel by channel
+BY_CHANNEL = 256  # queries, from which on sums over them are formed channel by channel
 
 
 def forward(
@@ -218,8 +218,9 @@ def _tiles(tiling: Tiling) -> list[Tile]:
 def _over_queries(
     weights: Float[Tensor, "*rows query key"], x: Float[Tensor, "*rows query dim"], by_channel: bool
 ) -> Tensor:
-    """Sum up over queries: ``weights^T x``, (..., key, dim). Formed channel by channel, sums over many queries take a
-    quarter less time than where weights are read by columns, and those over few take longer."""
+    """Sum up over queries: ``weights^T x``, (..., key, dim). Formed channel by channel, sums over many queries take up
+    to a quarter less time than where weights are read by columns, and those over few up to twice as long, since what
+    lies by channel is laid out by key in the end."""
     if not by_channel:
         return weights.transpose(-2, -1) @ x
     return (x.transpose(-2, -1) @ weights).transpose(-2, -1)
