@@ -133,9 +133,7 @@ def assert_right(case: Case, scale: float, band: Band) -> None:
     for name, each in right.items():
         assert found[name].shape == each.shape, name
         tolerance = TOLERANCE[case.query.dtype] * max(1.0, float(each.nan_to_num(neginf=0.0).abs().max()))
-        torch.testing.assert_close(
-            found[name].double(), each, rtol=0, atol=tolerance, msg=lambda text: f"{name}: {text}"
-        )
+        torch.testing.assert_close(found[name].double(), each, rtol=0, atol=tolerance)
 
 
 @pytest.fixture(params=[1, 2])

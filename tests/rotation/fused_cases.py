@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from situs.compiled.program import converts_halves
 from situs.functional import rotary_frequencies, unit_circle
 from situs.functional.rotation import PAIRINGS, Pairing
 from situs.rotation import RotationTable, fused
 from situs.rotation.fused import planning
-from situs.compiled.program import converts_halves
 
 needs_the_loop = pytest.mark.skipif(
     not fused.available() or not converts_halves(), reason="llvmlite is not installed, or the machine has no float16"
