@@ -38,7 +38,7 @@ BANDS = {
     "only later keys": lambda queries, keys: Band(3, 2**30),
     "nothing": lambda queries, keys: Band(2**29, 2**30),
 }
-ADDED = ("nothing", "pairs", "one row", "offsets", "offsets of one head")
+ADDED = ("nothing", "pairs", "one row", "one number for a head", "offsets", "offsets of one head")
 
 
 class Case(NamedTuple):
@@ -74,6 +74,8 @@ def made(shape: tuple[int, ...], dtype: torch.dtype, added: str) -> Case:
         return Case(query, key, value, gradient, Added(numbers))
     if added == "one row":
         return Case(query, key, value, gradient, Added(torch.randn(batch, 1, 1, keys)))
+    if added == "one number for a head":
+        return Case(query, key, value, gradient, Added(torch.randn(heads, 1, 1)[None]))
     if added.startswith("offsets"):
         own = heads if added == "offsets" else 1
         return Case(query, key, value, gradient, Added(torch.randn(1, own, queries + keys - 1), by_offset=True))

@@ -24,6 +24,10 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+WIDTHS, VALUE_WIDTHS = (1, 2, 4, 7, 8, 12, 16, 24, 48, 64), (1, 5, 8, 20)
+"""Of queries and keys, and of values, where these have their own."""
+LOOPED = (16, 32, 48, 64, 96)
+"""Of all three, where compiled loops shall serve."""
 
 
 @dataclass(frozen=True)
@@ -69,20 +73,23 @@ class Case:
     shard: Shard | None = None
     """If given, ``positions`` are those of the whole sequence."""
 
+    looped: bool = False
+    """Whether the seed was drawn for compiled loops."""
+
     @property
     def name(self) -> str:
         """What to set to run it again."""
-        return "corner" if self.seed < 0 else f"SITUS_FUZZ_SEED={self.seed}"
+        return "corner" if self.seed < 0 else f"SITUS_FUZZ_SEED={'loop:' * self.looped}{self.seed}"
 
 
-def draw(seed: int) -> Case:
-    """The case of a seed."""
-    rng = Random(seed)
+def draw(seed: int, *, looped: bool = False) -> Case:
+    """The case of a seed; ``looped``, one of dtypes and widths that compiled loops serve."""
+    rng = Random(f"looped {seed}" if looped else seed)
     names = draw_recipes(rng, seed)
     needs = needs_of(names)
-    dtype = rng.choices(tuple(DTYPES), (50, 30, 10, 10))[0]
+    dtype = rng.choices(tuple(DTYPES), (60, 0, 20, 20) if looped else (50, 30, 10, 10))[0]
     batch = rng.choice((1, 1, 2, 2, 3))
-    sizes = draw_sizes(rng, needs)
+    sizes = draw_sizes(rng, needs, *((LOOPED, LOOPED) if looped else (WIDTHS, VALUE_WIDTHS)))
     longest = max(16, math.isqrt(needs.pairs // (batch * sizes.heads)))
     limits = Limits(needs, batch, dtype != "float64", longest)
     shard = None
@@ -96,6 +103,7 @@ def draw(seed: int) -> Case:
     encodings = tuple(RECIPES[name][1](rng, sizes) for name in names)
     case = Case(
         seed=seed,
+        looped=looped,
         encodings=encodings,
         positions=drawn.positions,
         key_positions=drawn.key_positions,
@@ -150,10 +158,12 @@ def needs_of(names: tuple[str, ...]) -> Needs:
     return found
 
 
-def draw_sizes(rng: Random, needs: Needs) -> Sizes:
+def draw_sizes(
+    rng: Random, needs: Needs, widths: tuple[int, ...] = WIDTHS, value_widths: tuple[int, ...] = VALUE_WIDTHS
+) -> Sizes:
     heads, group = rng.choice(((1, 1), (2, 1), (2, 2), (3, 1), (3, 3), (4, 1), (4, 2), (4, 4), (6, 3)))
-    head_dim = rng.choice([each for each in (1, 2, 4, 7, 8, 12, 16, 24, 48, 64) if each % needs.multiple == 0])
-    value_dim = head_dim if needs.same_width or rng.random() < 0.7 else rng.choice((1, 5, 8, 20))
+    head_dim = rng.choice([each for each in widths if each % needs.multiple == 0])
+    value_dim = head_dim if needs.same_width or rng.random() < 0.7 else rng.choice(value_widths)
     return Sizes(heads, heads if needs.own_keys else heads // group, head_dim, value_dim)
 
 

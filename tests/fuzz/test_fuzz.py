@@ -2,7 +2,7 @@
 
     pytest tests/fuzz                                thinned, about a minute
     SITUS_SLOW=1 pytest -n 2 tests/fuzz              more than 200,000 comparisons of outputs and gradients
-    SITUS_FUZZ_SEED=17,layer:4 pytest tests/fuzz     these cases alone
+    SITUS_FUZZ_SEED=17,layer:4,loop:9 pytest tests/fuzz     these cases alone
 
 A failure prints the seed to set, and the case as the Python that makes it.
 """
@@ -19,6 +19,8 @@ import pytest
 import torch
 
 import situs
+from situs import compiled
+from situs.compiled.attending import calling
 from tests.fuzz.cases import DTYPES, Case, draw
 from tests.fuzz.corners import CORNERS, FLEX
 from tests.fuzz.draw_encodings import make
@@ -31,6 +33,7 @@ SLOW = os.environ.get("SITUS_SLOW") == "1"
 SEEDS = [seed for seed in os.environ.get("SITUS_FUZZ_SEED", "").split(",") if seed]
 CHUNKS, QUOTA = (40, 5_000) if SLOW else (2, 500)
 LAYER_CHUNKS, LAYER_QUOTA = (8, 2_500) if SLOW else (1, 700)
+LOOP_CHUNKS, LOOP_QUOTA = (8, 5_000) if SLOW else (1, 500)
 
 pytestmark = [
     pytest.mark.once,
@@ -83,6 +86,29 @@ def test_attention_is_as_the_oracle_says(
     expect_agreement(report)
 
 
+@pytest.fixture
+def loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled loops attend however little there is to do."""
+    if not (compiled.available() and calling._lanes()):
+        pytest.skip("llvmlite is not installed, or not for this machine")
+    monkeypatch.setattr(calling, "LEAST_WORK", 0)
+    monkeypatch.setattr(calling, "FEW_QUERIES", 1)
+
+
+@unless_seeds_are_given
+@pytest.mark.parametrize("chunk", range(LOOP_CHUNKS))
+def test_attention_by_compiled_loops_is_as_the_oracle_says(
+    chunk: int, loops: None, capfd: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    report = Report()
+    for seed in itertools.count(10_000 * chunk):
+        report.join(run(draw(seed, looped=True)))
+        if report.comparisons >= LOOP_QUOTA:
+            break
+    tell(f"loops {chunk}", report, capfd, tmp_path_factory.getbasetemp().parent)
+    expect_agreement(report)
+
+
 @unless_seeds_are_given
 @pytest.mark.parametrize("chunk", range(LAYER_CHUNKS))
 def test_layers_and_caches_are_as_the_oracle_says(
@@ -109,9 +135,11 @@ def test_flex_is_as_the_oracle_says_or_refuses(name: str) -> None:
 
 @pytest.mark.skipif(not SEEDS, reason="no seed was given")
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_given_seeds_are_as_the_oracle_says(seed: str) -> None:
-    number = int(seed.removeprefix("layer:"))
-    case = draw_layer(number) if seed.startswith("layer:") else draw(number)
+def test_the_given_seeds_are_as_the_oracle_says(seed: str, request: pytest.FixtureRequest) -> None:
+    kind, _, number = seed.rpartition(":")
+    if kind == "loop":
+        request.getfixturevalue("loops")
+    case = draw_layer(int(number)) if kind == "layer" else draw(int(number), looped=kind == "loop")
     print(case)
     expect_agreement(run(case) if isinstance(case, Case) else run_layer(case))
 

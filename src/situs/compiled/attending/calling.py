@@ -60,7 +60,7 @@ class Added(NamedTuple):
     """What is added to scores."""
 
     numbers: Float[Tensor, "#batch #heads *_"]
-    """For each pair, (..., query, key), where one row may stand for all queries; or for each offset, ascending."""
+    """For each pair, (..., query, key), where one may stand for all queries or keys; or for each offset, ascending."""
 
     by_offset: bool = False
 
@@ -75,9 +75,11 @@ class Added(NamedTuple):
     def _step(self, axis: int) -> int:
         return self.numbers.stride(axis) * self.numbers.itemsize if self.numbers.shape[axis] > 1 else 0
 
-    def readable(self) -> Added:
+    def readable(self, keys: int) -> Added:
         """The same in float32, with neighbours side by side."""
         numbers = self.numbers.to(torch.float32)
+        if not self.by_offset and numbers.shape[-1] != keys:  # one number for all keys
+            numbers = numbers.expand(*numbers.shape[:-1], keys)
         return self._replace(numbers=numbers if numbers.stride(-1) == 1 else numbers.contiguous())
 
 
@@ -213,7 +215,7 @@ class Run:
         memory = query.new_empty(threads * floats, dtype=torch.float32)
         known = {name: tensor.data_ptr() for name, tensor in tensors.items()}
         lies = {name: _lie(tensor) for name, tensor in tensors.items()}
-        held = [None if each is None else each.readable() for each in (added, wanted)]
+        held = [None if each is None else each.readable(key.shape[2]) for each in (added, wanted)]
         lies |= {name: each.lie(queries) if each else Lie(0, 0, 0, 0) for name, each in zip(MASKS, held, strict=True)}
         known |= {name: lie.first for name, lie in lies.items()}
         known |= {f"{name}_{axis}": getattr(lie, axis) for name, lie in lies.items() for axis in AXES}
