@@ -113,7 +113,7 @@ def computed(case: Case, scale: float, band: Band) -> dict[str, Tensor]:
     if added is not None:
         by_offset = added.by_offset
         wanted = Added(torch.zeros(shape if by_offset else (*query.shape[:3], key.shape[2])), by_offset)
-    into = Gradients(*(torch.zeros(each.shape) for each in (query, key, value)), wanted)
+    into = Gradients(torch.zeros(query.shape), torch.zeros(key.shape), torch.zeros(value.shape), wanted)
     finite = logsumexp.nan_to_num(neginf=0.0)
     assert attending.attend_backward(gradient, query, key, value, finite, delta, scale, into, added, band)
     found = {"out": out, "logsumexp": logsumexp, "query": into.query, "key": into.key, "value": into.value}
@@ -214,11 +214,18 @@ def test_nothing_is_written_beyond_the_tensors() -> None:
         assert (wide[name] == 5.0).all(), name
 
 
+def test_a_gradient_may_be_one_number_everywhere() -> None:
+    """As that of a sum, which takes no memory."""
+    case = made((1, 2, 61, 67, 32, 48), torch.float32, "pairs")
+    one = torch.full((), 0.7).expand(case.gradient.shape)
+    assert_right(case._replace(gradient=one), 0.125, attending.CAUSAL)
+
+
 def test_gradients_are_added_to_those_that_are_there() -> None:
     case = made((1, 2, 61, 67, 32, 32), torch.float32, "offsets")
     right = computed(case, 0.2, attending.CAUSAL)
     query, key, value, gradient, added = case
-    into = Gradients(*(torch.ones(each.shape) for each in (query, key, value)))
+    into = Gradients(torch.ones(query.shape), torch.ones(key.shape), torch.ones(value.shape))
     delta = (gradient * right["out"]).sum(-1)
     asked = gradient, query, key, value, right["logsumexp"], delta, 0.2
     assert attending.attend_backward(*asked, into, added, attending.CAUSAL)

@@ -175,11 +175,10 @@ def attend_tiles_backward(
         asked = tile, own.plain_query, own.plain_key, scratch
         added, vjp = formed.pop(number) if number in formed else term.form_with_vjp(*asked)
         added = _with_sums(own, added, scratch)
-        sums = tile.of_queries(logsumexp), tile.of_queries(delta)
-        plain = softcap is None and not term.gathers
-        change = _by_loop(g, own, sums, added, total, scale, scratch) if plain else None
+        work = _Work(tile, own, total, g, tile.of_queries(logsumexp), tile.of_queries(delta), added)
+        change = _by_loop(work, scale, scratch) if softcap is None and not term.gathers else None
         if change is None:
-            change = _by_products(g, own, sums, added, total, scale, softcap, term, tile, scratch)
+            change = _by_products(work, term, scale, softcap, scratch)
         vjp(change, total.plain_query, total.plain_key)
         if total.query_sums is not None and total.key_sums is not None:
             total.query_sums.add_(change.sum(-1))
@@ -190,41 +189,37 @@ def attend_tiles_backward(
     return totals
 
 
-def _by_loop(
-    gradient: Tensor,
-    own: Inputs,
-    sums: tuple[Tensor, Tensor],
-    added: Tensor | None,
-    total: Inputs,
-    scale: float,
-    scratch: Scratch,
-) -> Tensor | None:
+class _Work(NamedTuple):
+    """A tile of a backward pass."""
+
+    tile: Tile
+    own: Inputs
+    total: Inputs
+    """Where its gradients are added."""
+
+    gradient: Float[Tensor, "batch heads query value_dim"]
+    logsumexp: Float[Tensor, "batch heads query"]
+    delta: Float[Tensor, "batch heads query 1"]
+    added: Float[Tensor, "#batch #heads query key"] | None
+
+
+def _by_loop(work: _Work, scale: float, scratch: Scratch) -> Float[Tensor, "batch heads query key"] | None:
     """Add a tile's gradients by a compiled loop; give that of its term, or None where no loop serves."""
-    query, key, value = own[:3]
+    (query, key, value), total = work.own[:3], work.total
     if query.device.type != "cpu" or not attending.serves(query, key, value):
         return None
     change = scratch.take("change", (*query.shape[:3], key.shape[2])).zero_()
-    logsumexp, delta = sums
     into = attending.Gradients(total.query, total.key, total.value, attending.Added(change))
-    term = None if added is None else attending.Added(added)
-    asked = gradient, query, key, value, logsumexp, delta.squeeze(-1), scale, into, term
-    return change if attending.attend_backward(*asked) else None
+    asked = work.gradient, query, key, value, work.logsumexp, work.delta.squeeze(-1), scale, into
+    added = None if work.added is None else attending.Added(work.added)
+    return change if attending.attend_backward(*asked, added) else None
 
 
 def _by_products(
-    gradient: Tensor,
-    own: Inputs,
-    sums: tuple[Tensor, Tensor],
-    added: Tensor | None,
-    total: Inputs,
-    scale: float,
-    softcap: float | None,
-    term: Term,
-    tile: Tile,
-    scratch: Scratch,
-) -> Tensor:
+    work: _Work, term: Term, scale: float, softcap: float | None, scratch: Scratch
+) -> Float[Tensor, "batch heads query key"]:
     """Add a tile's gradients by products of matrices; give that of its term."""
-    logsumexp, delta = sums
+    tile, own, total, gradient, logsumexp, delta, added = work
     q, k, v = (tensor.to(logsumexp.dtype) for tensor in own[:3])
     shape = (*q.shape[:3], k.shape[2])
     weights = torch.matmul(q, k.transpose(-2, -1), out=scratch.take("weights", shape)).mul_(scale)

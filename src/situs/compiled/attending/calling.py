@@ -80,7 +80,7 @@ class Added(NamedTuple):
         numbers = self.numbers.to(torch.float32)
         if not self.by_offset and numbers.shape[-1] != keys:  # one number for all keys
             numbers = numbers.expand(*numbers.shape[:-1], keys)
-        return self._replace(numbers=numbers if numbers.stride(-1) == 1 else numbers.contiguous())
+        return self._replace(numbers=_in_rows(numbers))
 
 
 class Lie(NamedTuple):
@@ -165,7 +165,7 @@ def attend_backward(
     if wanted is not None:
         wanted = Added(one.get("of_mask", wanted.numbers), wanted.by_offset)
     tensors = {
-        "gradient": gradient.to(query.dtype), "query": query, "key": key, "value": value, "of_query": into.query,
+        "gradient": _in_rows(gradient.to(query.dtype)), "query": query, "key": key, "value": value, "of_query": into.query,
         "of_key": one["of_key"], "of_value": one["of_value"], "logsumexp": logsumexp.to(torch.float32).contiguous(),
         "delta": delta.to(torch.float32).contiguous(),
     }  # fmt: skip
@@ -174,6 +174,11 @@ def attend_backward(
         for name, each in parted.items():
             each.add_(own[name].sum(0))
     return True
+
+
+def _in_rows(tensor: Tensor) -> Tensor:
+    """A tensor whose last axis lies in memory as its numbers follow, which that of a sum's gradient does not."""
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 def _shares(matrices: int) -> bool:
@@ -215,7 +220,7 @@ class Run:
         memory = query.new_empty(threads * floats, dtype=torch.float32)
         known = {name: tensor.data_ptr() for name, tensor in tensors.items()}
         lies = {name: _lie(tensor) for name, tensor in tensors.items()}
-        held = [None if each is None else each.readable(key.shape[2]) for each in (added, wanted)]
+        held = None if added is None else added.readable(key.shape[2]), wanted
         lies |= {name: each.lie(queries) if each else Lie(0, 0, 0, 0) for name, each in zip(MASKS, held, strict=True)}
         known |= {name: lie.first for name, lie in lies.items()}
         known |= {f"{name}_{axis}": getattr(lie, axis) for name, lie in lies.items() for axis in AXES}
