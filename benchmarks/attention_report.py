@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from benchmarks import attention, attention_decode, attention_long
-from benchmarks.attention import ATTEND, PLAIN
+from benchmarks.attention import ATTEND, OURS, PLAIN, TORCH_ONLY
 from benchmarks.attention_cases import BACKWARD, FORWARD
 from benchmarks.attention_peers import HEAD_DIM, HEADS
 from benchmarks.markdown import number, table
@@ -16,7 +16,8 @@ Times in ms. Extra memory is what torch's allocator held at worst beyond the res
 was not measured. Every rival has a call's results compared with Situs' first, gradients included; they run in float32 \
 alone. They take three rounds, one of them under the memory profiler where a call is over a second.
 
-- **plain** is `scaled_dot_product_attention` without positions; **situs** is `situs.attend`.
+- **plain** is `scaled_dot_product_attention` without positions; **situs** is `situs.attend`; **torch only** is the \
+same without compiled loops, as it is without the extra `fast` and on processors that have none.
 - **materialised** makes the encoding's term for every score, here by Situs' own module, and hands it to \
 `scaled_dot_product_attention` as a mask; making it is part of the call.
 - **gather** is how Shaw's and Transformer-XL's terms are often written: a vector for every pair of places, looked up, \
@@ -67,11 +68,13 @@ def _over_plain(rows: Sequence[attention.Row]) -> Iterator[str]:
     cells = [
         [*_case(row), row.dtype, row.threads, row.rounds, number(row.milliseconds[PLAIN])]
         + [number(row.milliseconds[ATTEND]), f"{row.over_plain():.2f}×"]
-        + [_mib(row.extra_mib, name) for name in (PLAIN, ATTEND)]
+        + [number(row.milliseconds[TORCH_ONLY]), f"{row.over_plain(TORCH_ONLY):.2f}×"]
+        + [_mib(row.extra_mib, name) for name in OURS]
         + ([_mib(row.halved_mib, ATTEND)] if row.work == BACKWARD else [])
         for row in rows
     ]
-    header = "encoding, tokens, seen, dtype, threads, rounds, plain ms, situs ms, of plain, plain MiB, situs MiB"
+    header = "encoding, tokens, seen, dtype, threads, rounds, plain ms, situs ms, of plain, torch only ms, "
+    header += "of plain, plain MiB, situs MiB, torch only MiB"
     if any(row.work == BACKWARD for row in rows):
         header += ", at half the length MiB"
     yield from table(header, cells)
@@ -81,7 +84,7 @@ def _rivals(rows: Sequence[attention.Row]) -> Iterator[str]:
     cells = []
     for row in rows:
         for name in row.milliseconds:
-            if name not in (PLAIN, ATTEND):
+            if name not in OURS:
                 times = [
                     number(row.milliseconds[name]),
                     f"{row.over_plain(name):.2f}×",

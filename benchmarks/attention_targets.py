@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from benchmarks import attention, attention_decode, attention_long, attention_peers
-from benchmarks.attention import ATTEND, PLAIN
+from benchmarks.attention import ATTEND, PLAIN, TORCH_ONLY
 from benchmarks.attention_cases import BACKWARD, BANDED, CONTENT, FORWARD, FREE, KEYS_BY_OFFSET
 from benchmarks.judgement import Bound, Target
 
@@ -24,7 +24,7 @@ LONG = Bound(4.0, aim=1.0, unit=" GB")
 EXPONENT = Bound(0.05, unit="", digits=3)
 DECODING = Bound(1.05)
 
-TIMES_PLAIN = "time of plain"
+TIMES_PLAIN = {ATTEND: "time of plain", TORCH_ONLY: "time of plain, torch only"}
 
 
 def judge(
@@ -34,7 +34,8 @@ def judge(
     growth: Sequence[attention_long.Growth],
 ) -> Iterator[Target]:
     """Every target of attention."""
-    yield from _over_plain(rows)
+    for name in TIMES_PLAIN:
+        yield from _over_plain(rows, name)
     yield from _over_rivals(rows)
     backward = [row for row in rows if row.encoding in CONTENT and row.work == BACKWARD and row.halved_mib]
     doubled = {row.case: row.extra_mib[ATTEND] / row.halved_mib[ATTEND] for row in backward}
@@ -54,26 +55,26 @@ def judge(
         yield DECODING.judge(f"decoding with Attention and KVCache, {words}", "time without encoding", ratios)
 
 
-def _over_plain(rows: Sequence[attention.Row]) -> Iterator[Target]:
+def _over_plain(rows: Sequence[attention.Row], name: str) -> Iterator[Target]:
+    variant = TIMES_PLAIN[name]
+
     def ratios(work: str, encodings: Sequence[str], causal: bool | None = None) -> dict[str, float]:
         return {
-            row.case: row.over_plain()
+            row.case: row.over_plain(name)
             for row in rows
             if row.work == work and row.encoding in encodings and causal in (None, row.causal)
         }
 
-    yield FULL_BIAS.judge("content-free bias, full", TIMES_PLAIN, ratios(FORWARD, BIASES, causal=False))
-    yield CAUSAL_BIAS.judge("content-free bias, causal", TIMES_PLAIN, ratios(FORWARD, BIASES, causal=True))
-    yield LEARNED_BIAS.judge("learned bias, forward and backward", TIMES_PLAIN, ratios(BACKWARD, ("t5",)))
+    yield FULL_BIAS.judge("content-free bias, full", variant, ratios(FORWARD, BIASES, causal=False))
+    yield CAUSAL_BIAS.judge("content-free bias, causal", variant, ratios(FORWARD, BIASES, causal=True))
+    yield LEARNED_BIAS.judge("learned bias, forward and backward", variant, ratios(BACKWARD, ("t5",)))
     keys = (*KEYS_BY_OFFSET, "tupe")
-    yield KEYS.judge("Shaw keys, Transformer-XL, TUPE, forward", TIMES_PLAIN, ratios(FORWARD, keys))
-    yield FREE_OF_COST.judge(
-        "sinks, temperature, trailing and value rotary, forward", TIMES_PLAIN, ratios(FORWARD, FREE)
-    )
-    yield PROJECTED.judge("Inkling's projected bias, forward", TIMES_PLAIN, ratios(FORWARD, ("projected",)))
-    yield FORGETTING.judge("forgetting, forward", TIMES_PLAIN, ratios(FORWARD, ("forgetting",)))
-    yield BANDS.judge("Self-Extend, ReRoPE, dual chunks, forward", TIMES_PLAIN, ratios(FORWARD, BANDED))
-    yield DEBERTA.judge("DeBERTa, forward", TIMES_PLAIN, ratios(FORWARD, ("deberta",)))
+    yield KEYS.judge("Shaw keys, Transformer-XL, TUPE, forward", variant, ratios(FORWARD, keys))
+    yield FREE_OF_COST.judge("sinks, temperature, trailing and value rotary, forward", variant, ratios(FORWARD, FREE))
+    yield PROJECTED.judge("Inkling's projected bias, forward", variant, ratios(FORWARD, ("projected",)))
+    yield FORGETTING.judge("forgetting, forward", variant, ratios(FORWARD, ("forgetting",)))
+    yield BANDS.judge("Self-Extend, ReRoPE, dual chunks, forward", variant, ratios(FORWARD, BANDED))
+    yield DEBERTA.judge("DeBERTa, forward", variant, ratios(FORWARD, ("deberta",)))
 
 
 def _over_rivals(rows: Sequence[attention.Row]) -> Iterator[Target]:

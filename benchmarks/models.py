@@ -29,6 +29,7 @@ from benchmarks.models_cases import (
     LLAMA,
     SEE_ALL,
     STEPS,
+    TORCH_ONLY,
     UNMODIFIED,
     WITHOUT,
     Row,
@@ -41,6 +42,7 @@ from situs import huggingface
 from situs.huggingface import interface
 from situs.lab.probing.memory import observe
 
+LONG = 2048  # tokens, from which on it is measured what compiled loops do
 SLOW_SECONDS, AGREEMENT = 1.0, {"float32": 1e-3, "bfloat16": 1e-1}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -72,12 +74,15 @@ def _measured(family: str, work: str, length: int, dtype: str, effort: Effort, t
             models[FULL_LLAMA] = full_llama().to(DTYPES[dtype]).eval()
     with torch.set_grad_enabled(work == BACKWARD):
         runs = {name: _run(model, work, length) for name, model in models.items()}
+        if length >= LONG and work != DECODE:
+            runs[TORCH_ONLY] = runs[ACCELERATED]
         if work == BACKWARD:
             runs[WITHOUT] = _without_attention(runs[ACCELERATED])
         torch.set_num_threads(1)
         extra, earlier, results = {}, {}, {}
         for name, run in runs.items():
-            seen = observe(run)
+            with Contender(name, run, fused=name != TORCH_ONLY).in_force():
+                seen = observe(run)
             extra[name], results[name] = seen.extra_bytes / 2**20, seen.result
             if name == UNMODIFIED and seen.seconds > SLOW_SECONDS:
                 earlier[name] = [seen.seconds]
@@ -85,7 +90,9 @@ def _measured(family: str, work: str, length: int, dtype: str, effort: Effort, t
         results.clear()
         for count in threads:
             torch.set_num_threads(count)
-            contenders = [Contender(name, run, brief=name == UNMODIFIED) for name, run in runs.items()]
+            contenders = [
+                Contender(name, run, fused=name != TORCH_ONLY, brief=name == UNMODIFIED) for name, run in runs.items()
+            ]
             raced = race(contenders, effort, earlier=earlier if count == 1 else {})
             medians = {name: 1e3 * each for name, each in raced.medians.items()}
             quartiles = {name: (1e3 * low, 1e3 * high) for name, (low, high) in raced.quartiles.items()}

@@ -9,7 +9,7 @@ from typing import Any
 
 hf: Any = import_module("transformers")  # whose configurations take more than their signatures say
 UNMODIFIED, ACCELERATED, LLAMA, FULL_LLAMA = "unmodified", "accelerated", "llama", "full llama"
-WITHOUT = "without attention"
+TORCH_ONLY, WITHOUT = "torch only", "without attention"
 FORWARD, BACKWARD, DECODE = "forward", "forward and backward", "decode"
 STEPS, BEHIND = 256, 2048
 

@@ -15,6 +15,7 @@ from benchmarks.models_cases import (
     LLAMA,
     SEE_ALL,
     STEPS,
+    TORCH_ONLY,
     UNMODIFIED,
     WITHOUT,
     Row,
@@ -25,6 +26,7 @@ QUIET = 0.03
 NOTES = """\
 Times in ms, medians of rounds in turns; memory in MiB is what torch's allocator held at worst beyond the result, with \
 one thread. **unmodified** is the model as transformers has it, **accelerated** after `situs.huggingface.accelerate`, \
+**torch only** the same without compiled loops (the extra `fast`), \
 **llama** transformers' Llama with as many layers, heads, channels and weights, **full llama** the same without its \
 causal rule, for families that see all tokens, which is twice the attention. **at most** is how many times faster than \
 unmodified the accelerated model would be if its attention took no time: a sum of queries, keys and values in its place.
@@ -100,9 +102,10 @@ def _lines(machine: Mapping[str, object], rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:
-    names = (UNMODIFIED, ACCELERATED, LLAMA, FULL_LLAMA)
-    header = "family; tokens; dtype; threads; unmodified; accelerated; llama; full llama; times faster; of llama; "
-    header += "of full llama; MiB unmodified; accelerated; llama"
+    names = (UNMODIFIED, ACCELERATED, TORCH_ONLY, LLAMA, FULL_LLAMA)
+    header = "family; tokens; dtype; threads; unmodified; accelerated; torch only; llama; full llama; times faster; of "
+    header += "llama; "
+    header += "of full llama; MiB unmodified; accelerated; torch only; llama"
     bounded = any(WITHOUT in row.milliseconds for row in rows)
     header = header.replace("times faster;", "times faster; at most;") if bounded else header
     lines = []
@@ -115,6 +118,6 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
             line.append(f"{row.milliseconds[UNMODIFIED] / row.milliseconds[WITHOUT]:.2f}×")
         for name in (LLAMA, FULL_LLAMA):
             line.append(f"{own / row.milliseconds[name]:.2f}×" if name in row.milliseconds else "–")
-        line += [number(row.extra_mib[name]) if name in row.extra_mib else "–" for name in names[:3]]
+        line += [number(row.extra_mib[name]) if name in row.extra_mib else "–" for name in names[:4]]
         lines.append(line)
     yield from table(header, lines, ";")

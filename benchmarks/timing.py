@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from unittest.mock import patch
 
-from situs.rotation.fused import planning
+from situs import compiled
 
 CLONE = "clone"
 SITUS = "situs"
@@ -26,7 +26,7 @@ SHORT = 5e-3
 
 @dataclass(frozen=True)
 class Contender:
-    """Something to measure; ``fused`` says whether Situs may use its compiled loop meanwhile, ``brief`` that it takes
+    """Something to measure; ``fused`` says whether Situs may use its compiled loops meanwhile, ``brief`` that it takes
     few rounds, outside the time allowed for the others."""
 
     name: str
@@ -40,7 +40,7 @@ class Contender:
         if self.fused:
             yield
         else:
-            with patch.object(planning, "available", _never):
+            with patch.object(compiled, "_wanted", _never):
                 yield
 
 
