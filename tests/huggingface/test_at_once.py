@@ -219,12 +219,12 @@ def test_a_single_query_may_have_no_rows_or_keys(
     assert torch.equal(found, torch.zeros(rows, 1, 4, 16, dtype=dtype))
 
 
-@pytest.mark.parametrize(("dtype", "kv_heads"), [(torch.bfloat16, 8), (torch.float32, 2)])
+@pytest.mark.parametrize(("dtype", "kv_heads"), [(torch.bfloat16, 8), (torch.float32, 8), (torch.float32, 2)])
 def test_biases_may_be_mapped_over_while_queries_are_not(dtype: torch.dtype, kv_heads: int) -> None:
-    query, key, rows = vectors(8, 1, dtype=dtype), vectors(kv_heads, 9, dtype=dtype), torch.randn(3, 2, 8, 1, 9)
+    query, key, rows = vectors(8, 1, dtype=dtype), vectors(kv_heads, 99, dtype=dtype), torch.randn(3, 2, 8, 1, 99)
 
     def attending(row: torch.Tensor) -> torch.Tensor:
-        return attended(query, key, key, step(9), bias=row)
+        return attended(query, key, key, step(99), bias=row)
 
     with torch.no_grad():
         found = torch.vmap(attending)(rows)

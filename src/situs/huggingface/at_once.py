@@ -19,10 +19,14 @@ from situs.encodings.bias import OffsetBias
 from situs.huggingface.rounded import attend_rounded
 from situs.huggingface.seeing import Sight
 from situs.huggingface.short import is_short
+from situs.rotation.watching import is_transformed
 
 FEW_PAIRS = 65_536
 """Pairs of tokens up to which a bias of all of them, once for all layers, is faster than one by offsets in each."""
 HALVES = (torch.bfloat16, torch.float16)
+FEW_IN_HALVES, FEW_SHARED = 512, 4096
+"""Pairs of one query and keys, of all heads, up to which torch's kernel is faster: in half precision, and in float32
+where heads share keys."""
 CONVERTED = 2**19
 """Numbers of keys that are converted to float32 at a time, which stay in the cache of a processor."""
 
@@ -69,7 +73,7 @@ def at_once(
     elif query.device.type == "cpu" and attending.serves(query, key, value):
         return None  # which compiled loops are faster for
     alike = query.dtype == key.dtype == value.dtype  # under autocast they may differ, which torch's function mends
-    if single and not dropout and alike and query.device.type == "cpu" and (shared or query.dtype in HALVES):
+    if single and not dropout and alike and query.device.type == "cpu" and _gains_by_products(query, key, added):
         out = _of_one_query(query, key, value, added, scale, rounded=rounded)
     else:
         causal = added is None and not mask.is_open
@@ -80,6 +84,16 @@ def at_once(
         )
     blind = _blind(mask, added) if encoding is None and row is None and added is not None else None
     return out if blind is None else out.masked_fill(blind, 0.0)
+
+
+def _gains_by_products(query: Tensor, key: Tensor, added: Tensor | None) -> bool:
+    """Whether products of matrices are faster for one query than torch's kernel, which nothing can be mapped over."""
+    if added is not None and is_transformed(added):
+        return True
+    pairs = query.shape[0] * query.shape[1] * key.shape[2]
+    if query.dtype in HALVES:
+        return pairs > FEW_IN_HALVES
+    return query.shape[1] != key.shape[1] and pairs > FEW_SHARED
 
 
 def _blind(mask: Sight, added: Tensor) -> Bool[Tensor, "batch 1 1 1"] | None:

@@ -165,9 +165,9 @@ def attend_backward(
     if wanted is not None:
         wanted = Added(one.get("of_mask", wanted.numbers), wanted.by_offset)
     tensors = {
-        "gradient": _in_rows(gradient.to(query.dtype)), "query": query, "key": key, "value": value, "of_query": into.query,
-        "of_key": one["of_key"], "of_value": one["of_value"], "logsumexp": logsumexp.to(torch.float32).contiguous(),
-        "delta": delta.to(torch.float32).contiguous(),
+        "gradient": _in_rows(gradient.to(query.dtype)), "query": query, "key": key, "value": value,
+        "of_query": into.query, "of_key": one["of_key"], "of_value": one["of_value"],
+        "logsumexp": logsumexp.to(torch.float32).contiguous(), "delta": delta.to(torch.float32).contiguous(),
     }  # fmt: skip
     run.call(CALL, sizes(run.work), tensors, added, scale, band, matrices * parts, {"parts": parts, **steps}, wanted)
     if parts > 1:
