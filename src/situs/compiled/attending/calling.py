@@ -42,7 +42,9 @@ class Gradients(NamedTuple):
 
 
 def serves(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether compiled loops attend with such tensors of the processor."""
+    """Whether compiled loops attend with such tensors of the processor, outside of graphs."""
+    if torch.compiler.is_compiling():
+        return False
     if query.dtype not in DTYPES or not query.dtype == key.dtype == value.dtype or not available():
         return False
     (*shape, queries, width), keys = query.shape, key.shape[2]
