@@ -212,6 +212,19 @@ def test_nothing_is_written_beyond_the_tensors() -> None:
         assert (wide[name] == 5.0).all(), name
 
 
+@pytest.mark.parametrize("laid", ["expanded", "expanded channels", "channels first", "negative view", "zeros"])
+def test_a_gradient_may_lie_in_any_way(laid: str) -> None:
+    case = made((1, 2, 61, 67, 32, 48), torch.float32, "offsets")
+    gradient = {
+        "expanded": lambda: torch.ones(()).expand(1, 2, 61, 48),
+        "expanded channels": lambda: torch.randn(1, 2, 61, 1).expand(-1, -1, -1, 48),
+        "channels first": lambda: torch.randn(1, 2, 48, 61).mT,
+        "negative view": lambda: torch._neg_view(torch.randn(1, 2, 61, 48)),
+        "zeros": lambda: torch._efficientzerotensor((1, 2, 61, 48)),
+    }[laid]()
+    assert_right(case._replace(gradient=gradient), 0.2, attending.CAUSAL)
+
+
 def test_gradients_are_added_to_those_that_are_there() -> None:
     case = made((1, 2, 61, 67, 32, 32), torch.float32, "offsets")
     right = computed(case, 0.2, attending.CAUSAL)
@@ -245,6 +258,10 @@ def test_which_tensors_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not attending.serves(x.double(), x.double(), x.double())
     assert not attending.serves(x[..., :40], x[..., :40], x[..., :40])  # which no vectors fill
     assert not attending.serves(x.mT, x.mT, x.mT)
+    assert not attending.serves(*[x.to("meta")] * 3)
+    assert not attending.serves(torch._neg_view(x), x, x)
+    assert not attending.serves(x, torch._efficientzerotensor(x.shape), x)
+    assert not attending.serves(x, x, torch.zeros(1, 8, 575).unfold(-1, 64, 1))  # whose gradient would lie otherwise
     assert not attending.serves(x[:, :, :4], x, x)  # as in decoding
     assert not attending.serves(x[:, :, :64], x[:, :, :64], x[:, :, :64])  # too little to compile for
     wide = torch.zeros(1, 8, 512, 512)

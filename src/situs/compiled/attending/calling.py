@@ -53,7 +53,29 @@ def serves(query: Tensor, key: Tensor, value: Tensor) -> bool:
     for dim in (width, value.shape[3]):
         if not lanes or not 0 < dim <= WIDEST or dim % lanes:
             return False
-    return all(type(each) is Tensor and each.stride(-1) == 1 for each in (query, key, value))
+    return all(_is_readable(each) for each in (query, key, value))
+
+
+def _is_readable(tensor: Tensor) -> bool:
+    """Whether a loop can read a tensor where it lies, and a gradient that torch lays out like it can be written. Rows
+    that begin at neighbouring numbers overlap, and gradients like them would lie the other way round."""
+    apart = all(step != 1 or size == 1 for step, size in zip(tensor.stride()[:-1], tensor.shape, strict=False))
+    return (
+        type(tensor) is Tensor and tensor.device.type == "cpu" and tensor.stride(-1) == 1 and apart and _is_held(tensor)
+    )
+
+
+def _is_held(tensor: Tensor) -> bool:
+    """Whether memory holds the tensor's numbers: neither their negatives, nor nothing since all are 0."""
+    return not (tensor.is_neg() or tensor._is_zerotensor())
+
+
+def _readable(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """The same numbers in that dtype, in memory, with neighbours side by side."""
+    if tensor._is_zerotensor():
+        return torch.zeros(tensor.shape, dtype=dtype)
+    tensor = tensor.to(dtype).resolve_neg()
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 class Added(NamedTuple):
@@ -77,8 +99,7 @@ class Added(NamedTuple):
 
     def readable(self) -> Added:
         """The same in float32, with neighbours side by side."""
-        numbers = self.numbers.to(torch.float32)
-        return self._replace(numbers=numbers if numbers.stride(-1) == 1 else numbers.contiguous())
+        return self._replace(numbers=_readable(self.numbers, torch.float32))
 
 
 class Lie(NamedTuple):
@@ -163,9 +184,9 @@ def attend_backward(
     if wanted is not None:
         wanted = Added(one.get("of_mask", wanted.numbers), wanted.by_offset)
     tensors = {
-        "gradient": gradient.to(query.dtype), "query": query, "key": key, "value": value, "of_query": into.query,
-        "of_key": one["of_key"], "of_value": one["of_value"], "logsumexp": logsumexp.to(torch.float32).contiguous(),
-        "delta": delta.to(torch.float32).contiguous(),
+        "gradient": _readable(gradient, query.dtype), "query": query, "key": key, "value": value, "of_query": into.query,
+        "of_key": one["of_key"], "of_value": one["of_value"], "logsumexp": _readable(logsumexp, torch.float32).contiguous(),
+        "delta": _readable(delta, torch.float32).contiguous(),
     }  # fmt: skip
     run.call(CALL, sizes(run.work), tensors, added, scale, band, matrices * parts, {"parts": parts, **steps}, wanted)
     if parts > 1:
