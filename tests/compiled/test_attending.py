@@ -263,6 +263,9 @@ def test_which_tensors_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not attending.serves(x, torch._efficientzerotensor(x.shape), x)
     assert not attending.serves(x, x, torch.zeros(1, 8, 575).unfold(-1, 64, 1))  # whose gradient would lie otherwise
     assert not attending.serves(x[:, :, :4], x, x)  # as in decoding
+    many = torch.zeros(1, 8, 65536, 64)
+    assert attending.serves(many, x[:, :, :16], x[:, :, :16])
+    assert not attending.serves(many, x[:, :, :8], x[:, :, :8])  # which fill no vector
     assert not attending.serves(x[:, :, :64], x[:, :, :64], x[:, :, :64])  # too little to compile for
     wide = torch.zeros(1, 8, 512, 512)
     assert not attending.serves(wide, wide, wide)

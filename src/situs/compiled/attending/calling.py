@@ -19,7 +19,7 @@ from situs.compiled.threads import team
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 FEW_QUERIES = 16
-"""Fewer than these are read by torch's kernel, which rewrites no keys."""
+"""Fewer than these, or so few keys, are left to torch's kernel, which rewrites no keys and fills no panels of them."""
 LEAST_WORK = 1 << 26
 """Products of numbers in a call that are worth compiling a loop for."""
 WIDEST = 256  # channels
@@ -47,7 +47,7 @@ def serves(query: Tensor, key: Tensor, value: Tensor) -> bool:
         return False
     (*shape, queries, width), keys = query.shape, key.shape[2]
     pairs = shape[0] * shape[1] * queries * keys
-    if queries < FEW_QUERIES or pairs * (width + value.shape[3]) < LEAST_WORK:
+    if min(queries, keys) < FEW_QUERIES or pairs * (width + value.shape[3]) < LEAST_WORK:
         return False
     lanes = _lanes()
     for dim in (width, value.shape[3]):
@@ -184,8 +184,9 @@ def attend_backward(
     if wanted is not None:
         wanted = Added(one.get("of_mask", wanted.numbers), wanted.by_offset)
     tensors = {
-        "gradient": _readable(gradient, query.dtype), "query": query, "key": key, "value": value, "of_query": into.query,
-        "of_key": one["of_key"], "of_value": one["of_value"], "logsumexp": _readable(logsumexp, torch.float32).contiguous(),
+        "gradient": _readable(gradient, query.dtype), "query": query, "key": key, "value": value,
+        "of_query": into.query, "of_key": one["of_key"], "of_value": one["of_value"],
+        "logsumexp": _readable(logsumexp, torch.float32).contiguous(),
         "delta": _readable(delta, torch.float32).contiguous(),
     }  # fmt: skip
     run.call(CALL, sizes(run.work), tensors, added, scale, band, matrices * parts, {"parts": parts, **steps}, wanted)
