@@ -5,12 +5,15 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
+import situs
 from situs import compiled
 from situs.compiled import attending
 from situs.compiled.attending import Added, Band, Gradients, calling
@@ -111,7 +114,7 @@ def computed(case: Case, scale: float, band: Band) -> dict[str, Tensor]:
     if added is not None:
         by_offset = added.by_offset
         wanted = Added(torch.zeros(shape if by_offset else (*query.shape[:3], key.shape[2])), by_offset)
-    into = Gradients(*(torch.zeros(each.shape) for each in (query, key, value)), wanted)
+    into = Gradients(torch.zeros(query.shape), torch.zeros(key.shape), torch.zeros(value.shape), wanted)
     finite = logsumexp.nan_to_num(neginf=0.0)
     assert attending.attend_backward(gradient, query, key, value, finite, delta, scale, into, added, band)
     found = {"out": out, "logsumexp": logsumexp, "query": into.query, "key": into.key, "value": into.value}
@@ -229,7 +232,7 @@ def test_gradients_are_added_to_those_that_are_there() -> None:
     case = made((1, 2, 61, 67, 32, 32), torch.float32, "offsets")
     right = computed(case, 0.2, attending.CAUSAL)
     query, key, value, gradient, added = case
-    into = Gradients(*(torch.ones(each.shape) for each in (query, key, value)))
+    into = Gradients(torch.ones(query.shape), torch.ones(key.shape), torch.ones(value.shape))
     delta = (gradient * right["out"]).sum(-1)
     asked = gradient, query, key, value, right["logsumexp"], delta, 0.2
     assert attending.attend_backward(*asked, into, added, attending.CAUSAL)
@@ -271,6 +274,25 @@ def test_which_tensors_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not attending.serves(wide, wide, wide)
     monkeypatch.setattr(compiled, "_failure", RuntimeError("none"))
     assert not attending.serves(x, x, x)
+
+
+def test_what_records_operations_sees_those_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops write what no graph knows of."""
+    monkeypatch.setattr(calling, "LEAST_WORK", 0)
+    q, k, v = (torch.randn(1, 2, 40, 32) for _ in range(3))
+    for encoding in (None, situs.ALiBi(num_heads=2)):
+        graph = make_fx(partial(situs.attend, encoding=encoding, causal=True))(q, k, v)
+        torch.testing.assert_close(graph(v, q, k), situs.attend(v, q, k, encoding=encoding, causal=True))
+
+
+def test_several_gradients_are_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calling, "LEAST_WORK", 0)
+    q, k, v = (torch.randn(1, 2, 40, 32, requires_grad=True) for _ in range(3))
+    out, gradients = situs.attend(q, k, v), torch.randn(3, 1, 2, 40, 32)
+    found = torch.autograd.grad(out, (q, k, v), gradients, is_grads_batched=True, retain_graph=True)
+    for number, gradient in enumerate(gradients):
+        expected = torch.autograd.grad(out, (q, k, v), gradient, retain_graph=True)
+        torch.testing.assert_close([each[number] for each in found], list(expected))
 
 
 def test_a_machine_that_cannot_compile_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from situs.compiled import available, give_up
 from situs.compiled.threads import team
+from situs.compiled.watching import count_of_modes, is_batched, is_in_memory, is_transformed
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 FEW_QUERIES = 16
@@ -45,6 +46,8 @@ def serves(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Whether compiled loops attend with such tensors of the processor."""
     if query.dtype not in DTYPES or not query.dtype == key.dtype == value.dtype or not available():
         return False
+    if count_of_modes():  # which would not see what a loop writes
+        return False
     (*shape, queries, width), keys = query.shape, key.shape[2]
     pairs = shape[0] * shape[1] * queries * keys
     if min(queries, keys) < FEW_QUERIES or pairs * (width + value.shape[3]) < LEAST_WORK:
@@ -57,23 +60,16 @@ def serves(query: Tensor, key: Tensor, value: Tensor) -> bool:
 
 
 def _is_readable(tensor: Tensor) -> bool:
-    """Whether a loop can read a tensor where it lies, and a gradient that torch lays out like it can be written. Rows
-    that begin at neighbouring numbers overlap, and gradients like them would lie the other way round."""
-    apart = all(step != 1 or size == 1 for step, size in zip(tensor.stride()[:-1], tensor.shape, strict=False))
-    return (
-        type(tensor) is Tensor and tensor.device.type == "cpu" and tensor.stride(-1) == 1 and apart and _is_held(tensor)
-    )
-
-
-def _is_held(tensor: Tensor) -> bool:
-    """Whether memory holds the tensor's numbers: neither their negatives, nor nothing since all are 0."""
-    return not (tensor.is_neg() or tensor._is_zerotensor())
+    """Whether a loop can read a tensor where it lies, and write a gradient that torch lays out like it. Rows that begin
+    at neighbouring numbers overlap, and gradients like them would lie the other way round."""
+    apart = all(step != 1 or size == 1 for step, size in zip(tensor.stride()[:-1], tensor.shape[:-1], strict=True))
+    return is_in_memory(tensor) and tensor.stride(-1) == 1 and apart
 
 
 def _readable(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     """The same numbers in that dtype, in memory, with neighbours side by side."""
     if tensor._is_zerotensor():
-        return torch.zeros(tensor.shape, dtype=dtype)
+        return torch.zeros(tensor.shape, dtype=dtype, device=tensor.device)
     tensor = tensor.to(dtype).resolve_neg()
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
@@ -162,11 +158,13 @@ def attend_backward(
     added: Added | None = None,
     band: Band = EVERYTHING,
 ) -> bool:
-    """Add the gradients to those that are there; False where no loop could be compiled.
+    """Add the gradients to those that are there; False where no loop could be compiled, and for many gradients at once.
 
     logsumexp: that over all keys, of which these may be some.
     delta: the sum of output times gradient of each query.
     """
+    if is_batched(gradient) or is_transformed(gradient):
+        return False
     run = _program("backward", query, value, added, wanted=into.added is not None)
     if run is None:
         return False
