@@ -15,6 +15,7 @@ from situs.attention.kernels.softmax import Scratch, merge_, partial, sees_any
 from situs.attention.kernels.tiling import EVERY, Inputs, Tile, Tiling, meets_each_query_once
 from situs.attention.kernels.toeplitz import of_keys, strided
 from situs.attention.kernels.toeplitz.terms import LookedUpTerm
+from situs.compiled.attending import calling
 from tests.attention.attention_cases import Largest, build, gradients, parameters_of, tensors, use_small_blocks
 
 LONG = 4096
@@ -282,3 +283,10 @@ def test_queries_of_a_zigzag_shard_meet_their_keys_in_several_tiles() -> None:
     assert not meets_each_query_once([one, other])
     rows = Tile(slice(0, 1), 0, 4, 0, 4, 0, 0), Tile(slice(1, 2), 2, 2, 4, 4, 0, 0)
     assert meets_each_query_once(rows)
+
+
+def test_one_number_of_a_mask_stands_for_all_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calling, "LEAST_WORK", 0)
+    q, k, v = (torch.randn(2, 4, 40, 32) for _ in range(3))
+    for shape in ((1, 1, 1, 1), (1, 4, 1, 1)):
+        torch.testing.assert_close(attend(q, k, v, mask=torch.randn(shape)), attend(q, k, v), atol=1e-5, rtol=1e-5)

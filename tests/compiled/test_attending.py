@@ -5,12 +5,15 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
+import situs
 from situs import compiled
 from situs.compiled import attending
 from situs.compiled.attending import Added, Band, Gradients, calling
@@ -214,11 +217,17 @@ def test_nothing_is_written_beyond_the_tensors() -> None:
         assert (wide[name] == 5.0).all(), name
 
 
-def test_a_gradient_may_be_one_number_everywhere() -> None:
-    """As that of a sum, which takes no memory."""
-    case = made((1, 2, 61, 67, 32, 48), torch.float32, "pairs")
-    one = torch.full((), 0.7).expand(case.gradient.shape)
-    assert_right(case._replace(gradient=one), 0.125, attending.CAUSAL)
+@pytest.mark.parametrize("laid", ["expanded", "expanded channels", "channels first", "negative view", "zeros"])
+def test_a_gradient_may_lie_in_any_way(laid: str) -> None:
+    case = made((1, 2, 61, 67, 32, 48), torch.float32, "offsets")
+    gradient = {
+        "expanded": lambda: torch.ones(()).expand(1, 2, 61, 48),
+        "expanded channels": lambda: torch.randn(1, 2, 61, 1).expand(-1, -1, -1, 48),
+        "channels first": lambda: torch.randn(1, 2, 48, 61).mT,
+        "negative view": lambda: torch._neg_view(torch.randn(1, 2, 61, 48)),
+        "zeros": lambda: torch._efficientzerotensor((1, 2, 61, 48)),
+    }[laid]()
+    assert_right(case._replace(gradient=gradient), 0.2, attending.CAUSAL)
 
 
 def test_gradients_are_added_to_those_that_are_there() -> None:
@@ -254,12 +263,38 @@ def test_which_tensors_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not attending.serves(x.double(), x.double(), x.double())
     assert not attending.serves(x[..., :40], x[..., :40], x[..., :40])  # which no vectors fill
     assert not attending.serves(x.mT, x.mT, x.mT)
+    assert not attending.serves(*[x.to("meta")] * 3)
+    assert not attending.serves(torch._neg_view(x), x, x)
+    assert not attending.serves(x, torch._efficientzerotensor(x.shape), x)
+    assert not attending.serves(x, x, torch.zeros(1, 8, 575).unfold(-1, 64, 1))  # whose gradient would lie otherwise
     assert not attending.serves(x[:, :, :4], x, x)  # as in decoding
+    many = torch.zeros(1, 8, 65536, 64)
+    assert attending.serves(many, x[:, :, :16], x[:, :, :16])
+    assert not attending.serves(many, x[:, :, :8], x[:, :, :8])  # which fill no vector
     assert not attending.serves(x[:, :, :64], x[:, :, :64], x[:, :, :64])  # too little to compile for
     wide = torch.zeros(1, 8, 512, 512)
     assert not attending.serves(wide, wide, wide)
     monkeypatch.setattr(compiled, "_failure", RuntimeError("none"))
     assert not attending.serves(x, x, x)
+
+
+def test_what_records_operations_sees_those_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops write what no graph knows of."""
+    monkeypatch.setattr(calling, "LEAST_WORK", 0)
+    q, k, v = (torch.randn(1, 2, 40, 32) for _ in range(3))
+    for encoding in (None, situs.ALiBi(num_heads=2)):
+        graph = make_fx(partial(situs.attend, encoding=encoding, causal=True))(q, k, v)
+        torch.testing.assert_close(graph(v, q, k), situs.attend(v, q, k, encoding=encoding, causal=True))
+
+
+def test_several_gradients_are_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calling, "LEAST_WORK", 0)
+    q, k, v = (torch.randn(1, 2, 40, 32, requires_grad=True) for _ in range(3))
+    out, gradients = situs.attend(q, k, v), torch.randn(3, 1, 2, 40, 32)
+    found = torch.autograd.grad(out, (q, k, v), gradients, is_grads_batched=True, retain_graph=True)
+    for number, gradient in enumerate(gradients):
+        expected = torch.autograd.grad(out, (q, k, v), gradient, retain_graph=True)
+        torch.testing.assert_close([each[number] for each in found], list(expected))
 
 
 def test_a_machine_that_cannot_compile_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,9 @@ from situs.attention.reference import run as reference_run
 from situs.attention.request import Request, make_request
 from situs.attention.value_maps import mapped_output, with_mapped_values
 from situs.compiled import attending
+from situs.compiled.watching import is_differentiated, is_plain
 from situs.encodings.base import Encodings, autocast_off
 from situs.positions import PositionsLike
-from situs.rotation.watching import is_differentiated, is_plain
 
 
 class Kernel(NamedTuple):

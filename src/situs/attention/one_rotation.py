@@ -17,12 +17,12 @@ from torch import Tensor
 from situs.attention.kernels.inputs import rotated
 from situs.attention.offsets import OffsetCache
 from situs.attention.request import Request
+from situs.compiled.watching import is_plain
 from situs.encodings.bands import Bands
 from situs.encodings.base import Encoding, computing_dtype
 from situs.encodings.rotary import Rotary
 from situs.positions import Positions
 from situs.rotation import RotationTable
-from situs.rotation.watching import is_plain
 
 
 def with_one_rotation(request: Request) -> Request:

@@ -24,6 +24,7 @@ from situs.attention.fitting import (
 )
 from situs.attention.offsets import OffsetCache
 from situs.attention.visibility import in_chunks, keys_of_chunk, visibility
+from situs.compiled.watching import is_plain
 from situs.encodings.base import Encoding, Encodings, InputEncoding, QueryKeyEncoding, as_encodings, computing_dtype
 from situs.encodings.bias import BiasEncoding, OffsetBias, PositionProduct
 from situs.encodings.cumulated import CumulatedScore
@@ -32,7 +33,6 @@ from situs.encodings.rotary import Rotary
 from situs.encodings.score import OffsetScore, ScoreEncoding, ValueEncoding
 from situs.encodings.value_map import ValueMap
 from situs.positions import Positions, PositionsLike, align, is_deferred
-from situs.rotation.watching import is_plain
 
 LOW = -1e3  # of a mask, below which float32 rounds off what scores tell
 ACTING = ("query", "query and key", "score", "score and value", "value")  # places in attention

@@ -4,6 +4,7 @@
     numbers    how numbers are read and written, whatever their dtype
     vectors    arithmetic with the vectors that a machine's registers hold
     threads    who runs a loop
+    watching   whether anything follows the operations, so that only plain ones may be used
     attending  attention of some queries over some keys, and its gradients
 
 They need llvmlite (``pip install situs[fast]``). Without it, everything is done by operations of torch.

@@ -23,8 +23,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from situs.compiled.watching import is_batched, is_differentiated
 from situs.functional import kernels as formulas
-from situs.rotation.watching import is_batched, is_differentiated
 
 # As many numbers, for each thread, stay in the cache, and are enough for the calls to cost little.
 TILE_ELEMENTS = 1 << 19

@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
+from situs.compiled.watching import is_differentiated, is_plain
 from situs.rotation import RotationTable
-from situs.rotation.watching import is_differentiated, is_plain
 
 
 def cached_by_values(

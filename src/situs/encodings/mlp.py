@@ -26,10 +26,10 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm, leaky_relu, linear, relu, silu
 
 from situs.arguments import is_deferred, require_choice, require_count, require_counts, require_flags
+from situs.compiled.watching import is_plain
 from situs.encodings.bias import OffsetBias, Rule
 from situs.functional.kernels import signed_log
 from situs.registry import register
-from situs.rotation.watching import is_plain
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": silu,

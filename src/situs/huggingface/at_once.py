@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from situs.compiled import attending
+from situs.compiled.watching import is_transformed
 from situs.encodings.base import Encoding, computing_dtype, is_autocast, without_autocast
 from situs.encodings.bias import OffsetBias
 from situs.huggingface.rounded import attend_rounded
 from situs.huggingface.seeing import Sight
 from situs.huggingface.short import is_short
-from situs.rotation.watching import is_transformed
 
 FEW_PAIRS = 65_536
 """Pairs of tokens up to which a bias of all of them, once for all layers, is faster than one by offsets in each."""

@@ -9,7 +9,6 @@
     table.py      RotationTable: what one set of positions rotates by, and how tensors that came before were planned
     apply.py      rotate, rotate_both: the choice of a program, with derivatives
     fused/        the program that LLVM compiles, one pass over memory
-    watching.py   whether anything follows the operations, so that only plain ones may be used
 """
 
 from situs.rotation.apply import rotate, rotate_both

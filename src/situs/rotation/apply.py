@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from situs.arguments import require_floating, require_instance, require_same_device
+from situs.compiled.watching import is_batched, is_differentiated, is_traced
 from situs.functional.rotation import (
     Pairing,
     as_complex,
@@ -26,7 +27,6 @@ from situs.functional.rotation import (
 )
 from situs.rotation.fused import planning
 from situs.rotation.table import RotationTable, refuse_fit
-from situs.rotation.watching import is_batched, is_differentiated, is_traced
 
 # Temporaries of this size stay in the cache; larger ones travel through memory, smaller ones are more calls.
 CHUNK_ELEMENTS = 1 << 19

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from situs.arguments import require_axes_of, require_count, require_floating, require_same_shape
+from situs.compiled.watching import count_of_modes, dispatch_keys, has_derivative
 from situs.functional.rotation import Channels, Pairing, require_channels
 from situs.rotation.fused import planning
-from situs.rotation.watching import count_of_modes, dispatch_keys, has_derivative
 
 
 class RotationTable:

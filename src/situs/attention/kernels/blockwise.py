@@ -25,11 +25,11 @@ from situs.attention.kernels.tails import Tail, Tails, split_tails
 from situs.attention.kernels.tiling import EVERY, Inputs, Tile, Tiling, tiles_between_ranges
 from situs.attention.request import Request
 from situs.attention.visibility import visibility, visible_with_mask
+from situs.compiled.watching import is_differentiated, is_plain
 from situs.encodings.base import Role, autocast_off, computing_dtype
 from situs.encodings.score import ScoreEncoding
 from situs.functional.heads import share_heads
 from situs.positions import Positions, query_slots
-from situs.rotation.watching import is_differentiated, is_plain
 
 FEW_QUERIES = 64  # of a tile, where a term by content passes through many tensors of its size on the way
 MANY_QUERIES = 512  # of a tile of few heads, whose term is formed for these alone

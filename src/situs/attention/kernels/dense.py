@@ -16,10 +16,10 @@ from situs.attention.kernels.tiling import Tiling, tiles_between_ranges
 from situs.attention.offsets import bias_over_offsets, key_vectors
 from situs.attention.request import Request
 from situs.attention.visibility import visibility, visible_with_mask
+from situs.compiled.watching import is_differentiated
 from situs.encodings.base import computing_dtype
 from situs.encodings.bias import OffsetBias, PositionProduct
 from situs.functional.heads import share_heads
-from situs.rotation.watching import is_differentiated
 
 
 def cannot(request: Request) -> str | None:

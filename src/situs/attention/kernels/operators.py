@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from situs.attention.kernels.softmax import TWICE, sinks_vjp, with_sinks
+from situs.compiled.watching import is_differentiated, is_plain
 from situs.encodings.base import computing_dtype, without_autocast
-from situs.rotation.watching import is_differentiated, is_plain
 
 G = TypeVar("G", bound=tuple[Any, ...])
 S = TypeVar("S", bound=tuple[Any, ...])

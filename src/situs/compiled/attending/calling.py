@@ -16,10 +16,11 @@ from torch import Tensor
 
 from situs.compiled import available, give_up
 from situs.compiled.threads import team
+from situs.compiled.watching import count_of_modes, is_batched, is_in_memory, is_transformed
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 FEW_QUERIES = 16
-"""Fewer than these are read by torch's kernel, which rewrites no keys."""
+"""Fewer than these, or so few keys, are left to torch's kernel, which rewrites no keys and fills no panels of them."""
 LEAST_WORK = 1 << 26
 """Products of numbers in a call that are worth compiling a loop for."""
 WIDEST = 256  # channels
@@ -47,15 +48,32 @@ def serves(query: Tensor, key: Tensor, value: Tensor) -> bool:
         return False
     if query.dtype not in DTYPES or not query.dtype == key.dtype == value.dtype or not available():
         return False
+    if count_of_modes():  # which would not see what a loop writes
+        return False
     (*shape, queries, width), keys = query.shape, key.shape[2]
     pairs = shape[0] * shape[1] * queries * keys
-    if queries < FEW_QUERIES or pairs * (width + value.shape[3]) < LEAST_WORK:
+    if min(queries, keys) < FEW_QUERIES or pairs * (width + value.shape[3]) < LEAST_WORK:
         return False
     lanes = _lanes()
     for dim in (width, value.shape[3]):
         if not lanes or not 0 < dim <= WIDEST or dim % lanes:
             return False
-    return all(type(each) is Tensor and each.stride(-1) == 1 for each in (query, key, value))
+    return all(_is_readable(each) for each in (query, key, value))
+
+
+def _is_readable(tensor: Tensor) -> bool:
+    """Whether a loop can read a tensor where it lies, and write a gradient that torch lays out like it. Rows that begin
+    at neighbouring numbers overlap, and gradients like them would lie the other way round."""
+    apart = all(step != 1 or size == 1 for step, size in zip(tensor.stride()[:-1], tensor.shape[:-1], strict=True))
+    return is_in_memory(tensor) and tensor.stride(-1) == 1 and apart
+
+
+def _readable(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """The same numbers in that dtype, in memory, with neighbours side by side."""
+    if tensor._is_zerotensor():
+        return torch.zeros(tensor.shape, dtype=dtype, device=tensor.device)
+    tensor = tensor.to(dtype).resolve_neg()
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 class Added(NamedTuple):
@@ -79,10 +97,10 @@ class Added(NamedTuple):
 
     def readable(self, keys: int) -> Added:
         """The same in float32, with neighbours side by side."""
-        numbers = self.numbers.to(torch.float32)
+        numbers = self.numbers
         if not self.by_offset and numbers.shape[-1] != keys:  # one number for all keys
             numbers = numbers.expand(*numbers.shape[:-1], keys)
-        return self._replace(numbers=_in_rows(numbers))
+        return self._replace(numbers=_readable(numbers, torch.float32))
 
 
 class Lie(NamedTuple):
@@ -145,11 +163,13 @@ def attend_backward(
     added: Added | None = None,
     band: Band = EVERYTHING,
 ) -> bool:
-    """Add the gradients to those that are there; False where no loop could be compiled.
+    """Add the gradients to those that are there; False where no loop could be compiled, and for many gradients at once.
 
     logsumexp: that over all keys, of which these may be some.
     delta: the sum of output times gradient of each query.
     """
+    if is_batched(gradient) or is_transformed(gradient):
+        return False
     run = _program("backward", query, value, added, wanted=into.added is not None)
     if run is None:
         return False
@@ -167,20 +187,16 @@ def attend_backward(
     if wanted is not None:
         wanted = Added(one.get("of_mask", wanted.numbers), wanted.by_offset)
     tensors = {
-        "gradient": _in_rows(gradient.to(query.dtype)), "query": query, "key": key, "value": value,
+        "gradient": _readable(gradient, query.dtype), "query": query, "key": key, "value": value,
         "of_query": into.query, "of_key": one["of_key"], "of_value": one["of_value"],
-        "logsumexp": logsumexp.to(torch.float32).contiguous(), "delta": delta.to(torch.float32).contiguous(),
+        "logsumexp": _readable(logsumexp, torch.float32).contiguous(),
+        "delta": _readable(delta, torch.float32).contiguous(),
     }  # fmt: skip
     run.call(CALL, sizes(run.work), tensors, added, scale, band, matrices * parts, {"parts": parts, **steps}, wanted)
     if parts > 1:
         for name, each in parted.items():
             each.add_(own[name].sum(0))
     return True
-
-
-def _in_rows(tensor: Tensor) -> Tensor:
-    """A tensor whose last axis lies in memory as its numbers follow, which that of a sum's gradient does not."""
-    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 def _shares(matrices: int) -> bool:

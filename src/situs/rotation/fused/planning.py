@@ -12,12 +12,11 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn import Parameter
 
 from situs.compiled import available, give_up
 from situs.compiled.threads import team
+from situs.compiled.watching import is_in_memory
 from situs.functional.rotation import Pairing
-from situs.rotation.watching import is_batched, is_transformed
 
 LEAST_TASK = 1 << 15
 """Elements that are worth a thread's start; as many as torch asks for."""
@@ -74,21 +73,10 @@ def plan(
     tensors: Sequence[Tensor], cos: Tensor, sin: Tensor, pairing: Pairing, threads: int, *, trailing: bool = False
 ) -> Plan | None:
     """Plan how the compiled loop rotates tensors by a table, or None where it cannot; judged from metadata alone."""
-    if not all(_is_plain(each) for each in (*tensors, cos, sin)) or (cos.dtype, cos.shape) != (sin.dtype, sin.shape):
+    if not all(is_in_memory(each) for each in (*tensors, cos, sin)) or (cos.dtype, cos.shape) != (sin.dtype, sin.shape):
         return None
     lying = tuple((x.dtype, x.shape, x.stride()) for x in tensors)
     return _plan(pairing, trailing, threads, lying, (cos.dtype, cos.shape, cos.stride(), sin.stride()))
-
-
-def _is_plain(tensor: Tensor) -> bool:
-    """Whether a tensor's numbers are what lies in its memory, which is the processor's."""
-    wrapped = is_transformed(tensor) or is_batched(tensor)
-    return (
-        type(tensor) in (Tensor, Parameter)
-        and tensor.is_cpu
-        and tensor.layout == torch.strided
-        and not (wrapped or tensor.is_neg() or tensor._is_zerotensor())
-    )
 
 
 Sizes = tuple[int, ...]

@@ -74,6 +74,7 @@ def _row(given: Given, query: Tensor) -> Tensor | None:
         return None
     if mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=computing_dtype(query.dtype)).masked_fill_(~mask, -math.inf)
+    mask = mask.expand(*mask.shape[:3], given.key.shape[2])
     if query is given.query or mask.shape[:2] == (1, 1):
         return mask
     return mask.expand(*given.query.shape[:2], 1, -1).reshape(*query.shape[:2], 1, -1)

@@ -18,6 +18,7 @@ __all__ = [
     "has_derivative",
     "is_batched",
     "is_differentiated",
+    "is_in_memory",
     "is_plain",
     "is_traced",
     "is_transformed",
@@ -61,6 +62,16 @@ def is_plain(tensor: Tensor) -> bool:
     """Whether a tensor holds numbers that may be read, and no graph records what is done with it."""
     ordinary = type(tensor) in (Tensor, Parameter) and tensor.device.type != "meta"
     return ordinary and not (torch.compiler.is_compiling() or is_traced() or is_transformed(tensor))
+
+
+def is_in_memory(tensor: Tensor) -> bool:
+    """Whether a tensor's numbers are what lies in its memory, which is the processor's."""
+    return (
+        type(tensor) in (Tensor, Parameter)
+        and tensor.is_cpu
+        and tensor.layout == torch.strided
+        and not (is_transformed(tensor) or is_batched(tensor) or tensor.is_neg() or tensor._is_zerotensor())
+    )
 
 
 def is_differentiated(requires_grad: bool) -> bool:

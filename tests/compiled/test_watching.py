@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import situs
-from situs.rotation.watching import (
+from situs.compiled.watching import (
     count_of_modes,
     has_derivative,
     is_batched,
