@@ -5,15 +5,7 @@ that leaves half of such a register unused where the processor is AMD's, and goe
 float32, bfloat16 and float16, and add a mask of any strides, so that a bias over offsets stays a view.
 """
 
-from situs.compiled.attending.calling import (
-    CAUSAL,
-    EVERYTHING,
-    Added,
-    Band,
-    Gradients,
-    attend,
-    attend_backward,
-    serves,
-)
+from situs.compiled.attending.calling import attend, attend_backward, serves
+from situs.compiled.attending.tensors import CAUSAL, EVERYTHING, Added, Band, Gradients
 
 __all__ = ["CAUSAL", "EVERYTHING", "Added", "Band", "Gradients", "attend", "attend_backward", "serves"]

@@ -34,14 +34,14 @@ of each query; the scale's bits; the lowest and the highest number of a key minu
 how many queries a block has, and how many blocks there are."""
 
 
-def most_queries(work: Work) -> int:
+def queries_of(work: Work) -> int:
     """Queries that a block has room for."""
     return max(ROWS, 12288 // max(work.head_dim, work.value_dim) // ROWS * ROWS)
 
 
 def sizes(work: Work) -> dict[str, int]:
     """The memory of a thread."""
-    queries = most_queries(work)
+    queries = queries_of(work)
     return {
         "queries": queries * work.head_dim,
         "sums": queries * work.value_dim,
