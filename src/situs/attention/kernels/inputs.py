@@ -14,7 +14,7 @@ from situs.encodings.rotation import RotationEncoding
 from situs.functional.heads import share_heads
 from situs.positions import Positions
 
-CHANNELS = 8  # that kernels take at a time
+CHANNELS = 16  # that kernels take at a time, compiled loops among them
 ROOM = 64.0  # for numbers of positions, divided by the scale, below what a dtype holds
 
 
