@@ -136,8 +136,8 @@ def _added(
         return mask.shared(name, encoding if source is None else source, by_encoding)
     if row is None:  # what hides is of the mask alone, which would live on if it held itself
         return mask.shared(name, None, lambda: mask.added_to(query.new_zeros(1, 1, 1, mask.keys, dtype=dtype)))
-    if row.shape[-2] != 1:
-        return None
+    if row.shape[-2] != 1:  # a bias of pairs, which each layer has its own of
+        return mask.added_to(row.to(dtype)) if row.shape[-2] == mask.queries else None
     return mask.shared(name, row if source is None else source, lambda: mask.added_to(row.to(dtype)))
 
 

@@ -20,6 +20,7 @@ from transformers.utils import output_capturing
 
 from situs.attention import attend
 from situs.encodings.base import Encoding
+from situs.functional.heads import share_heads
 from situs.huggingface.at_once import at_once
 from situs.huggingface.seeing import Rules, Sight, named_mask, situs_mask
 
@@ -123,7 +124,7 @@ def attended(
 
 
 def _with_means(
-    out: Float[Tensor, "batch heads query value_dim"], value: Float[Tensor, "batch heads key value_dim"], mask: Sight
+    out: Float[Tensor, "batch heads query value_dim"], value: Float[Tensor, "batch kv_heads key value_dim"], mask: Sight
 ) -> Float[Tensor, "batch heads query value_dim"]:
     """Let texts that are padding alone get the mean of all values: where transformers adds a bias, even one of zeros,
     what is hidden has the lowest number, and all keys of such a text have the same."""
@@ -136,7 +137,9 @@ def _with_means(
         return (found if torch.compiler.is_compiling() or bool(found.any()) else None,)  # else a graph would break
 
     (alone,) = make() if torch.compiler.is_compiling() else mask.shared("padding alone", None, make)
-    return out if alone is None else torch.where(alone, value.mean(2, keepdim=True), out)
+    if alone is None:
+        return out
+    return torch.where(alone, share_heads(value.mean(2, keepdim=True), out.shape[1]), out)
 
 
 def _sum(bias: Tensor, mask: Tensor | None) -> Tensor:

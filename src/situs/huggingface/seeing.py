@@ -141,9 +141,13 @@ class Sight:
         """Hide pairs in a bias, by its lowest number: queries that see nothing, such as padding, stay finite."""
         if self.is_open:
             return bias
-        told = self.arguments(every_query=True)
-        both = (told[each].to(bias.device) for each in ("positions", "key_positions"))  # ranges have no device to tell
-        seen = visibility(*both, causal=told["causal"], window=told["window"])
+
+        def make() -> tuple[Tensor | None]:
+            told = self.arguments(every_query=True)
+            both = (told[each].to(bias.device) for each in ("positions", "key_positions"))  # ranges have no device
+            return (visibility(*both, causal=told["causal"], window=told["window"]),)
+
+        (seen,) = make() if torch.compiler.is_compiling() else self.shared(("seen", bias.device), None, make)
         return bias if seen is None else torch.where(seen[:, None], bias, torch.finfo(bias.dtype).min)
 
     def shared(self, name: object, source: object, make: Callable[[], Made]) -> Made:

@@ -13,11 +13,13 @@ import torch
 from torch import Tensor
 
 from situs.encodings.projected import ProjectedBias
+from situs.huggingface.at_once import FEW_PAIRS
 from situs.huggingface.families import Expects, Family
 from situs.huggingface.families.borrowing import borrowing
 from situs.huggingface.families.rotary import with_name
 from situs.huggingface.interface import PlacedBias
 from situs.huggingface.seeing import Sight
+from situs.huggingface.short import is_short
 
 MIXED = "relative"
 """The feature by which tokens mix profiles."""
@@ -60,11 +62,12 @@ class Inkling(Family):
     def forward(
         self: Any, relative_states: Tensor, query_positions: Tensor, key_positions: Tensor
     ) -> MixedBias | Tensor:
-        """Give the encoding of the profiles, and what tokens mix them by, (batch, query, heads, rank); for one query
-        the bias itself, (batch, heads, 1, key)."""
-        if len(query_positions) == 1:
-            row: Tensor = super().forward(relative_states, query_positions, key_positions)
-            return row
+        """Give the encoding of the profiles, and what tokens mix them by, (batch, query, heads, rank); for one query,
+        and for short texts without gradients, the bias itself, (batch, heads, query, key)."""
+        pairs, single = len(query_positions) * len(key_positions), len(query_positions) == 1
+        if single or (not torch.is_grad_enabled() and is_short(len(relative_states) * pairs, FEW_PAIRS)):
+            bias: Tensor = super().forward(relative_states, query_positions, key_positions)
+            return bias
         rank, distances = self.proj.shape
         sizes = {"num_heads": relative_states.shape[2], "distances": distances, "rank": rank}
         encoding = borrowing(self, lambda: ProjectedBias(**sizes), {"profiles": self.proj})
