@@ -27,10 +27,9 @@ def ran(write: Callable[[Vectors, dict[str, Value]], None], *tensors: Tensor, wi
     given = program.read([str(number) for number in range(len(tensors))], program.given)
     write(Vectors(program, width), given)
     program.build.ret_void()
-    address, engine = program.compiled()
+    address = program.compiled()
     numbers = array("q", [each.data_ptr() for each in tensors])
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)(numbers.buffer_info()[0])
-    del engine
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -211,7 +211,7 @@ def _preferred(request: Request) -> tuple[str, ...]:
 
 def _has_loops(request: Request) -> bool:
     """Whether compiled loops attend, which are faster than torch's own kernel."""
-    if request.query.device.type != "cpu" or request.dropout:
+    if request.dropout:
         return False
     watched = not is_plain(request.query) or is_differentiated(requires_grad=False)  # as graphs and torch.func do
     return not watched and attending.serves(request.query, request.key, request.value)

@@ -138,7 +138,7 @@ class Program:
             take, body, after = (self.build.append_basic_block() for _ in range(3))
             self.build.branch(take)
             self.build.position_at_end(take)
-            task = self.build.add(first, self.build.atomic_rmw("add", counter, whole(1), "monotonic"))
+            task = self.build.add(first, self.ticket(counter))
             self.build.cbranch(self.build.icmp_signed("<", task, last), body, after)
             self.build.position_at_end(body)
             yield task
@@ -163,15 +163,20 @@ class Program:
         number.add_incoming(said, asking)
         return number
 
-    def compiled(self) -> tuple[int, object]:
-        """The function's address, and what must be held for it to stay there."""
+    def compiled(self) -> int:
+        """The function's address, where it stays as long as the process lives."""
         module = llvm.parse_assembly(str(self.module))
         machine = _machine()
         passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
         passes.getModulePassManager().run(module, passes)
         engine = llvm.create_mcjit_compiler(module, machine)
         engine.finalize_object()
-        return int(engine.get_function_address("run")), engine
+        _ENGINES.append(engine)
+        return int(engine.get_function_address("run"))
+
+
+_ENGINES: list[object] = []
+"""What compiled functions live in."""
 
 
 def whole(number: int) -> Value:

@@ -70,7 +70,7 @@ def at_once(
             return None
     elif not single and (dropout or shared or query.shape[3] != value.shape[3]):
         return None  # for which torch would form all weights
-    elif query.device.type == "cpu" and attending.serves(query, key, value):
+    elif not single and attending.serves(query, key, value):
         return None  # which compiled loops are faster for
     alike = query.dtype == key.dtype == value.dtype  # under autocast they may differ, which torch's function mends
     if single and not dropout and alike and query.device.type == "cpu" and _gains_by_products(query, key, added):

@@ -206,7 +206,7 @@ class _Work(NamedTuple):
 def _by_loop(work: _Work, scale: float, scratch: Scratch) -> Float[Tensor, "batch heads query key"] | None:
     """Add a tile's gradients by a compiled loop; give that of its term, or None where no loop serves."""
     (query, key, value), total = work.own[:3], work.total
-    if query.device.type != "cpu" or not attending.serves(query, key, value):
+    if not attending.serves(query, key, value):
         return None
     change = scratch.take("change", (*query.shape[:3], key.shape[2])).zero_()
     into = attending.Gradients(total.query, total.key, total.value, attending.Added(change))

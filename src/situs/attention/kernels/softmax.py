@@ -39,7 +39,7 @@ def partial(
 ) -> tuple[Float[Tensor, "batch heads query value_dim"], Float[Tensor, "batch heads query"]]:
     """Attend to some keys; give output and log-sum-exp, both 0 for a query that sees none of them. ``causal`` hides the
     keys behind the query's own, counted from the first."""
-    if query.device.type == "cpu" and attending.serves(query, key, value):
+    if attending.serves(query, key, value):
         added, band = None if mask is None else attending.Added(mask), _band(causal=causal)
         found = attending.attend(query, key, value, scale, added, band)
         if found is not None:
@@ -123,7 +123,7 @@ def partial_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of queries, keys and values; ``out`` and ``logsumexp`` are those over all keys, and what is found is
     the share of these. ``causal`` is for the processor's kernels alone."""
-    if query.device.type == "cpu" and attending.serves(query, key, value):
+    if attending.serves(query, key, value):
         wide, added = computing_dtype(query.dtype), None if mask is None else attending.Added(mask)
         delta = (gradient.to(wide) * out.to(wide)).sum(-1)
         dq, dk, dv = (torch.zeros_like(each, dtype=wide) for each in (query, key, value))

@@ -18,7 +18,6 @@ have gradients of keys, values and the mask of their own, since several threads 
 from __future__ import annotations
 
 import math
-from functools import cache
 
 from llvmlite import ir
 
@@ -56,7 +55,9 @@ def sizes(work: Work) -> dict[str, int]:
     }
 
 
-class _Backward(Blocks):
+class Backward(Blocks):
+    """The program of the loop."""
+
     def __init__(self, work: Work) -> None:
         super().__init__(work, CALL, sizes(work))
         self.pitch = FLOATS * (work.keys + work.lanes)  # of weights and changes, with zeros behind them
@@ -260,15 +261,3 @@ class _Backward(Blocks):
                 before = vectors.load(target, offset)
                 after = vectors.fma(vector, self.scale, before) if scaled else self.build.fadd(vector, before)
                 vectors.store(after, target, offset)
-
-
-@cache
-def compiled(work: Work) -> int:
-    """The address of the loop for this kind of work."""
-    address, engine = _Backward(work).program.compiled()
-    _ENGINES.append(engine)
-    return address
-
-
-_ENGINES: list[object] = []
-"""What compiled loops live in."""

@@ -24,13 +24,12 @@ LEAST_WORK = 1 << 26
 """Products of numbers in a call that are worth compiling a loop for."""
 WIDEST = 256  # channels
 TASKS = 4  # for each thread, so that one that is held up leaves the rest to others
-ROWS, LEAST_BLOCK = 6, 48
-"""Queries that a loop takes at a time, and those of a block that are worth rewriting its keys."""
+LEAST_BLOCK = 48  # queries that are worth rewriting keys for
 
 
 def serves(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Whether compiled loops attend with such tensors of the processor, outside of graphs."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or not query.is_cpu:
         return False
     if query.dtype not in DTYPES or not query.dtype == key.dtype == value.dtype or not available():
         return False
@@ -65,7 +64,7 @@ def attend(
     # blocks of about one size, and a few for each thread
     (batch, heads, queries), threads = query.shape[:3], torch.get_num_threads()
     wished = min(-(-TASKS * threads // (batch * heads)), queries // LEAST_BLOCK)
-    block = -(-queries // (ROWS * max(1, wished, -(-queries // loop.queries)))) * ROWS
+    block = -(-queries // (loop.rows * max(1, wished, -(-queries // loop.queries)))) * loop.rows
     blocks = -(-queries // block)
     numbers = _sizes(query, key, scale, band)
     numbers |= {"total": total.data_ptr(), "highest": highest.data_ptr(), "block": block, "blocks": blocks}
@@ -144,6 +143,9 @@ class Loop(NamedTuple):
     floats: int
     """What a thread needs to work in."""
 
+    rows: int
+    """Queries that it takes at a time."""
+
     queries: int
     """The most of a block."""
 
@@ -180,15 +182,13 @@ def _made(
     wanted: bool,
 ) -> Loop:
     from situs.compiled.attending import backward, forward
-    from situs.compiled.attending.blocks import END, Work, places_of
+    from situs.compiled.attending.blocks import END, ROWS, Work, places_of
 
-    work, module = (
-        Work(dtype, head_dim, value_dim, _lanes(), masked, wanted),
-        {"forward": forward, "backward": backward}[kind],
-    )
-    address = module.compiled(work)
+    work = Work(dtype, head_dim, value_dim, _lanes(), masked, wanted)
+    module = forward if kind == "forward" else backward
+    address = (forward.Forward if kind == "forward" else backward.Backward)(work).program.compiled()
     alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
-    return Loop(address, alone, module.CALL, places_of(module.sizes(work))[END], module.queries_of(work))
+    return Loop(address, alone, module.CALL, places_of(module.sizes(work))[END], ROWS, module.queries_of(work))
 
 
 @cache

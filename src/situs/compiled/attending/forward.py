@@ -15,8 +15,6 @@ come and one of tasks for each thread.
 
 from __future__ import annotations
 
-from functools import cache
-
 from llvmlite import ir
 
 from situs.compiled.attending.blocks import FLOATS, ROWS, Blocks, Work
@@ -54,7 +52,9 @@ def sizes(work: Work) -> dict[str, int]:
     }
 
 
-class _Forward(Blocks):
+class Forward(Blocks):
+    """The program of the loop."""
+
     def __init__(self, work: Work) -> None:
         super().__init__(work, CALL, sizes(work))
         with self.each_matrix(self.call["blocks"]) as (matrix, batch, head, block):
@@ -199,15 +199,3 @@ class _Forward(Blocks):
             program.store_one(total, program.moved(call["total"], own, FLOATS))
             highest = program.load_one(FLOAT, program.moved(memory["highest"], row, FLOATS))
             program.store_one(highest, program.moved(call["highest"], own, FLOATS))
-
-
-@cache
-def compiled(work: Work) -> int:
-    """The address of the loop for this kind of work."""
-    address, engine = _Forward(work).program.compiled()
-    _ENGINES.append(engine)
-    return address
-
-
-_ENGINES: list[object] = []
-"""What compiled loops live in."""

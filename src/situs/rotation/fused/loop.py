@@ -165,10 +165,4 @@ def _pieces(count: int, width: int) -> Iterator[tuple[int, int]]:
 @cache
 def compiled(work: Work) -> int:
     """The address of the loop for this kind of work."""
-    address, engine = write(work).compiled()
-    _ENGINES.append(engine)
-    return address
-
-
-_ENGINES: list[object] = []
-"""What compiled loops live in."""
+    return write(work).compiled()

@@ -45,16 +45,17 @@ def forward(
     tiling: Tiling,
 ) -> tuple[Float[Tensor, "batch heads query value_dim"], Float[Tensor, "batch heads query"]]:
     """Output and log-sum-exp. Queries are reversed a tile at a time, here and below, which stays in the cache."""
-    if attending.serves(query, key, value):
-        found = _compiled_forward(query, key, value, bias, lowest, scale, tiling)
-        if found is not None:
-            return found
-    tiles, bias_of = _tiles(tiling), tiling.masked(bias, lowest)
+    looped = attending.serves(query, key, value)  # which leaves out what is hidden, and cuts tiles by itself
+    tiles, bias_of = tiling.tiles if looped else _tiles(tiling), tiling.masked(bias, lowest)
 
     def attend_tile(tile: Tile) -> tuple[Tensor, Tensor]:
+        own = tile.of_queries(query), tile.of_keys(key), tile.of_keys(value)
+        found = attending.attend(*own, scale, _added(bias, tile, lowest), _band(tiling, tile)) if looped else None
+        if found is not None:
+            return found[0], finite(found[1])
         mask = _of_rows(bias_of(tile), tile).unfold(-1, tile.keys, 1)
-        found = partial(tile.of_queries(query).flip(2), tile.of_keys(key), tile.of_keys(value), mask, scale)
-        return found[0].flip(2), found[1].flip(2)
+        backwards = partial(own[0].flip(2), *own[1:], mask, scale)
+        return backwards[0].flip(2), backwards[1].flip(2)
 
     if len(tiles) == 1 and tiles[0].rows == EVERY and tiles[0].queries == query.shape[2]:
         return attend_tile(tiles[0])
@@ -70,28 +71,6 @@ def forward(
             continue
         tile.of_queries(out).copy_(found[0])
         tile.of_queries(logsumexp).copy_(found[1])
-    return out, finite(logsumexp)
-
-
-def _compiled_forward(
-    query: Tensor, key: Tensor, value: Tensor, bias: Tensor, lowest: int, scale: float, tiling: Tiling
-) -> tuple[Tensor, Tensor] | None:
-    """The same by a compiled loop, which reads biases backwards from query to query, and leaves out what is hidden."""
-    out = query.new_zeros(*query.shape[:3], value.shape[-1])
-    logsumexp = torch.full(query.shape[:3], -math.inf, dtype=bias.dtype, device=query.device)
-    once = meets_each_query_once(tiling.tiles)
-    for tile in tiling.tiles:
-        own = tile.of_queries(query), tile.of_keys(key), tile.of_keys(value)
-        found = attending.attend(*own, scale, _added(bias, tile, lowest), attending.Band(*tiling.steps(tile)))
-        if found is None:
-            return None
-        if len(tiling.tiles) == 1 and found[0].shape == out.shape:
-            return found[0], finite(found[1])
-        if once:
-            tile.of_queries(out).copy_(found[0])
-            tile.of_queries(logsumexp).copy_(found[1])
-        else:
-            merge_(tile.of_queries(out), tile.of_queries(logsumexp), *found)
     return out, finite(logsumexp)
 
 
@@ -121,8 +100,8 @@ def compiled_backward(
         into = attending.Gradients(tile.of_queries(dq), tile.of_keys(dk), tile.of_keys(dv), wanted)
         given = tile.of_queries(gradient), tile.of_queries(query), tile.of_keys(key), tile.of_keys(value)
         sums = tile.of_queries(logsumexp), tile.of_queries(delta)
-        band = attending.Band(*tiling.steps(tile))
-        if not attending.attend_backward(*given, *sums, scale, into, _added(bias, tile, lowest), band):
+        added, band = _added(bias, tile, lowest), _band(tiling, tile)
+        if not attending.attend_backward(*given, *sums, scale, into, added, band):
             return None
     dbias = None if dbias is None else dbias.sum_to_size(bias.shape)
     return dq.to(query.dtype), dk.to(key.dtype), dv.to(value.dtype), dbias
@@ -130,6 +109,10 @@ def compiled_backward(
 
 def _added(bias: Tensor, tile: Tile, lowest: int) -> attending.Added:
     return attending.Added(_of_rows(bias, tile)[..., offsets_of(tile, lowest)], by_offset=True)
+
+
+def _band(tiling: Tiling, tile: Tile) -> attending.Band:
+    return attending.Band(*tiling.steps(tile))
 
 
 def flash_backward(
